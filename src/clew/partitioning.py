@@ -1,4 +1,4 @@
-"""Parts of a model on other backends, in the four steps of Relay.
+"""Forms regions for other backends in four passes, which have the names that they have in Relay.
 
 ```python
 steps = clew.partitioning
@@ -13,8 +13,9 @@ module = steps.apply(
 )
 ```
 
-`clew.compile(model, backends=[...], place=...)` runs the same steps, which `place` tells who gets
-what: `by_layers`, `between`, a function of a call, a `Placement` from `clew.place`, or `"auto"`.
+`clew.compile(model, backends=[...], place=...)` runs the same passes. `place` is the rule that
+assigns operators to backends: `by_layers`, `between`, a function of a call, a `Placement` from
+`clew.place`, or `"auto"`.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ __all__ = [
 
 
 def apply(module: Module, passes: Sequence[Pass], **options: Any) -> Module:
-    """Returns a module after passes, each verified. `options` are those of `PassManager`."""
+    """Runs passes on a module and returns the result; the module is verified after each. `options`
+    are those of `PassManager`.
+    """
     options.setdefault("target", host())
     return PassManager(passes, **options).run(module)
 
 
 def by_layers(layers: Mapping[str, Sequence[str]]) -> Rule:
-    """Returns the rule that gives backends, by name, the layers of these names or globs."""
+    """Returns the rule that gives each backend, by name, the layers of these names or globs."""
     return ByLayers({b: tuple([n] if isinstance(n, str) else n) for b, n in layers.items()})
 
 
@@ -95,9 +98,9 @@ def rule_of(place: Any) -> Rule:
         return Chosen(rule)
     raise InputError(
         "I357",
-        f"place={place!r} says not who runs what",
-        hint='it is "first", "auto", a mapping from backends to layers, a function, or a result of '
-        "clew.place",
+        f"place={place!r} does not assign operators to backends",
+        hint='pass "first", "auto", a mapping from backends to layers, a function, a rule, or a '
+        "result of clew.place",
     )
 
 

@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Backend(ABC):
-    """Takes regions of the graph and runs them in its memory space.
+    """Takes regions of the graph and runs them in a memory space.
 
     A backend claims operators by `takes` or by `patterns`. Placement makes regions of them, as
     large as possible such that no value leaves a region and comes back; `cost` may reject a region.
@@ -58,15 +58,18 @@ class Backend(ABC):
     limit_s: float = 120.0
     """The seconds after which `compile`, or a call of a region, counts as hung."""
     watch: Watched = "first"
-    """Which calls of a region are watched for hanging: the first, all (`always`), or none. A
-    watched call runs in a thread of its own, which takes some tens of microseconds."""
+    """Which calls of a region are watched for hanging: the first, all (`always`), or none (`never`,
+    which does not watch `compile` either). A watched call runs in a thread of its own, which takes
+    some tens of microseconds."""
 
     def takes(self, call: Call) -> bool:
         """Whether the backend can run a call of an operator. Its shapes are known."""
         return False
 
     def why_not(self, call: Call) -> str:
-        """Returns why the backend does not take a call, for reports; empty if it says nothing."""
+        """Returns the reason why the backend does not take a call, for errors; empty if it states
+        none.
+        """
         return ""
 
     def at_threads(self, threads: int) -> Backend:
@@ -99,7 +102,9 @@ class Backend(ABC):
         return None
 
     def of_record(self, record: bytes) -> CompiledRegion:
-        """Returns the compiled region of a record from `to_record`, perhaps of another process."""
+        """Returns the compiled region of a record from `to_record`, which another process may have
+        written.
+        """
         raise TypeError(f"{self.name} does not implement of_record")
 
     def __str__(self) -> str:

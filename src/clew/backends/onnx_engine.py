@@ -1,5 +1,5 @@
-"""What the engines that read ONNX models have in common: a region is written as an ONNX model, and
-runs as a session of the engine.
+"""The common part of backends whose engine reads ONNX models: a region is written as an ONNX model
+and runs as a session of the engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Session: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 """Runs a model on arrays in the order of its inputs. The results are new arrays each time."""
 
-_PROBED: Final = 4096  # calls whose answer is kept
+_PROBED: Final = 4096  # kinds of calls whose answer is kept
 
 
 class EngineRegion:
@@ -38,15 +38,15 @@ class EngineRegion:
 class OnnxEngine(Backend):
     """A backend that runs ONNX models in the host's memory.
 
-    It takes the operators that have an ONNX form of the same meaning and that the engine accepts,
-    which it is asked once for each kind of call.
+    It takes calls that have an ONNX form of the same meaning and that the engine accepts. Each kind
+    of call is checked once.
     """
 
     _memo: ClassVar[dict[Any, str]]
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
-        self.key = self.version()  # a record is a model, for any number of threads
+        self.key = self.version()  # not the threads: a record is a model for any number of them
 
     def __init_subclass__(cls) -> None:
         cls._memo = {}
@@ -58,11 +58,11 @@ class OnnxEngine(Backend):
 
     @abstractmethod
     def session(self, model: bytes) -> Session:
-        """Returns a session of a model. Raises whatever the engine raises."""
+        """Returns a session of a model, serialized. Exceptions are those of the engine."""
 
     @abstractmethod
     def accepts(self, model: bytes) -> str:
-        """Returns why the engine does not run a model of one operator; empty if it does."""
+        """Returns why the engine rejects a model of one operator; empty if it accepts it."""
 
     def at_threads(self, threads: int) -> Backend:
         return type(self)(threads)

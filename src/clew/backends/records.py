@@ -1,4 +1,4 @@
-"""The function of a region as bytes, for backends that keep regions in this form."""
+"""Writes the function of a region as bytes, for backends whose records have this form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 8  # bytes of the length of the head
 
 
 def function_record(function: Function) -> bytes | None:
-    """Returns a function with its constants as bytes; None if it has constants of text."""
+    """Returns a function with its constants as bytes; None if a constant is a tensor of text."""
     text, constants = packed_module(Module({"main": function}))
     if any(is_text(array.dtype) for array in constants.values()):
         return None

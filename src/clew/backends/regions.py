@@ -23,16 +23,16 @@ from clew.version import package_version
 
 _LAYERS_SHOWN = 3
 CPU = "cpu"
-"""The backend of regions that run on the CPU, since theirs failed."""
+"""The backend of regions that run on the CPU because their own backend failed."""
 
 
 class Regions:
-    """Compiles the regions of one build, equal ones once, through the cache where their backend
-    keeps records. `names` are those of the regions, by their calls' ids.
+    """Compiles the regions of one build, equal ones once, through the cache if their backend makes
+    records. `names` has the names of the regions by the ids of their calls.
 
-    With `standby`, which makes a function that runs a region on the CPU, a region that its backend
-    fails to compile goes to the next backend that takes all of it, or to the CPU, and so does one
-    that fails in a run. `moved` then tells of each: its call, and why.
+    `standby` makes a function that runs a region on the CPU. With it, a region that its backend
+    fails to compile goes to the next backend that takes all of it, or to the CPU; `moved` has the
+    calls of these regions and the reasons. A region that fails in a run goes to the CPU.
     """
 
     def __init__(
@@ -230,8 +230,8 @@ def region_record(
 
 
 class RegionReader:
-    """Loads the regions of a saved model with the user's backends, and those of clew's own and
-    registered backends, which need not be given.
+    """Loads the regions of a saved model with the user's backends. clew's own and registered
+    backends need not be given.
 
     Errors: I350 to I353 and I356 for invalid backends.
     """

@@ -1,4 +1,4 @@
-"""Backends by name: clew's own, loaded when named, and those that users register."""
+"""Backends by name: clew's own, imported on first use, and those that users register."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def backend(name: Any, /, **options: Any) -> Any:
         return run_additions
     ```
 
-    As the decorator of a subclass of `clew.Backend`, which is made without arguments, it returns
-    the class. A second backend of a name replaces the first.
+    As the decorator of a subclass of `clew.Backend`, which is instantiated without arguments, it
+    returns the class. A second backend of a name replaces the first.
 
     Errors: I350 to I352 for an invalid backend; I353 for the name of one of clew's backends.
     """
@@ -121,7 +121,7 @@ def backend_names() -> list[str]:
 
 
 def backends_of(items: Iterable[Any]) -> tuple[Backend, ...]:
-    """Returns backends, given as such or by name.
+    """Returns backends, given as objects or by name.
 
     Errors: I350 to I352; I353 for an unknown name; I356 for a backend whose package is missing.
     """

@@ -1,4 +1,4 @@
-"""A region as a program of its own on the CPU, for one that its backend cannot run."""
+"""Builds a region that its backend cannot run as a separate program for the CPU."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ def standby(
     pool: ThreadPool,
     build: Callable[..., Any],
 ) -> Callable[..., Sequence[Any]]:
-    """Returns a function of the region's parameters, as arrays, that runs it on the CPU with the
-    same passes. `build` builds a module.
+    """Returns a function that runs a region on the CPU: it takes an array per parameter and returns
+    one per result. The region is compiled with the passes of the model, without placement. `build`
+    builds a module.
+
+    Errors: those of `build`.
     """
     body = region.body if isinstance(region.body, Tuple) else Tuple([region.body], span=Span())
     main = Function(region.params, body, span=Span())

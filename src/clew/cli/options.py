@@ -153,7 +153,8 @@ class Compiling:
         _option(
             "--backend",
             metavar="NAME,...",
-            help="Backends that take parts of the model, in order: onnxruntime, openvino, numpy.",
+            help="Backends that take parts of the model, in order: onnxruntime, openvino, torch, "
+            "vta, numpy, or registered ones.",
         ),
     ] = field(default_factory=list)
     place: Annotated[
@@ -161,8 +162,8 @@ class Compiling:
         _option(
             "--place",
             metavar="first|auto|BACKEND=LAYER,...",
-            help="Who runs what: the first backend that takes it, the fastest by measured costs, "
-            "or layers and globs by backend (repeatable).",
+            help="Assigns operators to the first backend that takes them, by measured costs, or by "
+            "layers or globs of them (repeatable).",
         ),
     ] = field(default_factory=list)
     fallback: Annotated[

@@ -19,10 +19,13 @@ _SETTLED = ("target", "threads", "opt_level", "precision", "keep_f32", "fuse", "
 def place(
     model: opt.Model,
     seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Time to measure units; then predict.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Time to measure units; the rest is predicted."
+        ),
     ] = 20.0,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure, even if a placement is in the database.")
+        bool, typer.Option("--again", help="Place anew, even if a placement is in the database.")
     ] = False,
     json: opt.Json = False,
     *,
@@ -30,17 +33,17 @@ def place(
 ) -> None:
     """Find which parts of a model run fastest on which backend, and keep the result.
 
-    With --place auto, other commands then compile the model so.
+    Other commands use the result with --place auto.
     """
-    refuse_saved(model, "placement compiles the model again and again")
+    refuse_saved(model, "placement compiles the model in several ways")
     from clew.placement import place as search  # noqa: PLC0415 - it imports the compiler
 
     options = how.options
     if not options.backends:
         raise InputError(
             "I359",
-            "there is no backend besides the CPU",
-            hint="name some with --backend, such as --backend onnxruntime,openvino",
+            "no backend besides the CPU is named",
+            hint="name backends with --backend, such as --backend onnxruntime,openvino",
         )
     given: dict[str, Any] = {k: options.compiling[k] for k in _SETTLED}
     with progress(f"reading {model}") as show:

@@ -1,4 +1,4 @@
-"""Whether two programs compute the same."""
+"""Compares the outputs of two programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from clew.ir.visit import post_order
 
 _FLOATS: Final = 1e-3
 """The largest difference of outputs in floats, relative to the largest magnitude. Engines sum in
-other orders, and choose other algorithms of convolution."""
+different orders and choose different algorithms of convolution."""
 _QUANTIZED: Final = 0.05
-"""The same where values are quantized on the way: a sum that rounds to the next code moves an
-output by a step of its scale."""
+"""The same for models that quantize values: a sum that rounds to the next code moves an output by a
+step of its scale."""
 _INTEGERS: Final = 1
-"""The largest difference of integers: engines round ties of quantization in other ways."""
+"""The largest difference of 8-bit integers: engines round ties of quantization differently."""
 _ROUNDING: Final = frozenset({"quantize", "requantize", "fake_quantize", "round_blocks"})
-_MOST_ROUNDED: Final = 0.02  # the share of integers that may differ
+_MOST_ROUNDED: Final = 0.02  # the share of 8-bit integers that may differ
 
 
 def tolerance_for(module: Module) -> float:
@@ -33,7 +33,9 @@ def tolerance_for(module: Module) -> float:
 
 
 def disagreement(found: Sequence[Any], expected: Sequence[Any], tolerance: float = _FLOATS) -> str:
-    """Returns how outputs differ from those expected; empty if they agree."""
+    """Returns how outputs differ from those expected; empty if they agree. `tolerance` is for
+    floats, relative to the largest magnitude; integers of more than 8 bits must be equal.
+    """
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         a, b = np.asarray(one), np.asarray(other)
         if a.shape != b.shape or a.dtype != b.dtype:

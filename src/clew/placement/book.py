@@ -23,10 +23,11 @@ PLACED: Final = "placement"
 
 @dataclass(eq=False)
 class Book:
-    """The records of one machine, number of threads and set of backends.
+    """The records of one machine, number of threads and version of clew.
 
-    `path` is the file; None keeps nothing. A file that cannot be opened is an error only if it was
-    named.
+    `path` is the file; None keeps no record beyond this object.
+
+    Errors: I380 to I382 for a file that cannot be read or written.
     """
 
     path: Path | None
@@ -46,7 +47,7 @@ class Book:
         self._add(UNIT, work, str(backend), "", ns=seconds * 1e9)
 
     def placed(self, subject: str) -> dict[str, Any] | None:
-        """Returns what was kept of a placement."""
+        """Returns the newest kept placement of a subject, as JSON values; None if there is none."""
         for trial in reversed(self._trials(PLACED, [subject])):
             try:
                 found = json.loads(trial.choices)
@@ -57,7 +58,7 @@ class Book:
         return None
 
     def keep(self, subject: str, model: str, document: Mapping[str, Any], seconds: float) -> None:
-        """Keeps a placement, and the seconds of a call."""
+        """Keeps a placement, as JSON values, and the seconds of a call of the placed model."""
         self._add(PLACED, subject, json.dumps(document), model, ns=seconds * 1e9)
 
     def _add(self, kind: str, subject: str, choices: str, model: str, ns: float) -> None:
@@ -87,13 +88,13 @@ class Book:
 
 
 def book_at(tuned: str | Path | None, target: Target, threads: int) -> Book:
-    """Returns the book in a file: `auto` is the default one, None keeps nothing."""
+    """Returns the book of a file: `auto` is the default file, None keeps nothing."""
     path = default_path() if tuned == "auto" else None if tuned is None else Path(tuned)
     return Book(path, target, threads)
 
 
 def keys_as_json(choices: Mapping[Key, str]) -> list[list[Any]]:
-    """Returns the backends of operators as JSON values."""
+    """Returns the backends of operators, by their keys, as JSON values."""
     return [[list(k[0]), *k[1:], name] for k, name in choices.items()]
 
 

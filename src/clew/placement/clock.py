@@ -1,5 +1,5 @@
-"""Times of functions: a call by itself, and whole models in turns. Simulated devices count with
-their own time.
+"""Times calls: one function alone, and several in turns. For simulated devices, the time of the
+device counts, not that of the simulation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _ALONE_S: Final = 0.02
 
 
 def alone_seconds(function: Callable[[], Any], *, at_most: float = 1.0) -> float:
-    """Returns the seconds of a call: the lower quartile of calls in about 20 ms, of at least five
-    unless they take longer than `at_most` seconds together. The first call does not count.
+    """Returns the seconds of a call: the lower quartile of the calls in about 20 ms, and of at
+    least five calls, unless these take longer than `at_most` seconds together. The first call does
+    not count.
     """
     began = time.perf_counter()
     function()
@@ -35,8 +36,8 @@ def alone_seconds(function: Callable[[], Any], *, at_most: float = 1.0) -> float
 
 
 def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Returns the median seconds of calls of functions that take turns, by name. It takes about
-    `seconds`, and longer if three turns of each do.
+    """Returns the median seconds of a call of each function, by name; the functions take turns. The
+    measurement takes about `seconds`, or longer if three turns of each do.
     """
     singles = {name: _once(f) for name, f in functions.items()}
     turn = max(0.01, seconds / 12 / len(functions))

@@ -1,4 +1,4 @@
-"""What units cost on backends, and what borders between backends cost."""
+"""Measures the costs of units on backends, and of borders between backends."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _COPIED: Final = (1 << 12, 1 << 22)  # bytes of the copies that are timed
 
 @dataclass(frozen=True)
 class UnitCost:
-    """The seconds of a unit on a backend, and the basis: measured alone, kept from an earlier
-    measurement, within a run of the model, or predicted from other units.
+    """The seconds of a unit on a backend, and their `basis`: `measured` (alone), `kept` (from the
+    database), `within a run` (of the model), or `predicted` (from other units).
     """
 
     seconds: float
@@ -59,8 +59,10 @@ class UnitCost:
 
 @dataclass(eq=False)
 class Costs:
-    """The costs of one model's placement. `blocked` are the layers whose values the CPU has in a
-    layout of its own. `failures` tells why backends cannot run units.
+    """The costs of one model's placement. `blocked` are the layers whose values the CPU keeps in
+    blocks. `units` has costs by the number of the unit and the backend, and `failures` the reasons
+    why backends cannot run units. `starts` are the seconds of entering a region, by backend.
+    `copies` are the seconds of a copy and of each of its bytes, by memory space.
     """
 
     graph: UnitGraph
@@ -98,8 +100,8 @@ class Costs:
         return lambda start, end: self.border_seconds(edge, start, end)
 
     def border_seconds(self, edge: Edge, start: str, end: str) -> float:
-        """Returns the seconds of a value's way from one backend to another: copies between their
-        memories, and another layout if one is the CPU and has the value in blocks.
+        """Returns the seconds of passing a value from one backend to another: copies between their
+        memories, and a change of layout if one is the CPU and keeps the value in blocks.
         """
         if start == end:
             return 0.0
@@ -109,7 +111,7 @@ class Costs:
         return seconds
 
     def copy_seconds(self, start: str, end: str, size: int) -> float:
-        """Returns the seconds of copying bytes between the memories of two backends."""
+        """Returns the seconds of copying `size` bytes between the memories of two backends."""
         spaces = {b.name: b.memory for b in self.backends}
         source, other = spaces.get(start, HOST), spaces.get(end, HOST)
         if source is other:
@@ -137,9 +139,10 @@ def measured_costs(
     seconds: float,
     say: Callable[[str], None],
 ) -> Costs:
-    """Returns the costs of units: on the CPU, from the times of the model's layers in a run; on the
-    backends, measured alone, those that take longest first. After some `seconds` of measuring, the
-    rest is predicted.
+    """Returns the costs of units: on the CPU, from the times of the model's layers in a run
+    (`layer_seconds`); on the backends, measured alone, those that take longest on the CPU first.
+    After about `seconds` of measuring, for all backends together, the rest is predicted. `say` is
+    told of progress.
     """
     costs = Costs(graph, backends, target, threads, book, blocked)
     _cpu_costs(costs, layer_seconds)
@@ -167,7 +170,7 @@ def _cpu_costs(costs: Costs, layer_seconds: Mapping[str, float]) -> None:
 
 
 def _copy_costs(costs: Costs, space: MemorySpace) -> None:
-    """Times copies into a memory and back: seconds of a copy, and of a byte, each way."""
+    """Times copies into a memory and back: the seconds of a copy each way, and of each byte."""
     if space is HOST or space.name in costs.copies:
         return
     times = []
@@ -191,7 +194,7 @@ class _Meter:
 
     @cached_property
     def _values(self) -> Captured:
-        """The values that units read, one unit of each kind of work."""
+        """The values that the units in `_samples` read in a run."""
         self._say("values inside the model")
         graph = self._costs.graph
         nodes = {n.id: n for unit in self._samples for n in self._operands(unit)}
@@ -255,8 +258,8 @@ class _Meter:
         costs.starts[backend.name] += _program_seconds(costs)
 
     def _spread(self, backend: Backend, known: Mapping[str, UnitCost]) -> None:
-        """Gives units of equal work the same cost, and predicts the cost of the others from the
-        ratio to the CPU's that the measured ones have.
+        """Gives units of equal work the same cost, and predicts the cost of the others: their time
+        on the CPU, times the median ratio of the known costs to those on the CPU.
         """
         costs = self._costs
         ratios = []
@@ -278,8 +281,8 @@ class _Meter:
                 costs.units[place] = UnitCost(here * ratio, "predicted")
 
     def _start(self, backend: Backend) -> float:
-        """Returns the seconds of a call of a backend for next to no work; 0 if it does not take
-        the operator.
+        """Returns the seconds of a call of a backend for almost no work, `nn.relu` of 8 elements; 0
+        if the backend does not take the operator.
         """
         call = next(n for n in _calls_of(_TINY) if n.op_name == "nn.relu")
         if not backend.takes(call):
@@ -323,7 +326,7 @@ def _calls_of(module: Module) -> list[Call]:
 
 
 def _program_seconds(costs: Costs) -> float:
-    """Returns the seconds that a region costs the program beside its own call: it ends a native
+    """Returns the seconds that a region adds to a program besides its own call: it ends a native
     segment and begins another.
     """
     empty = FunctionBackend(

@@ -60,19 +60,20 @@ def place(
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Placement:
-    """Returns where each operator of a model runs fastest: on the CPU by clew's own kernels, or on
-    one of some backends.
+    """Returns the fastest placement of a model's operators on the CPU (clew's own kernels) and
+    other backends, by measured costs (docs/placement.md).
 
-    Each unit (an operator with the light ones that follow it, or a match of a backend's pattern) is
-    measured on each backend that takes it, on the values that it has for `inputs` (drawn at random
-    if None), and so are the costs of borders. The cheapest assignment is then measured in the model
-    and its costs corrected, and finally compared with each backend alone, in turns: the result is
-    the fastest of all, so it is never a mix that a single backend beats. `seconds` is about how
-    long units are measured; the others are predicted. `options` are those of `compile` that change
-    the graph (`opt_level`, `precision`, `keep_f32`, `fuse`).
+    Each unit (an operator with the elementwise ones that follow it, or a match of a backend's
+    pattern) is measured on each backend that takes it, on the values that it reads in a run on
+    `inputs` (random if None), and so are the costs of borders. The cheapest assignment is then
+    measured in the model and its costs corrected. Finally, the assignments found and each backend
+    alone are measured in turns, and the result is the fastest, so no single backend beat it.
+    `seconds` is about how long units are measured; the costs of the rest are predicted. `options`
+    are those of `compile` that change the graph (`opt_level`, `precision`, `keep_f32`, `fuse`).
+    `on_progress` is called with each step's name.
 
     Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call
-    measures nothing, unless `again` is set.
+    measures nothing. With `again`, it places the model anew, with the kept costs of units.
 
     Errors: I350 to I353 and I356 (`backends`), I358 (a model with symbolic sizes, or whose graph
     depends on a run), I040 to I043 (`inputs`), C073 (a backend that fails in placement).
@@ -192,7 +193,7 @@ class _Placer:
         return units_of(module, asked.backends, asked.target)
 
     def _keys(self, names: Sequence[str]) -> dict[Key, str]:
-        """Returns the backends of operators that an assignment of units gives away."""
+        """Returns the backends of the operators that an assignment does not leave to the CPU."""
         keys = operator_keys(self._graph.module)
         return {
             keys[call.id]: name
@@ -222,8 +223,8 @@ class _Placer:
         return profile(model, arrays, seconds=_PROFILE_S, sample=_PROFILE_S, roofline=False)
 
     def _mixes(self, costs: Costs) -> tuple[list[tuple[str, ...]], Found]:
-        """Returns the cheapest assignments, each found with costs that measuring the one before
-        corrected, and the last search.
+        """Returns the cheapest assignments, each found with costs corrected by measurements of the
+        one before, and the result of the last search.
         """
         found: list[tuple[str, ...]] = []
         while True:
@@ -241,8 +242,8 @@ class _Placer:
             self._correct(costs, search.names, self._profile(self._model(search.names)))
 
     def _problem_of(self, names: tuple[str, ...]) -> str:
-        """Returns what is wrong with a plan: it cannot be built or run, or its outputs differ from
-        the CPU's; empty if nothing is.
+        """Returns why a plan is unusable: it cannot be built or run, or its outputs differ from the
+        CPU's; empty if it is usable.
         """
         try:
             outputs = self._model(names)(*self._arrays[0])
@@ -256,8 +257,8 @@ class _Placer:
         return _several(self._model((CPU,) * len(self._graph.units))(*self._arrays[0]))
 
     def _give_up(self, costs: Costs, names: Sequence[str], why: str) -> None:
-        """Takes from its backend the region that makes a plan fail: the first that also fails with
-        all else on the CPU; if there is none, all of them.
+        """Makes the backend of the region at fault lose the region's units. It is the first region
+        that also fails with everything else on the CPU; if there is none, all regions count.
         """
         parts = [p for p in parts_of(self._graph, names) if names[p[0]] != CPU]
         for part in parts if len(parts) > 1 else ():
@@ -290,7 +291,7 @@ class _Placer:
                 costs.units[unit.number, backend] = UnitCost(seconds, "within a run")
 
     def _compare(self, plans: dict[str, Plan]) -> None:
-        """Measures plans in turns; those that fail, or compute something else, are marked."""
+        """Measures plans in turns. Those that fail, or whose outputs differ, get a `failure`."""
         functions: dict[str, Callable[[], Any]] = {}
         for name, plan in plans.items():
             self._asked.say(f"{name} as a whole")
@@ -305,7 +306,7 @@ class _Placer:
 
     @staticmethod
     def _best(plans: Mapping[str, Plan]) -> Plan:
-        """Returns the fastest plan; a mix only if it is clearly faster than all others."""
+        """Returns the fastest plan; a mix only if it is faster than all others by the margin."""
         single = min((p for p in plans.values() if not p.is_mix), key=_seconds)
         limit = (1 - _MARGIN) * _seconds(single)
         mixes = [p for p in plans.values() if p.is_mix and _seconds(p) < limit]
@@ -317,7 +318,7 @@ def _seconds(plan: Plan) -> float:
 
 
 def _blocked(model: CompiledModel) -> frozenset[str]:
-    """Returns the layers whose values a build has in a layout of its own."""
+    """Returns the layers whose values a build keeps in blocks."""
     nodes = post_order(model.build.stages[-1].module.main, into_functions=True)
     laid_out = [n for n in nodes if any(getattr(t, "layout", "") for t in leaves(n.type))]
     return frozenset(layer for node in laid_out for layer in node.span.layers)
@@ -336,7 +337,7 @@ def _several(outputs: Any) -> Sequence[Any]:
 
 
 def _calls(model: CompiledModel, inputs: Sequence[Sequence[Any]]) -> Callable[[], Any]:
-    """Returns a function that calls a model, with other inputs each time."""
+    """Returns a function that calls a model on each of some inputs in turn."""
     number = 0
 
     def call() -> Any:

@@ -1,4 +1,4 @@
-"""The result of a placement: what runs where, what else was possible, and what it would cost."""
+"""The result of a placement: which backend runs which operators, and the costs of alternatives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _CLOSEST: Final = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """An assignment of units to backends, and the median seconds of a call; or why it failed."""
+    """An assignment of units to backends (`names`), and the median seconds of a call of the whole
+    model; or why it failed.
+    """
 
     name: str
     names: tuple[str, ...] = field(repr=False)
@@ -34,14 +36,14 @@ class Plan:
 
     @property
     def is_mix(self) -> bool:
-        """Whether it was searched for, not a single backend with the CPU for the rest."""
+        """Whether the search found it; otherwise, it is one backend, with the CPU for the rest."""
         return self.name.startswith("mix")
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a region would cost on a backend: seconds, with the borders that it would then have; or
-    why it cannot run there.
+    """The cost of a region on another backend: the seconds of its work, and those of its borders
+    there; or why it cannot run there.
     """
 
     backend: str
@@ -57,8 +59,8 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """One unit moved alone from its backend to another: seconds of the work here and there, and by
-    how much the borders would cost more.
+    """One unit moved alone from its backend to another: the seconds of its work here and there, and
+    the additional seconds of borders.
     """
 
     layers: tuple[str, ...]
@@ -71,14 +73,14 @@ class Counterfactual:
 
     @property
     def change(self) -> float:
-        """The seconds that the model would take more."""
+        """The additional seconds of the model; negative if it would be faster."""
         return self.there_seconds + self.borders - self.here_seconds
 
 
 @dataclass(frozen=True)
 class PlacedRegion:
-    """Neighboring operators on one backend: their layers, their cost in seconds and its basis, that
-    of their borders, and what other backends would cost.
+    """Neighboring operators on one backend: their layers, the seconds of their work with the basis
+    of this cost (docs/placement.md), the seconds of their borders, and the costs on other backends.
     """
 
     backend: str
@@ -95,10 +97,11 @@ class Placement(Shown):
     """Where the operators of a model run (`clew.place`); an argument `place` of `clew.compile`.
 
     `plans` are those that were measured as a whole, each backend alone among them, and `best` is
-    the fastest. `regions` are its parts in the order of the graph. `expected` is the searched sum
-    of costs, and `gap` how far it may be above the least (0 if the search was exact). `closest` are
-    the units that would cost least, or gain most, on another backend, each moved alone. `took` is
-    the seconds that placement took.
+    the fastest. `regions` are its regions in the order of the graph, those of the CPU included.
+    `expected` is the cost in seconds of the last assignment that the search found, and `gap` is how
+    far it may be above the least, relative to that (0 if the search was exact). `closest` are the
+    units that would lose least, or gain most, on another backend, each moved alone. `took` is the
+    seconds that placement took. `kept` says whether the placement is from the database.
     """
 
     plans: tuple[Plan, ...]
@@ -150,7 +153,7 @@ class Placement(Shown):
         return made
 
     def table(self) -> Table:
-        """Returns a table of the regions, with their costs elsewhere: work and borders."""
+        """Returns a table of the regions, with their costs elsewhere, in ms: work + borders."""
         made = table("backend", "ms", "borders", "elsewhere", "layers", right=("ms", "borders"))
         for region in self.regions:
             made.add_row(
@@ -163,7 +166,7 @@ class Placement(Shown):
         return made
 
     def closest_table(self) -> Table:
-        """Returns a table of the units that come closest to another backend."""
+        """Returns a table of the units that come closest to being faster on another backend."""
         made = table(
             "if moved alone", "to", "ms here", "ms there", "borders", "change, ms",
             right=("ms here", "ms there", "borders", "change, ms"),
@@ -318,7 +321,7 @@ def _described(
 def _borders(
     graph: UnitGraph, costs: Costs, names: Sequence[str], part: Sequence[int], name: str
 ) -> float:
-    """Returns the seconds of a region's borders and its start, if it ran on a backend."""
+    """Returns the seconds of a region's borders and of entering it, if it ran on a backend."""
     inside = set(part)
     joined = False
     total = 0.0

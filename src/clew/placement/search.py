@@ -1,11 +1,12 @@
 """Chooses a backend for each unit such that the sum of the costs is least.
 
-The units are visited in order. A state says where the units run whose values are still to be read;
-of the states that agree in this, only the cheapest counts. So the search is exact as long as all
-states are kept. A graph is a chain, or nearly one, where few values are waiting at a time; then
-there are few states. If there are more than `most`, the cheapest ones are kept, and the *gap* says
-by how much the result may be above the optimum: no assignment can cost less than the cheapest state
-given up plus the least that its remaining units cost.
+The units are visited in order. A state names the backends of the units whose values later units
+still read; of several states that agree in this, the search keeps the cheapest. The search is exact
+as long as it keeps one state for each combination. Most graphs are nearly chains, in which few
+values are live at a time, so there are few states. If there are more than `most`, the search keeps
+the cheapest ones, and the *gap* says by how much the result may exceed the optimum: no assignment
+that was given up costs less than the cheapest state given up plus the least that the remaining
+units cost.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ MOST_STATES: Final = 4096
 
 @dataclass(frozen=True)
 class Problem:
-    """What placement costs, in seconds.
+    """The costs of placement, in seconds.
 
-    `choices[u]` are the backends that may run unit `u`, `costs[u]` their times for it. `reads[u]`
-    are the units that it reads, all before it, each with the cost of a border from one backend to
-    another: `border(start's backend, end's backend)`. `starts[b]` is the cost of entering a region
-    of a backend. `ends[u]` is the cost, by backend, of delivering what the model returns.
+    `choices[u]` are the backends that may run unit `u`, and `costs[u]` their times for it.
+    `reads[u]` are the units that it reads, all before it, each with the cost of the border between
+    two backends: `border(start's backend, end's backend)`. `starts[b]` is the cost of entering a
+    region of a backend. `ends[u]` is the cost, by backend, of copying the inputs of the model that
+    the unit reads, and the outputs that it computes.
     """
 
     choices: Sequence[Sequence[str]]
@@ -35,7 +37,7 @@ class Problem:
     ends: Sequence[Mapping[str, float]] = ()
 
     def cost(self, names: Sequence[str]) -> float:
-        """Returns the sum of the costs of an assignment."""
+        """Returns the seconds of an assignment, a backend for each unit."""
         return sum(self._step(u, name, names.__getitem__) for u, name in enumerate(names))
 
     def _step(self, unit: int, name: str, of: Callable[[int], str]) -> float:
@@ -57,7 +59,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """An assignment, its cost, and a bound: no assignment costs less than `bound`."""
+    """An assignment: the backend of each unit, and the cost in seconds. No assignment costs less
+    than `bound`, in seconds.
+    """
 
     names: tuple[str, ...]
     cost: float
@@ -70,14 +74,14 @@ class Found:
 
     @property
     def gap(self) -> float:
-        """The most that the cost may be above the optimum, relative to it."""
+        """The most by which the cost may exceed the optimum, relative to the optimum."""
         return 0.0 if self.exact or self.bound <= 0 else self.cost / self.bound - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
     cost: float
-    waiting: tuple[str, ...]  # the backends of the units whose values are still to be read
+    waiting: tuple[str, ...]  # the backends of the units whose values later units read
     last: _State | None
     name: str
 

@@ -1,7 +1,7 @@
 """The units of placement: operators that run on one backend together, and the values between them.
 
-A unit is an operator, a match of a backend's pattern, or an operator with the light ones that
-follow it alone, as fusion would join them. Backends take units whole.
+A unit is an operator or a match of a backend's pattern, with the elementwise operators that alone
+read its result, much as fusion would join them. A unit runs on one backend.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value from one unit to another, or from an input of the model (`start` is None) or to an
-    output (`end` is None): its bytes, and the layers that it belongs to.
+    """A value that one unit computes and another reads; `start` is None for an input of the model,
+    `end` for an output. `bytes` is its size, and `layers` are the layers that compute it.
     """
 
     start: int | None
@@ -161,8 +161,8 @@ class _Builder:
             self._takers[root] = tuple(takers)
 
     def _join_light(self) -> None:
-        """Joins an elementwise operator to the unit that it alone reads, if the same backends take
-        both.
+        """Joins an elementwise operator to a unit whose result only it reads, if the same backends
+        take both.
         """
         for node in self._order:
             if not isinstance(node, Call) or not is_placeable(node):

@@ -1,4 +1,4 @@
-"""What a unit computes, without its weights: units of equal work take equally long."""
+"""Hashes the work of a unit, without its weights: units of equal work take equally long."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from clew.ir.visit import post_order
 
 
 def work_of(function: Function) -> str:
-    """Returns a hash of a function's operators, attributes, and types, but not of the elements of
-    its constants.
+    """Returns a hash of a function's operators, attributes, and types. Of its constants, only small
+    ones count with their elements.
     """
     places: dict[int, int] = {p.id: n for n, p in enumerate(function.params)}
     lines = [str(p.type) for p in function.params]

@@ -1,4 +1,4 @@
-"""Limits of time for code that may hang."""
+"""Time limits for code that may hang."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _T = TypeVar("_T")
 
 
 class Hung(Exception):
-    """Code has not returned in time."""
+    """A function has not returned in time."""
 
 
 def within(seconds: float, function: Callable[..., _T], *args: Any) -> _T:
     """Returns the result of a function, which runs in a thread of its own.
 
-    Raises `Hung` if it has not returned after some seconds; the thread is then left to itself, and
-    does not keep the process from ending. Other exceptions are those of the function.
+    Raises `Hung` if it has not returned after `seconds`. The thread then continues to run, but does
+    not keep the process from ending. Other exceptions are those of the function.
     """
     found: list[_T] = []
     failed: list[BaseException] = []

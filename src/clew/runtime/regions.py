@@ -41,13 +41,13 @@ class ValueType:
 class RegionCall:
     """Runs a compiled region on buffers in its backend's memory space.
 
-    A call that takes longer than `limit_s` seconds counts as hung, if it is the first or all are
-    watched (`always`); without a limit, none is. A compiled region with an attribute `seconds` is
-    simulated (`runtime/simulated.py`). `standby` makes a function that runs the region on
-    NumPy arrays instead; after a failure, it takes over for good, with a warning (I313).
+    The first call, or with `always` every call, counts as hung if it takes longer than `limit_s`
+    seconds; with None, no call is watched. A compiled region with an attribute `seconds` is
+    simulated (`runtime/simulated.py`). `standby` makes a function that runs the region on NumPy
+    arrays. After a failure, it serves this and all later calls, with a warning (I313).
 
-    Errors: I360 if results differ in number, shape or dtype from the graph; I361 for an exception
-    in the backend's code; I363 for a call that hangs.
+    Errors, without `standby`: I360 if results differ in number, shape or dtype from the graph; I361
+    for an exception in the backend's code; I363 for a call that hangs.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RegionCall:
             return self._elsewhere(self._instead, buffers)
 
     def _elsewhere(self, run: Callable[..., Any], buffers: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the results of the standby, as buffers of this space."""
+        """Returns the results of the standby, as buffers of the backend's memory space."""
         to_host, from_host = self.space.to_host, self.space.from_host
         return tuple(map(from_host, run(*map(to_host, buffers))))
 

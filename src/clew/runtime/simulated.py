@@ -1,7 +1,7 @@
-"""Time that simulated devices take, instead of the time that their simulation takes.
+"""A clock that counts the time of simulated devices in place of the time of their simulation.
 
-A compiled region with an attribute `seconds` (of one call) is simulated: the clock here counts
-these seconds for a call of it, not those that pass meanwhile. Threads have their own counts.
+A compiled region with an attribute `seconds` is simulated: for a call of it, the clock counts these
+seconds, not those of the simulation. Each thread has its own count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _counts = _Counts()
 
 
 def passed(wall_ns: float, seconds: float) -> None:
-    """Counts `seconds` for a call during which `wall_ns` nanoseconds passed."""
+    """Counts `seconds` for a call whose simulation took `wall_ns` nanoseconds."""
     _counts.ahead_ns += seconds * 1e9 - wall_ns
 
 

@@ -78,8 +78,8 @@ def test_random_networks(seed: int) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"out_scale": 0.1}, "the scale of the result is no power of two"),
-        ({"weight_scale": 0.01}, "the scale of the sums is no power of two"),
+        ({"out_scale": 0.1}, "the scale of the result is not a power of two"),
+        ({"weight_scale": 0.01}, "the scale of the sums is not a power of two"),
         ({"quarter": 0.0}, "its sums may be midway between two integers"),
         ({"out_scale": 2.0**-12}, r"its sums are multiplied by 2\*\*3"),
     ],

@@ -130,7 +130,10 @@ def why_not(result: Expr, x: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda net, x: net.add(x, x, (0.3, 1.0), 1.0), "scale of an operand is no power of two"),
+        (
+            lambda net, x: net.add(x, x, (0.3, 1.0), 1.0),
+            "scale of an operand is not a power of two",
+        ),
         (lambda net, x: net.add(x, x, (1.0, 2.0**-15), 1.0), "differ by more than 2**14"),
         (lambda net, x: net.add(x, x, (1.0, 1.0), 0.25), "multiplied by 2**2"),
         (

@@ -1,5 +1,5 @@
-"""NumPy as a backend: it takes every operator and runs its reference. It is the last resort, and
-what other backends are compared with.
+"""NumPy as a backend: it takes every operator and runs its reference. It is the last resort,
+and the reference for other backends.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Interpreted:
 
 
 class NumPy(Backend):
-    """Runs every operator with a reference on NumPy arrays, in the host's memory."""
+    """Runs the references of operators on NumPy arrays, in the host's memory."""
 
     name = "numpy"
-    watch = "never"  # references see the caller's settings, which other threads lack
+    watch = "never"  # settings of NumPy belong to the caller's thread
     key = f"{package_version()} numpy {np.__version__}"
 
     def takes(self, call: Call) -> bool:

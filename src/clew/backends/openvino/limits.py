@@ -1,7 +1,7 @@
-"""Calls that OpenVINO accepts and computes otherwise than the graph says, or that crash it.
+"""Calls that OpenVINO accepts but computes differently from the graph, or that crash it.
 
-Found by running the samples of all operators through OpenVINO 2026.4 and comparing them with their
-references. Values that decide it, such as NaN in `argmax`, are not known before a run: for these,
+They were found by comparing OpenVINO 2026.4 with the references on the samples of all operators.
+Differences that depend on values, such as NaN in `argmax`, cannot be rejected before a run;
 `clew.place` compares outputs.
 """
 
@@ -18,9 +18,9 @@ _WIDE: Final = frozenset({"i64", "u64", "u32"})
 
 
 def wrong(call: Call) -> str:
-    """Returns why a call is not given to OpenVINO; empty if it may be."""
+    """Returns why OpenVINO must not get a call; empty if it may."""
     if any(t in _WIDE for t in _results(call)):
-        return "it keeps integers of more than 32 bits in 32"
+        return "it computes i64, u32 and u64 in i32"
     rule = _RULES.get(call.op_name)
     return rule(call) if rule is not None else ""
 

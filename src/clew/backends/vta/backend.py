@@ -28,10 +28,10 @@ class Vta(Backend):
     """Runs quantized convolutions with their bias, addition, shift, clip and max pool, and other
     additions and max pools of bytes, on a simulated VTA.
 
-    `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
-    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU. `search`
-    chooses the tiles of convolutions in the timing model, not by an estimate: up to a second or so
-    for a layer of a size that the process has not met.
+    With `overlap`, loads, computation and stores run at the same time. Results equal those of the
+    graph, bit for bit: a layer whose scales are not powers of two, or whose sums may be ties, stays
+    on the CPU. `search` chooses the tiles of convolutions in the timing model, not by an estimate,
+    which takes up to about a second for each new size of layer in a process.
     """
 
     name = "vta"

@@ -1,10 +1,10 @@
-"""Recognizes what VTA computes exactly: a quantized convolution and what follows it.
+"""Recognizes quantized convolutions, with the operators after them, that VTA computes exactly.
 
     round((conv2d(x, w) + bias + skip) * scale), clipped
 
 where all scales are powers of two. In integers, this is `(sums + bias + skip * 2**k + half) >>
-shift`, clipped, if no sum lies midway between two results: then it does not matter how ties round.
-A quantized bias with a quarter of a step (`Scheme(scales="power_of_two")`) ensures this.
+shift`, clipped, if no sum lies midway between two results, since the rounding of ties then has no
+effect. A quantized bias with a quarter of a step (`Scheme(scales="power_of_two")`) ensures this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.patterns import Match, Pattern, is_constant, is_op, wildcard
 
 Array = np.ndarray[Any, Any]
 Number = Callable[[Expr], "int | None"]
-"""Numbers the operands of what is recognized, and returns None for other nodes."""
+"""Returns the number of an operand of the recognized function or match; None for other nodes."""
 _MOST_BIAS: Final = 1 << 28
 _MOST_SHIFT: Final = 24
 
@@ -70,8 +70,8 @@ def quantized_convolution() -> Pattern:
 
 
 def fits_machine(conv: Call, block_in: int) -> bool:
-    """Whether VTA computes a convolution: one group, square kernel, stride and padding, no
-    dilation, and enough channels to fill a block.
+    """Whether VTA computes a convolution, apart from its padding: one group, a square kernel, equal
+    strides, no dilation, and at least `block_in` input channels.
     """
     attrs = conv.attrs
     weight = conv.args[1].tensor.concrete
@@ -85,7 +85,7 @@ def fits_machine(conv: Call, block_in: int) -> bool:
 
 
 def convolution_of(body: Expr, number: Number, block_in: int) -> Layer:
-    """Returns the convolution that ends in `body`; `data` and `skip` are numbers of operands.
+    """Returns the convolution whose result is `body`; `data` and `skip` are numbers of operands.
 
     Raises `Refused` with the reason if VTA does not compute it exactly.
     """
@@ -93,13 +93,15 @@ def convolution_of(body: Expr, number: Number, block_in: int) -> Layer:
 
 
 def numbers_of(function: Function) -> Number:
-    """Returns what numbers the parameters of a function."""
+    """Returns the function that numbers the parameters of a function."""
     numbers = {p.id: n for n, p in enumerate(function.params)}
     return lambda node: numbers.get(node.id)
 
 
 def numbers_of_match(found: Match) -> Number:
-    """Returns what numbers the operands that a match reads, in the order of the questions."""
+    """Returns the function that numbers the operands of a match, in the order in which it is asked
+    for them.
+    """
     inside = {n.id for n in found.nodes}
     numbers: dict[int, int] = {}
 
@@ -110,7 +112,7 @@ def numbers_of_match(found: Match) -> Number:
 
 
 class _Reader:
-    """Reads from a result to its operands, which `number` numbers; it returns None for others."""
+    """Reads a graph from the result, `body`, back to the operands, which `number` numbers."""
 
     def __init__(self, body: Expr, number: Number, block_in: int) -> None:
         self._number = number
@@ -184,7 +186,7 @@ class _Reader:
         pads = [0, 0, 0, 0]
         if is_call(data, "pad"):
             if data.attrs.get("mode", "constant") != "constant" or data.attrs.value != 0:
-                raise Refused("it pads with other numbers than 0")
+                raise Refused("it pads with a number other than 0")
             outer = list(data.attrs.pads)
             if any(outer[n] for n in (0, 1, 4, 5)):
                 raise Refused("it pads images or channels")
@@ -224,11 +226,13 @@ def parameter(node: Expr, number: Number) -> int:
 
 
 def _with_constant(node: Any) -> tuple[Any, Array]:
-    """Returns the operands of an addition of a constant."""
+    """Returns the operands of an addition of a constant: the other operand, and the elements of the
+    constant.
+    """
     for value, constant in (node.args, node.args[::-1]):
         if isinstance(constant, Constant) and constant.data.ndim <= 3:
             return value, constant.data
-    raise Refused("it adds what is no constant per channel")
+    raise Refused("it adds a value that is not a constant per channel")
 
 
 def scale_exponent(node: Expr, what: str) -> int:
@@ -237,13 +241,14 @@ def scale_exponent(node: Expr, what: str) -> int:
         raise Refused(f"{what} is not one number")
     mantissa, exponent = math.frexp(float(node.data.reshape(-1)[0]))
     if mantissa != 0.5:
-        raise Refused(f"{what} is no power of two")
+        raise Refused(f"{what} is not a power of two")
     return exponent - 1
 
 
 def _integers(bias: Array, outputs: int, *, ties: bool) -> Array:
-    """Returns the bias rounded down. With `ties`, a part of a step must be left of each: a sum of
-    integers and this part is never midway between two results.
+    """Returns the bias, `i64[outputs]`, rounded down. With `ties`, each element must have a
+    fraction: a sum of integers and this fraction is never midway between two results. Raises
+    `Refused` if it has none, or if it has one without `ties`.
     """
     full = np.broadcast_to(bias, (outputs,))
     whole = np.floor(full)
@@ -251,6 +256,6 @@ def _integers(bias: Array, outputs: int, *, ties: bool) -> Array:
     if ties and not np.all((rest > 0) & (rest < 1)):
         raise Refused("its sums may be midway between two integers")
     if not ties and rest.any():
-        raise Refused("its bias is no integer")
+        raise Refused("its bias is not an integer")
     found: Array = whole.astype(np.int64)
     return found

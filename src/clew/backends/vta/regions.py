@@ -94,9 +94,11 @@ def _calls(region: Function) -> list[Call]:
 def compiled_region(
     region: Function, config: Config, *, overlap: bool = True, search: bool = False
 ) -> VtaRegion:
-    """Returns the program of a region whose calls are all of composite functions that VTA computes.
-    Without `overlap`, each step waits for the one before. `search` times the tiles of convolutions
-    in place of estimating them.
+    """Returns the program of a region, in which every call is of a composite function that VTA
+    computes. Without `overlap`, each step waits for the one before. `search` times the tiles of
+    convolutions in place of estimating them.
+
+    Raises `Refused` for a function that VTA does not compute exactly.
     """
     return _Compiler(region, config, 2 if overlap else 1, search).region()
 

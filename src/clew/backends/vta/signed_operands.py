@@ -1,4 +1,4 @@
-"""SignedOperands: undoes the offset that makes a convolution's operand unsigned for CPUs."""
+"""SignedOperands: removes the offset that makes a convolution's operand unsigned for CPUs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_STEPS: Final = 5
 
 @dataclass(frozen=True)
 class SignedOperands(Pass):
-    """Gives convolutions that VTA may run their signed operand back.
+    """Restores the signed operands of convolutions that VTA may run.
 
-    For CPUs that multiply unsigned by signed bytes, 128 is added to signed operands, and the
-    product of 128 and the weights subtracted from the sums. VTA multiplies signed bytes.
+    For CPUs that multiply unsigned by signed bytes, 128 is added to signed operands, and 128 times
+    the sum of the weights is subtracted from the sums. VTA multiplies signed bytes.
 
     Before:
         %1 = cast(add(cast(%x), 128)); %2 = pad(%1, value=128); %3 = add(nn.conv2d(%2, %w), c)

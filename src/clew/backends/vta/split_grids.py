@@ -1,4 +1,4 @@
-"""SplitGrids: makes the integers between two layers visible again."""
+"""SplitGrids: splits `fake_quantize` into its two steps, so that layers pass integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class SplitGrids(Pass):
-    """Writes `fake_quantize` as the two steps that it joins.
+    """Replaces `fake_quantize` by the two steps that it joins.
 
     For the CPU, a value that is rounded to a grid and read by one addition never becomes integers.
     VTA passes integers from layer to layer.
@@ -24,7 +24,7 @@ class SplitGrids(Pass):
     After:
         %1 = requantize(%0, s, 0); %2 = dequantize(%1, t, 0)
 
-    Preconditions: runs just before regions are formed. Non-goals: other dtypes than `i8`.
+    Preconditions: runs just before regions are formed. Non-goals: dtypes other than `i8`.
     """
 
     opt_level: ClassVar[int] = 0

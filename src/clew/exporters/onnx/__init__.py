@@ -1,7 +1,7 @@
 """The ONNX exporter: writes functions of the graph IR as ONNX models.
 
-`to_onnx` returns a model, `write` also tells which call each node comes from, and `can_write` says
-whether a call has an ONNX form of the same meaning.
+`to_onnx` returns a model. `write` also returns the calls that each node computes. `can_write` says
+why a call has no ONNX form of the same meaning.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Unwritable(Exception):
 
 
 class GraphBuilder:
-    """Collects constants and nodes. Strings name the values; `dtypes` has clew's names of their
-    dtypes.
+    """Collects constants and nodes. Values are names, and `dtypes` has their dtypes in clew's
+    notation.
 
     A node's name is its label, with a number if another node has it. A node's only result has the
     node's name.
@@ -91,7 +91,7 @@ class GraphBuilder:
     def lazy_constant(
         self, name: str, dtype: str, size_bytes: int, data: Callable[[], NDArray[Any]]
     ) -> str:
-        """Adds a constant whose data are read when the model is made; returns its name."""
+        """Adds a constant whose data are read when the model is written; returns its name."""
         name = self.value(name, dtype)
         self._constants[name] = data
         self._bytes[name] = size_bytes
@@ -104,8 +104,8 @@ class GraphBuilder:
         change: Callable[[NDArray[Any]], NDArray[Any]],
         dtype: str = "",
     ) -> str | None:
-        """Returns a constant that is computed from another one, in a dtype if one is given; None if
-        a value is no constant. `how` identifies the computation.
+        """Returns the name of a constant that is computed from another one, in a dtype if one is
+        given; None if the value is not a constant. `how` identifies the computation.
         """
         data = self._constants.get(name)
         if data is None:
@@ -183,8 +183,8 @@ class GraphBuilder:
         return [_tensor(name, data()) for name, data in self._constants.items() if name in read]
 
     def constant_bytes(self, results: Sequence[str]) -> int:
-        """Returns the number of bytes of the constants that nodes or results of the graph read; of
-        those computed from others, as many as these have.
+        """Returns the number of bytes of the constants that nodes or results of the graph read.
+        Those computed from others count as many elements as the others have.
         """
         read = {name for node in self.nodes for name in node.input} | set(results)
         return sum(size for name, size in self._bytes.items() if name in read)
@@ -208,7 +208,7 @@ _CLEW_NAMES: Final = {f"tensor({name})": dtype for dtype, name in _SCHEMA_NAMES.
 
 
 class _Schema:
-    """What the standard says of an operator's dtypes."""
+    """The dtypes that the standard defines for an operator."""
 
     def __init__(self, op: str) -> None:
         schema = defs.get_schema(op, OPSET, "")

@@ -1,12 +1,12 @@
-"""Calls that are written together, since one ONNX operator does the work of several calls.
+"""Joins: several calls that one ONNX operator computes.
 
 ```python
 @joins("add")
 def with_bias(call: Call) -> Join | None: ...
 ```
 
-A joined call other than the last has no other readers. Each call can also be written alone, so
-`can_write` need not know of joins.
+Only the last of the joined calls has readers outside. Each call can also be written alone, so
+`can_write` ignores joins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Site:
     label: str
 
     def at(self, call: Call) -> Writing:
-        """Returns a call as a rule takes it. Values of joined calls have no name."""
+        """Returns a call in the form that rules take. Values of joined calls have no name."""
         names = [self.name(arg) for arg in call.args]
         return Writing(call, names, self.builder, self.label)
 
@@ -68,8 +68,8 @@ def joins(*names: str) -> Callable[[Joiner], Joiner]:
 
 
 def joins_in(body: Expr, writable: Callable[[Call], bool]) -> dict[int, Join]:
-    """Returns the joins in a graph by the id of the last call. `writable` says whether a call can
-    be written alone; only such calls are joined.
+    """Returns the joins in a graph, by the id of the last call of each. `writable` says whether a
+    call can be written alone; only such calls are joined.
     """
     nodes = post_order(body)
     readers: dict[int, int] = {body.id: 1}
@@ -98,7 +98,7 @@ def _of(call: Call) -> Iterator[Join]:
 
 
 def called(value: Expr, *names: str) -> Call | None:
-    """Returns a value as a call of one of the operators, None if it is none."""
+    """Returns a value if it is a call of one of the operators, else None."""
     if isinstance(value, TupleGetItem) or not isinstance(value, Call):
         return None
     return value if value.op_name in names else None

@@ -7,7 +7,7 @@ def leaky_relu(w: Writing) -> str:
 ```
 
 A rule returns the names of the call's results. It refuses a call that has no ONNX form of the same
-meaning with `w.refuse(reason)`. Dtypes need no checks of its own: `emit` compares them with the
+meaning with `w.refuse(reason)`. Rules need not check dtypes: `emit` compares them with the
 standard's schemas.
 """
 
@@ -78,7 +78,10 @@ class Writing:
         return self.types[n].concrete
 
     def refuse(self, reason: str) -> NoReturn:
-        """States that the call has no ONNX form, and why."""
+        """Refuses the call, which has no ONNX form, with a reason.
+
+        Errors: Unwritable.
+        """
         raise Unwritable(reason)
 
     def known(self, n: int) -> NDArray[Any] | None:
@@ -90,7 +93,7 @@ class Writing:
         """Returns a number that an attribute of ONNX holds, which is an f32."""
         value = float(self.attrs[name])
         if self.types[0].dtype == "f64" and float(np.float32(value)) != value:
-            self.refuse(f"{name}={value!r} is no f32, as ONNX's attributes are")
+            self.refuse(f"{name}={value!r} is not exact in f32, the type of ONNX's attributes")
         return value
 
     # --- nodes ---
@@ -138,7 +141,7 @@ class Writing:
         return self.emit("Cast", name, dtype=dtype, to=self.number(dtype))
 
     def transposed(self, name: str, axes: Sequence[int]) -> str:
-        """Returns a value with its axes in another order; constants are transposed now."""
+        """Returns a value with its axes in another order; constants are transposed here."""
         if list(axes) == list(range(len(axes))):
             return name
         folded = self._builder.derived(
@@ -147,14 +150,14 @@ class Writing:
         return folded or self.emit("Transpose", name, perm=list(axes))
 
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
-        """Returns a value in another shape, of as many elements; constants are reshaped now."""
+        """Returns a value in another shape, of as many elements; constants are reshaped here."""
         folded = self._builder.derived(
             name, "reshape" + str(list(shape)), lambda a: a.reshape(shape)
         )
         return folded or self.emit("Reshape", name, self.integers(*shape))
 
     def inverse(self, name: str) -> str:
-        """Returns the reciprocals of a value; those of constants are computed now."""
+        """Returns the reciprocals of a value; those of constants are computed here."""
         return self._builder.derived(name, "1/", lambda a: 1 / a) or self.emit("Reciprocal", name)
 
     def derived(

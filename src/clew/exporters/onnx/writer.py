@@ -38,8 +38,8 @@ _MOST_BYTES: Final = (1 << 31) - (64 << 20)
 
 @dataclass(frozen=True)
 class WrittenModel:
-    """An ONNX model of a function. `inputs` and `outputs` are the names of its values in the order
-    of parameters and results; `calls` has the calls that a node does the work of, by its name.
+    """An ONNX model of a function. `inputs` and `outputs` are names of values, in the order of
+    parameters and results; `calls` has the calls that each node computes, by the node's name.
     """
 
     model: ModelProto
@@ -53,8 +53,9 @@ class WrittenModel:
         return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
 
     def nodes_in(self, name: str) -> tuple[str, ...]:
-        """Returns the nodes that an engine's name for its own node mentions, in order. Engines
-        append to the names of nodes (`conv:Conv#0_nchwc`), and list those of joined ones.
+        """Returns the names of the nodes that an engine's name for one of its nodes mentions, in
+        order. Engines append to the names of nodes (`conv:Conv#0_nchwc`), and list several for
+        nodes that they fuse.
         """
         return tuple(dict.fromkeys(self._mentioned.findall(name)))
 
@@ -77,8 +78,8 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
     the model's inputs, its results the outputs, and its constants initializers. Calls of composite
     functions are written as their bodies.
 
-    A node has the name of the layers that it serves (`dense:MatMul#0`), with a number if others
-    have it.
+    A node is named after the layers that it serves (`dense:MatMul#0`), with a number if another
+    node has the name.
 
     Errors: U070 for a call that has no ONNX form, U071 for 2 GiB of constants.
     """
@@ -229,7 +230,7 @@ def _by_rule(call: Call, inputs: Sequence[str], builder: GraphBuilder) -> tuple[
 def _check(call: Call) -> None:
     """Errors: Unwritable for calls that no rule takes."""
     if not isinstance(call.op, Op) or not call.op.is_builtin:
-        raise Unwritable(f"{call.op_name} is no operator of clew")
+        raise Unwritable(f"{call.op_name} is not an operator of clew")
     if any(isinstance(value, ArgRef) for value in call.attrs.values()):
         raise Unwritable("attributes are known only during the run")
     for type_ in (*(a.type for a in call.args), *_fields(call.type)):

@@ -1,4 +1,4 @@
-"""AnnotateTarget: says for each operator or composite which backend runs it."""
+"""AnnotateTarget: assigns operators and composites to backends."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class AnnotateTarget(Pass):
     """Wraps each call that a backend gets, of an operator or of a composite function, in a function
     with the attribute `backend`.
 
-    The `rule` says who gets which call; by default, the first backend that takes it and is faster.
-    Constants that the call reads are inside the function.
+    The `rule` assigns calls to backends; by default, a call goes to the first backend that takes it
+    and is faster. Constants that the call reads are inside the function.
 
     Before:
         %1 = nn.matmul(%0, const); %2 = nn.softmax(%1)
     After:
         %3 = fn(%0) with backend="npu" { nn.matmul(%0, const) }; %2 = nn.softmax(%3)
 
-    Errors: C073 if a backend's code fails. Reported: I354 for layers that a backend was to have and
-    does not take.
+    Errors: C073 if a backend's code fails. Reported: I354 for layers that the rule gives to
+    a backend that does not take them.
 
     Preconditions: composites, if any, have been merged. Non-goals: operators with data-dependent
     shapes.

@@ -1,4 +1,4 @@
-"""What a backend claims: operators, and matches of its patterns."""
+"""Finds the calls that a backend claims: operators, and matches of its patterns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Claims(Protocol):
 
     @property
     def key(self) -> str:
-        """Changes with what the backend takes or compiles."""
+        """A text that changes whenever the backend takes or compiles something else."""
         ...
 
     @property
@@ -62,7 +62,9 @@ class Claims(Protocol):
         ...
 
     def cost(self, region: Function, target: Target) -> float | None:
-        """Returns the seconds that a region takes; None to take it in any case."""
+        """Returns the seconds that a region takes, with the copies at its borders; None to take it
+        in any case.
+        """
         ...
 
 
@@ -110,8 +112,9 @@ def matches_of(
 
 
 def claimed(call: Call, backend: Claims) -> bool:
-    """Whether a backend takes a call: of an operator, or of a composite function. It takes a
-    composite function made for it, and any whose calls it takes, alone or by its own patterns.
+    """Whether a backend takes a call of an operator or of a composite function. It takes composite
+    functions that were made for it, and others if it takes all calls in them, alone or by its
+    patterns.
 
     Errors: C073 if the backend's code fails.
     """
@@ -133,8 +136,8 @@ def covers(function: Function, backend: Claims) -> bool:
 
 
 def operators_in(call: Call) -> list[Call]:
-    """Returns the calls of operators that a call makes: itself, or those of the function that it
-    calls, composites inside included.
+    """Returns the calls of operators in a call: the call itself, or those in the function that it
+    calls, including those in composites inside.
     """
     if not isinstance(call.op, Function):
         return [call]

@@ -11,10 +11,10 @@ from clew.ir.outline import Piece, schedulable
 class Regions:
     """The regions of the calls that one backend gets in a function's body.
 
-    The body consists of units: single nodes, and regions of other backends. The *level* of a unit
-    is the largest number of times that a path to it enters or leaves claimed units. A path that
-    leaves a region raises the level, so connected claimed units of one level form a convex region.
-    Two regions are then joined if an edge is the only path from one to the other.
+    The body consists of groups: single nodes, and regions of other backends. The *level* of a group
+    is the largest number of times that a path to it enters or leaves claimed groups. A path that
+    leaves a region and returns raises the level, so connected claimed groups of one level form a
+    convex region. Two regions are then joined if an edge is the only path from one to the other.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Regions:
         found: dict[int, list[Expr]] = {}
         for node in self._order:
             if node.id in self._inside:
-                found.setdefault(self._unit(node.id), []).append(node)
+                found.setdefault(self._group(node.id), []).append(node)
         return list(found.values())
 
-    def _unit(self, node: int) -> int:
+    def _group(self, node: int) -> int:
         while self._parent[node] != node:
             self._parent[node] = self._parent[self._parent[node]]
             node = self._parent[node]
@@ -55,19 +55,19 @@ class Regions:
         level: dict[int, int] = {}
         edges: list[tuple[int, int]] = []
         for node in self._order:
-            unit, own = self._unit(node.id), node.id in self._inside
-            level.setdefault(unit, 0)
+            group, own = self._group(node.id), node.id in self._inside
+            level.setdefault(group, 0)
             for child in _used(node):
-                start = self._unit(child.id)
-                if start == unit:
+                start = self._group(child.id)
+                if start == group:
                     continue
                 inside = child.id in self._inside
-                level[unit] = max(level[unit], level[start] + (own != inside))
+                level[group] = max(level[group], level[start] + (own != inside))
                 if own and inside:
-                    edges.append((start, unit))
-        for start, unit in edges:
-            if level[start] == level[unit]:
-                self._parent[self._unit(start)] = self._unit(unit)
+                    edges.append((start, group))
+        for start, group in edges:
+            if level[start] == level[group]:
+                self._parent[self._group(start)] = self._group(group)
 
     def _join_neighbors(self) -> None:
         joined = True
@@ -82,12 +82,12 @@ class Regions:
                     break
 
     def _edges(self) -> dict[int, dict[int, None]]:
-        """Returns, for each unit, the units that read its values."""
+        """Returns, for each group, the groups that read its values."""
         edges: dict[int, dict[int, None]] = {}
         for node in self._order:
-            to = self._unit(node.id)
+            to = self._group(node.id)
             for child in _used(node):
-                start = self._unit(child.id)
+                start = self._group(child.id)
                 if start != to:
                     edges.setdefault(start, {})[to] = None
         return edges
@@ -98,7 +98,7 @@ def _used(node: Expr) -> Iterator[Expr]:
 
 
 def _other_way(edges: Mapping[int, Mapping[int, None]], start: int, end: int) -> bool:
-    """Whether a path of more than one edge leads from one unit to another."""
+    """Whether a path of more than one edge leads from one group to another."""
     pending = [n for n in edges.get(start, ()) if n != end]
     seen = set(pending)
     while pending:

@@ -1,4 +1,4 @@
-"""Whether regions are worth running on a backend, by the costs that it states."""
+"""Compares the costs that a backend states for regions with estimates for the CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def worthwhile(
 
 
 def _cost(backend: Claims, region: Function, target: Target) -> float | None:
-    """Errors: C073 for a cost that is not a number of seconds."""
+    """Returns the seconds that a backend states for a region; None if it states none.
+
+    Errors: C073 if the backend's code fails or returns anything else.
+    """
     seconds = asked(backend, "cost", backend.cost, region, target)
     if seconds is None:
         return None
@@ -56,8 +59,8 @@ def _cost(backend: Claims, region: Function, target: Target) -> float | None:
 
 
 def functions_of(function: Function, pieces: Sequence[Piece]) -> list[Function]:
-    """Returns the functions of plain operators that pieces would become as regions. They must be
-    compatible.
+    """Returns, for each piece, the function of plain operators that it would become as a region.
+    The pieces must be disjoint and must not depend on each other in a cycle.
     """
     numbered = [Piece(p.members, {"number": n}) for n, p in enumerate(pieces)]
     outlined = Outliner(numbered, keeps_constants).rewrite_function(function)
@@ -70,8 +73,8 @@ def functions_of(function: Function, pieces: Sequence[Piece]) -> list[Function]:
 
 
 def cpu_seconds(region: Function, target: Target) -> float:
-    """Returns an estimate of the seconds that one core takes for a region, if each operand and
-    result is moved once.
+    """Returns an estimate of the seconds that one core takes for a region, which reads each operand
+    and writes each result once.
     """
     nodes = post_order(region.body)
     flops = sum(flops_in(n) for n in nodes if isinstance(n, Call))

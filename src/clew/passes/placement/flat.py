@@ -1,4 +1,4 @@
-"""Functions without calls of functions inside, and what stays inside a region."""
+"""Inlines the functions that a function calls, and decides which operands stay in a region."""
 
 from __future__ import annotations
 

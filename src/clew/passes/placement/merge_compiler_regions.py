@@ -1,4 +1,4 @@
-"""MergeCompilerRegions: joins neighbors of one backend to convex regions."""
+"""MergeCompilerRegions: joins neighbors on one backend to convex regions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clew.passes.placement.convex import Regions
 
 @dataclass(frozen=True)
 class MergeCompilerRegions(Pass):
-    """Joins functions with one attribute `backend` to larger ones.
+    """Joins functions with the same attribute `backend` to larger ones.
 
     A region is as large as possible such that no value leaves it and comes back, and that no
     regions wait for each other. It may have several results. `order` names the backends whose

@@ -1,4 +1,4 @@
-"""MergeComposite: makes a composite function of each match of the backends' patterns."""
+"""MergeComposite: replaces each match of the backends' patterns by a composite function."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MergeComposite(Pass):
     """Replaces each match of a backend's pattern by a call of a function with the attributes
     `composite`, the pattern's name, and `of`, the backend's.
 
-    Patterns of earlier backends come first, and earlier patterns of one backend. With a `rule`, a
-    match counts only if the rule gives each of its calls to the backend.
+    Patterns of earlier backends take precedence, as do earlier patterns of a backend. With a
+    `rule`, a match counts only if the rule gives each of its calls to the backend.
 
     Before:
         %1 = nn.matmul(%0, %w); %2 = nn.relu(%1)

@@ -1,4 +1,4 @@
-"""PartitionGraph: makes the annotated functions the regions that backends compile."""
+"""PartitionGraph: turns annotated functions into the regions that backends compile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _MOST_NAMED: Final = 4
 
 @dataclass(frozen=True)
 class PartitionGraph(Pass):
-    """Makes each function with the attribute `backend` a region: primitive, so that later passes
-    leave it alone and the program runs it as one step, and named after its operators.
+    """Turns each function with the attribute `backend` into a region. It becomes primitive, so
+    later passes leave it unchanged and the program runs it as one step, and it is named after its
+    operators.
 
     Composite functions that `MergeComposite` made become plain operators again, inside regions and
     outside. The backend finds them in the region when it compiles it.

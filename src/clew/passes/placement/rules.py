@@ -1,4 +1,4 @@
-"""Rules that say which backend gets which operators."""
+"""Rules that assign operators to backends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from clew.support.errors import ClewWarning, InputError
 from clew.support.near import fitting, is_glob, listed
 
 Chooser: TypeAlias = Callable[[Call], str | None]
-"""A user's rule: returns the name of the backend for a call of an operator; None for the CPU."""
+"""A user's function: returns the name of the backend for an operator's call; None for the CPU."""
 
 
 class Rule(ABC):
-    """Says which backend may have a call of an operator."""
+    """Decides which backends may have a call of an operator."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -49,14 +49,15 @@ class Rule(ABC):
         """Whether the backend of this name may have a call of an operator."""
 
     def bound(self, module: Module) -> Rule:
-        """Returns the rule for a module in its present form."""
+        """Returns the rule for one module, whose calls it may look up."""
         return self
 
     def assigned(
         self, function: Function, backends: Sequence[Claims], ctx: PassContext
     ) -> dict[int, str]:
-        """Returns the backends' names for calls in a function's body, by the ids of the calls, of
-        operators or of composite functions. The first backend gets a call that several may have.
+        """Returns the names of backends for calls in a function's body, of operators or of
+        composite functions, by the ids of the calls. If several backends may have a call, the first
+        gets it.
 
         Errors: C073 if a backend's code fails.
         """
@@ -79,7 +80,7 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class First(Rule):
-    """The first backend that takes a call gets it, if it is faster there.
+    """A call goes to the first backend that takes it and is faster than the CPU.
 
     If a backend states a cost, which includes the copies at a region's borders, a region is kept
     only if its cost is less than an estimate for the CPU. Calls of rejected regions are offered to
@@ -118,8 +119,9 @@ FIRST: Final = First()
 class ByLayers(Rule):
     """Backends by the names of layers, or globs of them.
 
-    A call belongs to a backend if all its layers do. A layer named exactly of which the backend
-    takes nothing is an error (I354), a glob a warning.
+    A backend gets a call if all layers of the call are its own. Reported: I354 for a name of which
+    the backend takes nothing. It is an error for an exact name, and a warning for a glob or for a
+    layer all of whose operators also serve other layers.
     """
 
     layers: Mapping[str, Sequence[str]]
@@ -179,7 +181,7 @@ def _operators(module: Module) -> list[Call]:
 
 
 def _by_backend(module: Module) -> dict[str, list[Call]]:
-    """Returns the calls of operators that backends got."""
+    """Returns the calls of operators in each backend's functions."""
     found: dict[str, list[Call]] = {}
     for node in post_order([f for _, f in module], into_functions=True):
         if isinstance(node, Call) and isinstance(node.op, Function) and node.op.backend:
@@ -190,13 +192,13 @@ def _by_backend(module: Module) -> dict[str, list[Call]]:
 def _why_not(call: Call, backend: Claims) -> str:
     ask = getattr(backend, "why_not", None)
     why = asked(backend, "why_not", ask, call) if ask is not None else ""
-    return f"{call.op_name}: {why}" if why else f"{call.op_name} is not among what it takes"
+    return f"{call.op_name}: {why}" if why else f"it does not take {call.op_name}"
 
 
 @dataclass(frozen=True)
 class Between(Rule):
-    """One backend for the operators on paths between layers, both ends included. Without an end,
-    all that depends on the start; without a start, all that the end depends on.
+    """One backend for the operators on paths between layers, both ends included. Without an end, it
+    gets all that depend on the start; without a start, all that the end depends on.
     """
 
     backend: str
@@ -282,8 +284,8 @@ Key: TypeAlias = "tuple[tuple[str, ...], str, str, int]"
 class Fixed(Rule):
     """A backend for each operator of one module, as `clew.place` finds it.
 
-    `choices` has the names of backends by the operators' keys (`operator_keys`), without those that
-    stay on the CPU.
+    `choices` has the names of backends by the operators' keys (`operator_keys`); operators that
+    stay on the CPU are absent.
 
     Errors: I355 if the module lacks an operator of the placement.
     """
@@ -319,7 +321,8 @@ class Fixed(Rule):
 
 def operator_keys(module: Module) -> dict[int, Key]:
     """Returns a key for each call of an operator, by its id: layers, operator, type, and the number
-    of such calls before it. It does not depend on composite functions around the call.
+    of calls before it that are equal in these. Composite functions around a call do not change its
+    key.
     """
     found: dict[int, Key] = {}
     counts: dict[Any, int] = {}

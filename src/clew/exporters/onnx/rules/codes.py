@@ -54,7 +54,7 @@ def round_blocks(w: Writing) -> str:
 @writes("nn.dense_codes")
 def dense_codes(w: Writing) -> str:
     """A product of floats: the data times their steps, by the codes times their scales. The sums of
-    the data are multiplied by the zero points and subtracted.
+    the data times the scaled zero points are subtracted.
     """
     matrix, zeros = _weight(w)
     data = _numbers(w, w.inputs[0], w.attrs.block)
@@ -67,7 +67,7 @@ def dense_codes(w: Writing) -> str:
 
 
 def _numbers(w: Writing, parts: str, block: int) -> str:
-    """Returns numbers given as integers `[..., parts, n]` in steps of blocks: `f32[..., n]`."""
+    """Returns numbers, `f32[..., n]`, from integers `[..., parts, n]` in steps of blocks."""
     *outer, count, depth = w.shape()
     blocks = w.shape(1)[-1]
     depth = depth if block > 1 else blocks

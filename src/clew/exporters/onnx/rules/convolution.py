@@ -22,8 +22,8 @@ def window_of(w: Writing) -> dict[str, Any]:
 
 
 def window_of_conv(w: Writing) -> dict[str, Any]:
-    """Returns ONNX's attributes of a convolution. `live` needs none: the taps that it omits meet
-    only zeros.
+    """Returns ONNX's attributes of a convolution. `live` has no attribute: the taps that it omits
+    read only zeros.
     """
     attrs, spatial = w.attrs, _SPATIAL[w.types[0].rank - 2]
     plain = f"NC{spatial}"
