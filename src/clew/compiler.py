@@ -94,9 +94,9 @@ def compile(
     parts: the first backend takes what it can (`"first"`), or measured costs decide (`"auto"`, as
     `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of a call, a rule
     of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region that its backend
-    fails to compile or to run goes to the next one that takes it, or to the CPU, with a warning.
-    `tuned` is the file
-    with the records of `clew.tune`, whose best choices are applied: `auto` is the default file
+    fails to compile goes to the next one that takes it, or to the CPU, and one that it fails to run
+    to the CPU, with a warning. `tuned` is the file with the records of `clew.tune`, whose best
+    choices are applied: `auto` is the default file
     (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required

@@ -189,6 +189,7 @@ class _Meter:
     ) -> None:
         self._costs = costs
         self._inputs = inputs
+        self._seconds = seconds
         self._left = seconds
         self._say = say
 
@@ -232,6 +233,7 @@ class _Meter:
         """Finds the costs of all units that a backend takes."""
         costs = self._costs
         own = costs.starts[backend.name] = self._start(backend)
+        self._left = self._seconds / len(costs.backends)
         known: dict[str, UnitCost] = {}
         wanted = [u for u in self._samples if backend.name in u.takers]
         for number, unit in enumerate(wanted, 1):
@@ -240,7 +242,7 @@ class _Meter:
             if kept is not None:
                 known[work] = UnitCost(kept, "kept")
                 continue
-            if self._left <= 0:
+            if self._left <= 0 and known:  # the others are predicted from those
                 continue
             self._say(f"{backend.name}: unit {number} of {len(wanted)}")
             began = time.perf_counter()

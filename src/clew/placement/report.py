@@ -303,7 +303,10 @@ def _described(
         if lacking:
             why = costs.failures.get((lacking[0].number, name), "")
             ops = listed(dict.fromkeys(op for u in lacking for op in u.ops), _LAYERS_SHOWN)
-            others.append(Alternative(name, None, why_not=why or f"it does not take {ops}"))
+            if not why:
+                untaken = any(name != CPU and name not in u.takers for u in lacking)
+                why = f"it {'does not take' if untaken else 'was not measured for'} {ops}"
+            others.append(Alternative(name, None, why_not=why))
             continue
         seconds = sum(costs.units[u.number, name].seconds for u in units)
         others.append(Alternative(name, seconds, _borders(graph, costs, names, part, name)))
