@@ -81,9 +81,10 @@ def plan(
     tuned: str | Path | None = "auto",
     backends: Sequence[Backend | str] = (),
     place: Any = None,
+    fallback: bool = False,
 ) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options. Regions are not
-    compiled.
+    compiled, so `fallback` changes nothing.
 
     Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321, I350 to I357, I380 to
     I382; I188 for a model with named sizes that `sizes` does not fix.
