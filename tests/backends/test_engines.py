@@ -16,7 +16,9 @@ import clew
 import zoo
 from clew.backends import registry
 from clew.backends.registry import backend_names, backends_of
+from clew.ir.expr import Call
 from clew.ir.parser import parse_module
+from clew.ir.visit import post_order
 from clew.placement.agreement import disagreement, tolerance_for
 from clew.support.errors import ClewError, InputError
 from random_partitions import Subject
@@ -136,14 +138,17 @@ def test_values_with_other_strides_and_views_pass_between_engines(engine: str, f
 
 @pytest.mark.parametrize("engine", [e for e in ENGINES if e.values[0] != "numpy"])
 def test_what_an_engine_does_not_take_stays_on_the_cpu_with_the_reason(engine: str) -> None:
-    module = parse_module(ODD.replace("nn.relu(%1)", "mod(%1, %1)"))
+    module = parse_module(ODD.replace("nn.relu(%1)", "cumprod(%1, axis=1)"))
     (backend,) = backends_of([engine])
     compiled = clew.compile(module, backends=[engine], cache=False)
     taken = {op for region in compiled.regions for op in region.ops}
-    calls = {op for kernel in compiled.kernels for op in kernel.ops} | taken
-    assert "transpose" in taken
-    assert calls >= {"transpose"}
-    assert backend.name == engine
+    assert taken == {"transpose", "flip"}
+    calls = [n for n in post_order(module.main.body) if isinstance(n, Call)]
+    reasons = {call.op_name: backend.why_not(call) for call in calls}
+    assert {op for op, why in reasons.items() if why} == {"cumprod"}
+    with pytest.raises(InputError, match="takes nothing of act: cumprod: ") as caught:
+        clew.compile(module, place={engine: ["act"]}, cache=False)
+    assert caught.value.code == "I354"
 
 
 def test_unknown_and_missing_backends_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,9 @@ class DescribedRegion(Protocol):
 
 Watched: TypeAlias = Literal["first", "always", "never"]
 
-_TAKEN: Final = ("cpu", "host")
+CPU: Final = "cpu"
+"""The name of clew's own backend, in placements and for regions whose backend failed."""
+_TAKEN: Final = (CPU, "host")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.backend import CPU, Backend, CompiledRegion
 from clew.backends.registry import backend_names, backends_of
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
@@ -22,8 +22,6 @@ from clew.support.errors import ClewError, CompileError, UnsupportedError, locat
 from clew.version import package_version
 
 _LAYERS_SHOWN = 3
-CPU = "cpu"
-"""The backend of regions that run on the CPU because their own backend failed."""
 
 
 class Regions:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.backends.backend import Backend
+from clew.backends.backend import CPU, Backend
 from clew.backends.registry import FunctionBackend
 from clew.compiler import compile
 from clew.cost.regions import region_seconds
@@ -27,9 +27,6 @@ from clew.placement.search import Problem
 from clew.placement.units import Edge, Unit, UnitGraph, flops_of_unit
 from clew.placement.work import work_of
 from clew.runtime.spaces import HOST, MemorySpace
-
-CPU: Final = "cpu"
-"""The name of clew's own backend in placements."""
 
 _TINY: Final = parse_module(
     """clew 1
@@ -141,12 +138,12 @@ def measured_costs(
 ) -> Costs:
     """Returns the costs of units: on the CPU, from the times of the model's layers in a run
     (`layer_seconds`); on the backends, measured alone, those that take longest on the CPU first.
-    After about `seconds` of measuring, for all backends together, the rest is predicted. `say` is
-    told of progress.
+    After about `seconds` of measuring, which backends share equally, the rest is predicted. `say`
+    is told of progress.
     """
     costs = Costs(graph, backends, target, threads, book, blocked)
     _cpu_costs(costs, layer_seconds)
-    meter = _Meter(costs, inputs, seconds, say)
+    meter = _Meter(costs, inputs, seconds / max(1, len(backends)), say)
     for backend in backends:
         _copy_costs(costs, backend.memory)
         meter.measure(backend)
@@ -189,8 +186,7 @@ class _Meter:
     ) -> None:
         self._costs = costs
         self._inputs = inputs
-        self._seconds = seconds
-        self._left = seconds
+        self._seconds = seconds  # of each backend
         self._say = say
 
     @cached_property
@@ -233,7 +229,7 @@ class _Meter:
         """Finds the costs of all units that a backend takes."""
         costs = self._costs
         own = costs.starts[backend.name] = self._start(backend)
-        self._left = self._seconds / len(costs.backends)
+        left = self._seconds
         known: dict[str, UnitCost] = {}
         wanted = [u for u in self._samples if backend.name in u.takers]
         for number, unit in enumerate(wanted, 1):
@@ -242,12 +238,12 @@ class _Meter:
             if kept is not None:
                 known[work] = UnitCost(kept, "kept")
                 continue
-            if self._left <= 0 and known:  # the others are predicted from those
+            if left <= 0 and known:  # the others are predicted from those
                 continue
             self._say(f"{backend.name}: unit {number} of {len(wanted)}")
             began = time.perf_counter()
             alone = self._alone(unit, backend)
-            self._left -= time.perf_counter() - began
+            left -= time.perf_counter() - began
             if isinstance(alone, str):
                 for other in costs.graph.units:
                     if self._works.get(other.number) == work:

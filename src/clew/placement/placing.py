@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
-from clew.backends.backend import Backend
+from clew.backends.backend import CPU, Backend
 from clew.backends.registry import backends_of
 from clew.compiled import CompiledModel
 from clew.compiler import compile, passes_for
@@ -30,7 +30,7 @@ from clew.passes.placement.rules import Fixed, Key, operator_keys
 from clew.placement.agreement import disagreement, tolerance_for
 from clew.placement.book import Book, book_at
 from clew.placement.clock import in_turns
-from clew.placement.costs import CPU, Costs, UnitCost, measured_costs
+from clew.placement.costs import Costs, UnitCost, measured_costs
 from clew.placement.report import Placement, Plan, described, parts_of
 from clew.placement.search import Found, solve
 from clew.placement.units import UnitGraph, units_of
@@ -76,7 +76,8 @@ def place(
     measures nothing. With `again`, it places the model anew, with the kept costs of units.
 
     Errors: I350 to I353 and I356 (`backends`), I358 (a model with symbolic sizes, or whose graph
-    depends on a run), I040 to I043 (`inputs`), C073 (a backend that fails in placement).
+    depends on a run), I040 to I043 (`inputs`), I380 to I382 (`tuned`), C073 (a backend that fails
+    in placement).
     """
     machine = target_of(target)
     count = thread_count(threads)
@@ -173,7 +174,7 @@ class _Placer:
         mixes, search = self._mixes(costs)
         known = {p.names for p in plans.values()}
         for number, names in enumerate(n for n in mixes if n not in known):
-            plans[f"mix {number + 1}"] = Plan(f"mix {number + 1}", names)
+            plans[f"mix {number + 1}"] = Plan(f"mix {number + 1}", names, is_mix=True)
         self._compare(plans)
         best = self._best(plans)
         return described(

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from clew.backends.backend import CPU
 from clew.passes.placement.rules import Fixed, Key, Rule
 from clew.placement.book import keys_as_json, keys_of_json
-from clew.placement.costs import CPU, Costs
+from clew.placement.costs import Costs
 from clew.placement.search import Found
 from clew.placement.units import UnitGraph
 from clew.support.errors import InputError
@@ -26,18 +27,15 @@ _CLOSEST: Final = 5
 @dataclass(frozen=True)
 class Plan:
     """An assignment of units to backends (`names`), and the median seconds of a call of the whole
-    model; or why it failed.
+    model; or why it failed. The search found a mix (`is_mix`); any other plan is one backend, with
+    the CPU for the rest.
     """
 
     name: str
     names: tuple[str, ...] = field(repr=False)
     seconds: float | None = None
     failure: str = ""
-
-    @property
-    def is_mix(self) -> bool:
-        """Whether the search found it; otherwise, it is one backend, with the CPU for the rest."""
-        return self.name.startswith("mix")
+    is_mix: bool = False
 
 
 @dataclass(frozen=True)

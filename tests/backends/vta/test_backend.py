@@ -12,8 +12,12 @@ from vta_networks import Network, check, module_of, operand, regions_of
 import clew
 from clew.backends.vta import Engine, Simulator
 from clew.backends.vta.backend import Vta
+from clew.backends.vta.recognize import quantized_convolution
 from clew.backends.vta.regions import VtaRegion
-from clew.ir.expr import Expr
+from clew.ir.expr import Constant, Expr
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+from clew.patterns import find_all
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -81,7 +85,9 @@ def test_random_networks(seed: int) -> None:
         ({"out_scale": 0.1}, "the scale of the result is not a power of two"),
         ({"weight_scale": 0.01}, "the scale of the sums is not a power of two"),
         ({"quarter": 0.0}, "its sums may be midway between two integers"),
-        ({"out_scale": 2.0**-12}, r"its sums are multiplied by 2\*\*3"),
+        ({"quarter": 0.3}, "f32 does not have all of its sums"),
+        ({"out_scale": 2.0**-12}, "its sums are multiplied by 2**3"),
+        ({"out_scale": 2.0**6}, "its sums are multiplied by 2**-15"),
     ],
 )
 def test_what_it_does_not_compute_exactly_stays_on_the_cpu(
@@ -90,6 +96,37 @@ def test_what_it_does_not_compute_exactly_stays_on_the_cpu(
     net, x = Network(4), operand(1, 16, 6, 6)
     module = module_of(x, net.conv(x, 16, **options))  # type: ignore[arg-type]
     check(module, convolutions=0)
+    assert reason(module) == why
+
+
+def reason(module: Module) -> str:
+    """Returns why VTA does not compute a module's only convolution with all that follows it."""
+    return Vta().why_not_match(find_all(quantized_convolution(), module.main)[-1])
+
+
+def test_an_addend_with_too_large_a_scale_stays_on_the_cpu() -> None:
+    net, x = Network(5), operand(1, 16, 6, 6)
+    module = module_of(x, net.conv(x, 16, skip=x, skip_scale=2.0**5, out_scale=2.0**5))
+    assert reason(module) == "its addend is multiplied by 2**14"
+    check(module, convolutions=0)
+
+
+def test_sums_beyond_the_exact_numbers_of_f32_are_clipped_alike() -> None:
+    """The largest shifts, with sums of up to 2**23 that an addend moves back to the border."""
+    net, x = Network(6), operand(1, 512, 6, 6)
+    module = module_of(
+        x, net.conv(x, 512, 1, skip=x, skip_scale=2.0**4, out_scale=2.0**5, relu=False)
+    )
+    assert reason(module) == ""
+    compiled = clew.compile(module, backends=[Vta()], cache=False)
+    plain = clew.compile(module, cache=False)
+    (weight,) = [n.data for n in post_order(module.main.body) if isinstance(n, Constant)
+                 and n.data.dtype == np.int8 and n.data.ndim == 4]  # fmt: skip
+    for row in range(0, 512, 37):  # the operand that makes one channel's sum as large as can be
+        extreme = np.where(weight[row, :, 0, 0] > 0, 127, -128).astype("i1")
+        value = np.broadcast_to(extreme[None, :, None, None], (1, 512, 6, 6)).copy()
+        value[..., 3:] = np.random.default_rng(row).integers(-128, 128, (1, 512, 6, 3))
+        np.testing.assert_array_equal(compiled(value), plain(value))
 
 
 def test_few_channels_stay_on_the_cpu() -> None:

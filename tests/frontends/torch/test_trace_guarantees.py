@@ -259,9 +259,13 @@ def test_same_links_are_proven_on_the_values_that_eager_computes(made: Made) -> 
 
 
 def test_every_same_link_holds(made: Made) -> None:
-    report = made.compiled.trace.verify(made.feed)
+    assert made.compiled.trace.verify(made.feed).ok
+    # With vectors of 256 bits, more passes change each of these graphs.
+    compiled = clew.compile(made.graph, target="cpu-avx2", threads=1)
+    compiled(*made.args)
+    report = compiled.trace.verify(made.feed)
     assert report.ok, str(report)
-    assert report.checked >= 8
+    assert report.checked > 10
 
 
 def test_the_trace_changes_no_byte_of_code(made: Made) -> None:

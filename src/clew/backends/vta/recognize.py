@@ -24,7 +24,11 @@ Array = np.ndarray[Any, Any]
 Number = Callable[[Expr], "int | None"]
 """Returns the number of an operand of the recognized function or match; None for other nodes."""
 _MOST_BIAS: Final = 1 << 28
-_MOST_SHIFT: Final = 24
+# The graph adds in f32, which has all quarters of a step up to 2**22. With these shifts, larger
+# sums are clipped in any case: results end at 2**(7 + 14), and an addend is at most 2**(7 + 13).
+_MOST_SHIFT: Final = 14
+_MOST_SKIP_SHIFT: Final = 13
+_QUARTERS: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +67,7 @@ def quantized_convolution() -> Pattern:
     skip = is_op("dequantize")(wildcard(), is_constant())
     skip = is_op("dequantize")(wildcard(), is_constant(), is_constant()) | skip
     total = is_op("add")(biased, skip) | is_op("add")(skip, biased) | biased
-    total = is_op("nn.relu")(total) | total
-    bytes_ = is_op("requantize")(total, is_constant(), is_constant())
-    bytes_ = bytes_ | is_op("requantize")(total, is_constant())
-    return is_op("clip")(bytes_) | bytes_
+    return bytes_of(total)
 
 
 def fits_machine(conv: Call, block_in: int) -> bool:
@@ -120,18 +121,8 @@ class _Reader:
         self._block_in = block_in
 
     def layer(self) -> Layer:
-        node: Any = self._body
-        low, high = -128, 127
-        if is_call(node, "clip"):
-            low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
-            node = node.args[0]
-        if not is_call(node, "requantize") or node.tensor.dtype != "i8":
-            raise Refused("its results are not i8")
-        need_no_zero_point(node.args[2:])
-        out_scale = scale_exponent(node.args[1], "the scale of the result")
-        total = node.args[0]
-        if is_call(total, "nn.relu"):
-            total, low = total.args[0], max(low, 0)
+        scaled = scaled_to_bytes(self._body)
+        total, out_scale, low, high = scaled.total, scaled.exponent, scaled.low, scaled.high
         biased, skip = self._split(total)
         sums_scale, sums, bias = self._sums(biased)
         shift = -(sums_scale + out_scale)
@@ -142,7 +133,7 @@ class _Reader:
             need_no_zero_point(skip.args[2:])
             skip_at = parameter(skip.args[0], self._number)
             skip_shift = scale_exponent(skip.args[1], "the scale of the addend") - sums_scale
-            if not 0 <= skip_shift < _MOST_SHIFT:
+            if not 0 <= skip_shift <= _MOST_SKIP_SHIFT:
                 raise Refused(f"its addend is multiplied by 2**{skip_shift}")
         conv, data, weight = self._convolution(sums)
         whole = _integers(bias, conv.outputs, ties=shift > 0)
@@ -206,6 +197,42 @@ class _Reader:
         return conv, at, weight.data
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """How sums become bytes: the sums, n for their scale of 2**n, and the least and the largest
+    result.
+    """
+
+    total: Any
+    exponent: int
+    low: int
+    high: int
+
+
+def scaled_to_bytes(node: Any) -> Scaled:
+    """Returns how a value of bytes results from sums in floats; raises `Refused` if it does not."""
+    low, high = -128, 127
+    if is_call(node, "clip"):
+        low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
+        node = node.args[0]
+    if not is_call(node, "requantize") or node.tensor.dtype != "i8":
+        raise Refused("its results are not i8")
+    need_no_zero_point(node.args[2:])
+    exponent = scale_exponent(node.args[1], "the scale of the result")
+    total = node.args[0]
+    if is_call(total, "nn.relu"):
+        total, low = total.args[0], max(low, 0)
+    return Scaled(total, exponent, low, high)
+
+
+def bytes_of(total: Pattern) -> Pattern:
+    """Returns the pattern of sums, clamped or not, that are scaled to bytes, clipped or not."""
+    total = is_op("nn.relu")(total) | total
+    scaled = is_op("requantize")(total, is_constant(), is_constant())
+    scaled = scaled | is_op("requantize")(total, is_constant())
+    return is_op("clip")(scaled) | scaled
+
+
 def is_call(node: Any, name: str) -> bool:
     """Whether a node calls an operator."""
     return isinstance(node, Call) and node.op_name == name
@@ -246,15 +273,17 @@ def scale_exponent(node: Expr, what: str) -> int:
 
 
 def _integers(bias: Array, outputs: int, *, ties: bool) -> Array:
-    """Returns the bias, `i64[outputs]`, rounded down. With `ties`, each element must have a
-    fraction: a sum of integers and this fraction is never midway between two results. Raises
-    `Refused` if it has none, or if it has one without `ties`.
+    """Returns the bias, `i64[outputs]`, rounded down. With `ties`, each element must be some
+    quarters above an integer: a sum of integers and these is never midway between two results.
+    Raises `Refused` if it is not, or if it has a fraction without `ties`.
     """
     full = np.broadcast_to(bias, (outputs,))
     whole = np.floor(full)
     rest = full - whole
-    if ties and not np.all((rest > 0) & (rest < 1)):
+    if ties and not rest.all():
         raise Refused("its sums may be midway between two integers")
+    if ties and np.any(rest * _QUARTERS % 1):
+        raise Refused("f32 does not have all of its sums")
     if not ties and rest.any():
         raise Refused("its bias is not an integer")
     found: Array = whole.astype(np.int64)

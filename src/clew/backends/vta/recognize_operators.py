@@ -16,12 +16,14 @@ from clew.backends.vta.recognize import (
     Layer,
     Number,
     Refused,
+    bytes_of,
     convolution_of,
     is_call,
     need_no_zero_point,
     parameter,
     quantized_convolution,
     scale_exponent,
+    scaled_to_bytes,
 )
 from clew.ir.expr import Expr
 from clew.patterns import Pattern, is_constant, is_op, wildcard
@@ -74,10 +76,7 @@ def quantized_addition() -> Pattern:
         return is_op("dequantize")(wildcard(), is_constant(), is_constant()) | plain
 
     total = is_op("add")(value(), value())
-    total = is_op("nn.relu")(total) | total
-    bytes_ = is_op("requantize")(total, is_constant(), is_constant())
-    bytes_ = bytes_ | is_op("requantize")(total, is_constant())
-    return is_op("clip")(bytes_) | bytes_
+    return bytes_of(total)
 
 
 def max_pool() -> Pattern:
@@ -95,30 +94,22 @@ def addition_of(body: Expr, number: Number, block_in: int) -> AddLayer:
 
     Raises `Refused` with the reason if VTA does not compute it exactly.
     """
-    node: Any = body
-    low, high = -128, 127
-    if is_call(node, "clip"):
-        low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
-        node = node.args[0]
-    if not is_call(node, "requantize") or node.tensor.dtype != "i8":
-        raise Refused("its results are not i8")
-    need_no_zero_point(node.args[2:])
-    out_scale = scale_exponent(node.args[1], "the scale of the result")
-    total = node.args[0]
-    if is_call(total, "nn.relu"):
-        total, low = total.args[0], max(low, 0)
+    scaled = scaled_to_bytes(body)
+    total = scaled.total
     if not is_call(total, "add") or not all(is_call(a, "dequantize") for a in total.args):
         raise Refused("it is no addition of two dequantized values")
     a, b = (_operand(each, number, block_in) for each in total.args)
     if total.args[0].tensor.concrete != total.args[1].tensor.concrete:
         raise Refused("its operands have different shapes")
     least = min(a[1], b[1])
-    shift = -(least + out_scale)
+    shift = -(least + scaled.exponent)
     if max(a[1], b[1]) - least > _MOST_APART:
         raise Refused(f"the scales of its operands differ by more than 2**{_MOST_APART}")
     if not 0 <= shift <= MOST_SHIFT:
         raise Refused(f"its sums are multiplied by 2**{-shift}")
-    return AddLayer(Addition(a[1] - least, b[1] - least, shift, low, high), a[0], b[0])
+    return AddLayer(
+        Addition(a[1] - least, b[1] - least, shift, scaled.low, scaled.high), a[0], b[0]
+    )
 
 
 def _operand(node: Any, number: Number, block_in: int) -> tuple[int, int]:
