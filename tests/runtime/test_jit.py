@@ -1,4 +1,7 @@
 import ctypes
+import subprocess
+import sys
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
@@ -76,3 +79,60 @@ def test_what_cannot_be_linked_is_one_coded_error(objects: list[ObjectCode]) -> 
     with pytest.raises(CompileError, match="could not be linked") as caught:
         Library(objects)
     assert caught.value.code == "C003"
+
+
+FAR = """
+import ctypes, sys
+from pathlib import Path
+from clew.codegen.artifact import ObjectCode
+from clew.runtime.jit import Library
+
+system = ctypes.CDLL(None)
+system.mmap.restype = ctypes.c_void_p
+system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+NOTHING, PRIVATE_ANONYMOUS_WITHOUT_MEMORY = 0, 0x4022
+
+def reserve(size):
+    return system.mmap(None, size, NOTHING, PRIVATE_ANONYMOUS_WITHOUT_MEMORY, -1, 0)
+
+hole, gigabytes = int(sys.argv[1]), 5 << 30
+objects = [
+    ObjectCode("00", Path(name).read_bytes(), (Path(name).name,)) for name in sys.argv[2:]
+]
+Library(objects)  # what LLVM needs for itself is mapped now
+wall = reserve(gigabytes)
+for size in (1 << 24, 1 << 20, 1 << 16, 1 << 12):
+    while reserve(size) > wall:  # the kernel takes the highest gap that is wide enough
+        pass
+system.munmap(wall + gigabytes - hole, hole)
+library = Library(objects)
+values = [ctypes.CFUNCTYPE(ctypes.c_double)(library.address(name))() for name in library.symbols]
+addresses = [library.address(name) for name in library.symbols]
+print(values, max(addresses) - min(addresses) > 1 << 32)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="gaps are filled as Linux does")
+@pytest.mark.parametrize("pages", [2, 4, 8, 16])
+def test_gaps_in_the_address_space(tmp_path: Path, pages: int) -> None:
+    """Neither an object's sections nor the objects of a library need to lie close together."""
+    table = ", ".join(f"double {n}.5" for n in range(8192))
+    first = object_of(
+        f"@table = private constant [8192 x double] [{table}]\n"
+        "define double @first() {\n %p = getelementptr double, ptr @table, i64 8191\n"
+        " %v = load volatile double, ptr %p\n ret double %v\n}",
+        "first",
+    )
+    second = object_of(
+        "declare double @first()\ndefine double @second() {\n %a = call double @first()\n"
+        " %b = fadd double %a, 1.25\n ret double %b\n}",
+        "second",
+    )
+    for code in (first, second):
+        (tmp_path / code.symbols[0]).write_bytes(code.data)
+    files = [str(tmp_path / name) for name in ("first", "second")]
+    run = subprocess.run(
+        [sys.executable, "-c", FAR, str(pages << 12), *files], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (0, "[8191.5, 8192.75] True\n"), run.stderr

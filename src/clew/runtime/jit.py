@@ -62,7 +62,10 @@ class Library:
             builder.import_symbol(symbol, address)
         builder.add_current_process()
         # One engine per library: a shared one keeps some memory of every library it ever held.
-        engine = llvm.create_lljit_compiler(suppress_errors=True)
+        # JITLink maps an object's sections side by side. The default linker maps them one by one:
+        # in a process with gigabytes mapped, they can lie further apart than a 32-bit displacement
+        # reaches, and LLVM aborts the process.
+        engine = llvm.create_lljit_compiler(suppress_errors=True, use_jit_link=True)
         try:
             self._tracker: Any = builder.link(engine, name)
         except RuntimeError as error:
