@@ -74,6 +74,7 @@ def test_one_operand_of_a_sum_is_rounded() -> None:
         "one.sum[1]": "quantize(pool)",
         "two.sum[0]": "quantize(two.b)",
         "pool[0]": "quantize(stem.act)",
+        "mean[0]": "quantize(two.out)",
     }
     grids = {p.site.name: p.grid for p in q.parameters}
     addends = {a.sum.name: a for a in q.addends}
@@ -81,6 +82,7 @@ def test_one_operand_of_a_sum_is_rounded() -> None:
     assert {n: a.product.name for n, a in addends.items()} == {
         "one.sum": "one.b",
         "two.sum": "down",
+        "mean": "down",
     }
     text = str(q.module)
     assert sum("= quantize(" in line and "(pool)" in line for line in text.splitlines()) == 1
@@ -224,7 +226,7 @@ def test_a_layer_in_floats_is_added_as_integers() -> None:
 def test_rules_leave_a_sum_in_floats(rule: dict[str, Any]) -> None:
     rules = [Rule(Where(layers=("two.sum",)), **rule)]
     q = clew.quantize(NET, DATA, scheme=SHIFTING, rules=rules, threads=1)
-    assert {a.sum.name for a in q.addends} == {"one.sum"}
+    assert {a.sum.name for a in q.addends} == {"one.sum", "mean"}
     again = clew.quantize(NET, recipe=quantized().recipe, rules=rules)
     assert rounded(again) == rounded(q)
     assert [a.grid for a in again.addends] == [a.grid for a in q.addends]
@@ -234,6 +236,53 @@ def test_a_pool_that_floats_read_is_not_rounded() -> None:
     q = clew.quantize(NET, DATA, scheme=SHIFTING, keep="one.a", threads=1)
     assert "pool[0]" not in rounded(q)
     assert rounded(q)["one.sum[1]"] == "quantize(pool)"
+
+
+@pytest.mark.parametrize("rule", [{"keep": True}, {"changes": {"sums": "float"}}])
+def test_rules_leave_an_average_in_floats(rule: dict[str, Any]) -> None:
+    rules = [Rule(Where(layers=("mean",)), **rule)]
+    q = clew.quantize(NET, DATA, scheme=SHIFTING, rules=rules, threads=1)
+    assert [a.sum.name for a in q.addends] == ["one.sum", "two.sum"]
+    again = clew.quantize(NET, recipe=quantized().recipe, rules=rules)
+    assert rounded(again) == rounded(q)
+
+
+def averaged(node_: Any, *, others: Sequence[Any] = (), keep: Sequence[str] = ()) -> set[str]:
+    """Returns what the average `mean` of a convolution and ReLU reads."""
+    nodes = [
+        node("Conv", ["x", "a"], ["p"], name="conv"),
+        node("Relu", ["p"], ["r"], name="act"),
+        node_,
+        *others,
+        node("Flatten", ["m"], ["f"], name="flat"),
+        node("Gemm", ["f", "w"], ["y"], name="head"),
+    ]
+    sizes = {"AveragePool": 6 * 16}
+    weight = drawn(sizes.get(node_.op_type, 6), 5, scale=0.2)
+    outputs = {"y": [1, 5], **{o: [1, 6, 8, 8] for n in others for o in n.output}}
+    constants = {"a": drawn(6, 3, 1, 1), "w": weight}
+    network = model(nodes, {"x": [1, 3, 8, 8]}, outputs, constants)
+    q = clew.quantize(network, drawn(4, 3, 8, 8), scheme=SHIFTING, keep=keep, threads=1)
+    return {name for reader, name in rounded(q).items() if reader.startswith("mean")}
+
+
+AVERAGES = [
+    node("GlobalAveragePool", ["r"], ["m"], name="mean"),
+    node("ReduceMean", ["r"], ["m"], name="mean", axes=[2, 3]),
+    node("AveragePool", ["r"], ["m"], name="mean", kernel_shape=[2, 2], strides=[2, 2]),
+]
+
+
+@pytest.mark.parametrize("average", AVERAGES, ids=lambda n: str(n.op_type))
+def test_averages_of_quantized_layers_are_rounded(average: Any) -> None:
+    assert averaged(average) == {"quantize(act)"}
+    assert not averaged(average, keep=["conv"])
+    other = node("Sigmoid", ["r"], ["z"], name="other")
+    assert not averaged(average, others=[other])  # its result is needed in floats as well
+
+
+def test_a_largest_value_is_no_average() -> None:
+    assert not averaged(node("GlobalMaxPool", ["r"], ["m"], name="mean"), keep=["head"])
 
 
 def test_searches_round_sums() -> None:
@@ -259,7 +308,7 @@ def test_free_scales_and_migration() -> None:
         reader = by_value.get(a.value.id)
         if reader is not None and reader.numbers is None:
             assert a.grid == reader.grid
-    assert len(q.addends) == 2
+    assert [a.sum.name for a in q.addends] == ["one.sum", "two.sum", "mean"]
     assert q.error is not None
     assert q.error < 0.1
 
@@ -267,11 +316,14 @@ def test_free_scales_and_migration() -> None:
 def test_notes_and_the_table_name_sums() -> None:
     q = quantized()
     assert "two.sum" in str(q)
-    assert [r["layer"] for r in q.to_json()["sums"]] == ["one.sum", "two.sum"]
+    assert [r["layer"] for r in q.to_json()["sums"]] == ["one.sum", "two.sum", "mean"]
     notes = [n.text for n in q._notes() if n.layer == "two.sum"]
     assert len(notes) == 1
     assert "its operand two.b is i8 with scale" in notes[0]
     assert "it is added to the sums of down" in notes[0]
+    (note,) = [n.text for n in q._notes() if n.layer == "mean"]
+    assert "its operand two.out is i8 with scale" in note
+    assert "added" not in note
 
 
 def test_times_count_conversions_of_sums() -> None:

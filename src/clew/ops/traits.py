@@ -41,6 +41,11 @@ class Traits:
     by ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
     """
 
+    averages: bool = False
+    """Every element of the result is a mean of elements of the operand, over windows or axes. Read
+    by `clew.quantize`.
+    """
+
     product: Literal["", "values", "weights"] = ""
     """Sums products of the first two operands, in the dtype given by the attribute `out_dtype`.
     With `weights`, the second is a weight, which is rounded if it is constant. Read by

@@ -371,7 +371,7 @@ def replayed_sums(
         scheme = scheme_of_sum(module, sites, each, schemes[product.name], rules)
         if scheme is None or not scheme.rounds_sums:
             continue
-        in_kernel = any(a.id == product.result.id for a in each.call.args)
+        in_kernel = each.adds and any(a.id == product.result.id for a in each.call.args)
         grid = Grid(n.scale, n.zero, n.dtype)
         found.append(Addend(each, value, product, scheme, in_kernel, grid))
     return found

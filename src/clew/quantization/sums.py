@@ -6,6 +6,9 @@ as it is, and the other is rounded:
 
     add(conv2(q(y)) + bias, x)    before
     add(conv2(q(y)) + bias, q(x)) after, where conv1 reads the same q(x)
+
+An average is a sum as well, over a window or an image. Its operand is rounded, so that the layer
+that computes it gives integers.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ _MONOTONE: Final = ("nn.relu", "clip")  # which hardware computes on the sums, b
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """An addition of two values that calls bring, both of the shape of the result. `name` is that
-    of its layer, with a number if the layer has several.
+    """An addition of two values that calls bring, both of the shape of the result, or an average
+    of one that nothing else reads. `name` is that of its layer, with a number if the layer has
+    several.
     """
 
     name: str
@@ -39,8 +43,13 @@ class Sum:
 
     @property
     def result(self) -> Call:
-        """The addition."""
+        """The sum."""
         return self.call
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds two values, rather than the elements of one."""
+        return len(self.call.args) == 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +77,14 @@ class Addend:
 def sums_of(module: Module, sites: Sequence[Site]) -> list[Sum]:
     """Returns the sums in `main`, in order. Those inside branches and loops are none."""
     brought: set[int] = {p.id for p in module.main.params}
+    using = users(module.main)
     calls: list[Call] = []
     for node in post_order(module.main.body):
         if isinstance(node, Var) or any(c.id in brought for c in node.children):
             brought.add(node.id)
-        if isinstance(node, Call) and _adds(node) and all(a.id in brought for a in node.args):
+        if not isinstance(node, Call) or not all(a.id in brought for a in node.args):
+            continue
+        if _adds(node) or (_averages(node) and len(using[node.args[0].id]) == 1):
             calls.append(node)
     of_sites = {layer for s in sites for layer in s.call.span.layers}
     layers = [next(iter(c.span.layers), "") or c.op_name for c in calls]
@@ -93,40 +105,68 @@ def addends_of(
 ) -> list[Addend]:
     """Returns the operands of sums that are to be rounded, without grids.
 
-    A sum is rounded if an operand comes from a quantized layer, directly or through ReLU, clip and
-    max pools, or is read by one. Of the operands that are the result of a quantized layer, and that
-    nothing else reads, the one that is computed last stays as it is. The scheme is that of the
-    layer whose result stays as it is; if there is none, that of the last of the layers that the
-    operands come from, or of those that read them. Rules that select the addition change it.
+    An addition is rounded if an operand comes from a quantized layer, directly or through ReLU,
+    clip and max pools, or is read by one. Of the operands that are the result of a quantized layer,
+    and that nothing else reads, the one that is computed last stays as it is. The scheme is that of
+    the layer whose result stays as it is; if there is none, that of the last of the layers that the
+    operands come from, or of those that read them. An average is rounded if its operand comes from
+    a quantized layer or from a sum that belongs to one; it belongs to the same layer. Rules that
+    select the sum change its scheme.
     """
-    static = [s for s in sites if _is_static(schemes[s.name])]
-    order = {s.result.id: n for n, s in enumerate(static)}
-    readers: dict[int, list[int]] = {}
-    for n, site in enumerate(static):
-        readers.setdefault(site.data.id, []).append(n)
-    using = users(module.main)
-    found: list[Addend] = []
+    static = _Static(module, [s for s in sites if _is_static(schemes[s.name])])
     sums = sums_of(module, sites)
     ruled = _rules_by_sum(module, sites, sums, rules)
+    products: dict[int, Site] = {}  # by the calls of sums
+    found: list[Addend] = []
     for each in sums:
-        operands = each.call.args
-        own = [order[a.id] for a in operands if a.id in order and len(using[a.id]) == 1]
-        origins = [_origin(a).id for a in operands]
-        from_ = [order[origin] for origin in origins if origin in order]
-        reading = [n for a in operands for n in readers.get(a.id, ())]
-        candidates = own or from_ or reading
-        if not candidates:
+        product = static.product(each) if each.adds else static.origin(each, products)
+        if product is None:
             continue
-        product = static[max(candidates)]
+        products[each.call.id] = product
         scheme = _changed(schemes[product.name], ruled[each.name])
         if scheme is None or not scheme.rounds_sums:
             continue
+        in_kernel = each.adds and any(a.id == product.result.id for a in static.own(each))
         found += [
-            Addend(each, a, product, scheme, bool(own))
-            for a in operands
-            if not (own and a.id == product.result.id)
+            Addend(each, a, product, scheme, in_kernel)
+            for a in each.call.args
+            if not (in_kernel and a.id == product.result.id)
         ]
     return found
+
+
+class _Static:
+    """The layers that are quantized with ranges known before a call, as operands of sums."""
+
+    def __init__(self, module: Module, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._order = {s.result.id: n for n, s in enumerate(sites)}
+        self._readers: dict[int, list[int]] = {}
+        for n, site in enumerate(sites):
+            self._readers.setdefault(site.data.id, []).append(n)
+        self._using = users(module.main)
+
+    def own(self, each: Sum) -> list[Expr]:
+        """Returns the operands that are results of layers, and that nothing but the sum reads."""
+        operands = each.call.args
+        return [a for a in operands if a.id in self._order and len(self._using[a.id]) == 1]
+
+    def product(self, each: Sum) -> Site | None:
+        """Returns the layer that an addition belongs to."""
+        operands = each.call.args
+        own = [self._order[a.id] for a in self.own(each)]
+        origins = [_origin(a).id for a in operands]
+        from_ = [self._order[origin] for origin in origins if origin in self._order]
+        reading = [n for a in operands for n in self._readers.get(a.id, ())]
+        candidates = own or from_ or reading
+        return self._sites[max(candidates)] if candidates else None
+
+    def origin(self, each: Sum, products: Mapping[int, Site]) -> Site | None:
+        """Returns the layer that the operand of an average comes from."""
+        origin = _origin(each.call.args[0]).id
+        if origin in self._order:
+            return self._sites[self._order[origin]]
+        return products.get(origin)
 
 
 def scheme_of_sum(
@@ -188,6 +228,13 @@ def _adds(call: Call) -> bool:
     first, second = call.args
     same = first.type == call.type and second.type == call.type
     return same and call.tensor.dtype == "f32" and first.id != second.id
+
+
+def _averages(call: Call) -> bool:
+    """Whether a call computes averages of windows, or over axes, of one value."""
+    if not isinstance(call.op, Op) or not isinstance(call.type, TensorType):
+        return False
+    return call.op.traits.averages and call.tensor.dtype == "f32"
 
 
 def _is_static(scheme: Scheme | None) -> bool:

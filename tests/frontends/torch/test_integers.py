@@ -57,6 +57,22 @@ def test_integers_in_steps_of_floats(numbers: tuple[float, float, float]) -> Non
     np.testing.assert_array_equal(found, Steps()(x).numpy())
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "count"),
+    [(-2, 3, 50), (-2.5, 3.9, 50), (7, -100, 49), (0, 2**40, 7), (5, 9, 1)],
+)
+def test_integers_between_ends(start: float, end: float, count: int) -> None:
+    """torch truncates the ends, and computes between them in f64."""
+
+    class Between(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linspace(start, end, count, dtype=torch.int64) + x
+
+    x = torch.tensor(3)
+    found = clew.compile(from_torch(Between(), (x,)), threads=1)(x)
+    np.testing.assert_array_equal(found, Between()(x).numpy())
+
+
 def test_an_integer_is_an_argument(tmp_path: Path) -> None:
     x = torch.randn(6, 2)
     model = imported(Head(), x, 4, dynamic=({}, Dim.AUTO))

@@ -55,6 +55,10 @@ WHOLE: Final = (
     aten.unbind.int,
     aten.logsumexp.default,
     aten.tile.default,
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
     aten.triu.default,
     aten.tril.default,
 )

@@ -299,7 +299,7 @@ def max_pool_places(
 
 @register_op(
     "nn.avg_pool2d",
-    traits=Traits(keeps_finite=True, well_conditioned=True, pools=True),
+    traits=Traits(keeps_finite=True, well_conditioned=True, averages=True, pools=True),
     samples=(
         *_WINDOWS,
         Sample(f32(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True),
@@ -453,7 +453,9 @@ _GLOBAL = (
 
 
 @register_op(
-    "nn.global_avg_pool2d", traits=Traits(keeps_finite=True, well_conditioned=True), samples=_GLOBAL
+    "nn.global_avg_pool2d",
+    traits=Traits(keeps_finite=True, well_conditioned=True, averages=True),
+    samples=_GLOBAL,
 )
 def global_avg_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
     """Mean over the spatial axes, kept with size 1. Source: ONNX GlobalAveragePool-22."""

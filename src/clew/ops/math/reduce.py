@@ -166,7 +166,7 @@ def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Te
     return scaled(total, lambda v: v / te.cast(v.dtype, te.size(count)), name)
 
 
-@register_op("mean", samples=_NUMBERS)
+@register_op("mean", traits=Traits(averages=True), samples=_NUMBERS)
 def mean(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Arithmetic mean. For integers it is truncated; of no numbers it is NaN, as in NumPy (ONNX
     Runtime gives 0). Source: ONNX ReduceMean-18.

@@ -30,8 +30,15 @@ _IR_VERSION_OF_BLOCKS: Final = 10
 _LEAST_BLOCK: Final = 16  # of MatMulNBits
 _PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
 _MATRICES: Final = ("MatMul", "Gemm")
-_ROUNDING: Final = {"Add": 2, "Sum": 2, "MaxPool": 1}
-"""Operators without a weight that read rounded operands, with their number."""
+_ROUNDING: Final = {
+    "Add": 2,
+    "Sum": 2,
+    "MaxPool": 1,
+    "AveragePool": 1,
+    "GlobalAveragePool": 1,
+    "ReduceMean": 2,
+}
+"""Operators without a weight that read rounded operands, with the largest number of inputs."""
 _MICROSOFT: Final = "com.microsoft"
 _CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
 _NOTHING: Final = ("Identity", "Dropout")

@@ -88,7 +88,9 @@ def linspace(layer: Layer) -> Result:
     wanted = layer.result()
     count = wanted.shape[0]
     wide = "f64" if wanted.dtype != "f32" else "f32"
-    start, end = (layer.importer.as_dtype(layer[n], wide) for n in ("start", "end"))
+    # Torch makes whole numbers of the ends first if the result has whole numbers.
+    ends = (layer.importer.as_dtype(layer[n], wanted.dtype) for n in ("start", "end"))
+    start, end = (cast(e, wide) for e in ends)
     if count in (0, 1):
         return layer.shaped(call("broadcast_to", reshaped(start, (1,)), shape=(count,)))
     index = call("arange", start=0, stop=count, step=1, dtype="i64")
