@@ -249,12 +249,22 @@ class RegionReader:
             self._backends = (*self._backends, found)
         return found
 
-    def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
-        """Returns the region of a saved step.
+    def region(
+        self,
+        step: Mapping[str, Any],
+        record: bytes,
+        standby: Callable[..., Any] | None = None,
+    ) -> RegionCall:
+        """Returns the region of a saved step. `standby` runs it on the CPU: after a failure, or, if
+        its backend is the CPU, always.
 
         Errors: C072 if its backend is missing, has another key, or cannot read the record.
         """
         name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
+        types = [ValueType.of_record(t) for t in step["results"]]
+        if name == CPU:
+            assert standby is not None
+            return RegionCall(CPU, step["label"], HOST, standby, types)
         backend = self._backend(name)
         if backend is None or backend.key != step["key"]:
             why = "is missing" if backend is None else f"now has the key {backend.key!r}"
@@ -264,8 +274,19 @@ class RegionReader:
                 hint="pass it in load_compiled(path, backends=[...]), or compile the model again",
                 layer=layers,
             )
+        limit_s = None if backend.watch == "never" else backend.limit_s
         try:
-            compiled = backend.of_record(record)
+            if limit_s is None:
+                compiled = backend.of_record(record)
+            else:
+                compiled = within(limit_s, backend.of_record, record)
+        except Hung:
+            raise CompileError(
+                "C072",
+                f"the backend {name} has not read {step['label']} after {limit_s:g} s",
+                hint=f"raise the limit_s of {name}, or compile the model without it",
+                layer=layers,
+            ) from None
         except Exception as error:  # whatever a backend's code raises
             raise CompileError(
                 "C072",
@@ -273,8 +294,16 @@ class RegionReader:
                 hint="compile the model and save it again",
                 layer=layers,
             ) from error
-        types = [ValueType.of_record(t) for t in step["results"]]
-        return RegionCall(name, step["label"], backend.memory, compiled, types)
+        return RegionCall(
+            name,
+            step["label"],
+            backend.memory,
+            compiled,
+            types,
+            limit_s=limit_s,
+            always=backend.watch == "always",
+            standby=None if standby is None else lambda: standby,
+        )
 
     def space(self, name: str) -> MemorySpace:
         """Returns the memory space of this name.

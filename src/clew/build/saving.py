@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clew.backends.backend import Backend
+from clew.backends.backend import CPU, Backend
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.lowering import KernelBinary
 from clew.backends.host.steps import HostStep
 from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
 from clew.build.result import Build
+from clew.build.standby import Standby
 from clew.codegen.artifact import KernelCode
 from clew.ir.dim_records import to_record
 from clew.ir.dims import Dim, SymDim
@@ -186,13 +187,19 @@ def _build(
     writer: _Writer, key: SizesKey, build: Build, uses: Sequence[SavedUse]
 ) -> dict[str, Any]:
     shapes, values = key
-    numbers = {id(s): n for n, s in enumerate(build.segments)}
     return {
         "shapes": shapes,
         "values": [writer.blob(np.frombuffer(v, np.uint8)) for v in values],
+        **_code(writer, build),
+        "kernels": [asdict(use) for use in uses],
+    }
+
+
+def _code(writer: _Writer, build: Build) -> dict[str, Any]:
+    numbers = {id(s): n for n, s in enumerate(build.segments)}
+    return {
         "segments": [_segment(writer, s.plan, build.binaries) for s in build.segments],
         "program": _program(writer, build.program, numbers),
-        "kernels": [asdict(use) for use in uses],
     }
 
 
@@ -303,15 +310,22 @@ def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> d
 def _region(writer: _Writer, instruction: RunRegion) -> dict[str, Any]:
     call = instruction.function
     assert isinstance(call, RegionCall)
-    key, record = region_record(call, writer.backends, instruction.layers)
-    return {
+    found: dict[str, Any] = {
         "backend": call.backend,
-        "key": key,
-        "record": writer.blob(np.frombuffer(record, np.uint8)),
         "results": [t.to_record() for t in call.results],
         "label": instruction.label,
         "layers": instruction.layers,
     }
+    if call.backend == CPU:
+        standby: Any = call.compiled
+    else:
+        key, record = region_record(call, writer.backends, instruction.layers)
+        found |= {"key": key, "record": writer.blob(np.frombuffer(record, np.uint8))}
+        standby = call.standby() if call.standby is not None else None
+    if standby is not None:
+        assert isinstance(standby, Standby)
+        found["standby"] = _code(writer, standby.build)
+    return found
 
 
 def _size(size: Dim | tuple[int, int]) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clew.backends.options import Options
+from clew.build.result import Build
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
 from clew.passes.placement.annotate_target import AnnotateTarget
@@ -18,16 +19,26 @@ from clew.trace.span import Span
 _PLACING = (MergeComposite, AnnotateTarget)
 
 
+@dataclass(frozen=True)
+class Standby:
+    """A region on the CPU: takes an array per parameter and returns one per result."""
+
+    build: Build
+
+    def __call__(self, *arrays: Any) -> Sequence[Any]:
+        """Runs the region."""
+        return self.build.program(arrays)
+
+
 def standby(
     region: Function,
     options: Options,
     cache: Cache,
     pool: ThreadPool,
     build: Callable[..., Any],
-) -> Callable[..., Sequence[Any]]:
-    """Returns a function that runs a region on the CPU: it takes an array per parameter and returns
-    one per result. The region is compiled with the passes of the model, without placement. `build`
-    builds a module.
+) -> Standby:
+    """Returns a region, compiled for the CPU with the passes of the model, without placement.
+    `build` builds a module.
 
     Errors: those of `build`.
     """
@@ -35,6 +46,4 @@ def standby(
     main = Function(region.params, body, span=Span())
     passes = tuple(p for p in options.passes if not isinstance(p, _PLACING))
     own = replace(options, passes=passes, backends=(), trace=False, required=(), fallback=False)
-    made = build(Module({"main": main}), own, cache, pool, None)
-    program = made.program
-    return lambda *arrays: program(arrays)
+    return Standby(build(Module({"main": main}), own, cache, pool, None))

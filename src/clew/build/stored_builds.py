@@ -107,6 +107,8 @@ def _key(module: Module, options: Options) -> str | None:
     """Returns the key of a build in the cache; None if it must not be stored."""
     if options.guard or options.instruments or options.has_user_code or options.budgets:
         return None
+    if options.fallback:  # where regions run depends on whether their backends failed
+        return None
     if current() != Budgets():  # budgets are not checked for a stored build
         return None
     functions = [function for _, function in module]

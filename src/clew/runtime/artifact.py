@@ -62,8 +62,10 @@ Json: TypeAlias = "Mapping[str, Any]"
 class Regions(Protocol):
     """Loads the regions of a saved model."""
 
-    def region(self, step: Json, record: bytes) -> RegionCall:
-        """Returns the region of a saved step."""
+    def region(
+        self, step: Json, record: bytes, standby: Callable[..., Any] | None = None
+    ) -> RegionCall:
+        """Returns the region of a saved step. `standby` runs it on the CPU."""
         ...
 
     def space(self, name: str) -> MemorySpace:
@@ -136,6 +138,7 @@ def _all_builds(text: Json) -> list[Json]:
 def _does(program: Json, what: str) -> bool:
     for instruction in program["instructions"]:
         inner = [instruction.get(name) for name in ("then", "else", "while", "body")]
+        inner.append(instruction.get("standby", {}).get("program"))
         if instruction["do"] == what or any(_does(p, what) for p in inner if p is not None):
             return True
     return False
@@ -291,6 +294,12 @@ class BuildReader:
             instructions, record["slots"], record["inputs"], record["outputs"], constants, spaces
         )
 
+    def _standby(self, record: Json) -> Callable[..., Sequence[Any]]:
+        """Returns a region on the CPU: takes an array per parameter and returns one per result."""
+        segments = [self._segment(plan) for plan in record["segments"]]
+        program = self._program(record["program"], segments)
+        return lambda *arrays: program(arrays)
+
     def _space(self, name: str) -> MemorySpace:
         assert self._regions is not None
         return self._regions.space(name)
@@ -320,7 +329,9 @@ class BuildReader:
                 return Copy(source, target, *ends, ValueType.of_record(record["type"]))
             case "region":
                 assert self._regions is not None
-                call = self._regions.region(record, self._blobs[record["record"]].tobytes())
+                kept = self._blobs[record["record"]].tobytes() if "record" in record else b""
+                standby = self._standby(record["standby"]) if "standby" in record else None
+                call = self._regions.region(record, kept, standby)
                 label, layers = record["label"], tuple(record["layers"])
                 return RunRegion(call, reads, writes, label, layers, backend=call.backend)
             case "if":

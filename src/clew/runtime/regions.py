@@ -69,7 +69,7 @@ class RegionCall:
         self.results = tuple(results)
         self._limit_s = limit_s
         self._always = always
-        self._standby = standby
+        self.standby = standby
         self._instead: Callable[..., Any] | None = None
         seconds = getattr(compiled, "seconds", None)
         self._seconds = float(seconds) if isinstance(seconds, (int, float)) else None
@@ -85,13 +85,13 @@ class RegionCall:
     def _called(self, buffers: Sequence[Any]) -> tuple[Any, ...]:
         if self._instead is not None:
             return self._elsewhere(self._instead, buffers)
-        if self._standby is None:
+        if self.standby is None:
             return self._here(buffers)
         try:
             return self._here(buffers)
         except RunError as error:
             warn(ClewWarning("I313", f"{self.name} runs on the CPU from now on: {error.message}"))
-            self._instead = self._standby()
+            self._instead = self.standby()
             return self._elsewhere(self._instead, buffers)
 
     def _elsewhere(self, run: Callable[..., Any], buffers: Sequence[Any]) -> tuple[Any, ...]:
