@@ -14,6 +14,7 @@ from clew.backends.backend import Backend, CompiledRegion
 from clew.backends.calls import kind_of
 from clew.exporters.onnx.writer import can_write, write
 from clew.ir.expr import Call, Constant, Expr, Function, Var
+from clew.ir.types import TensorType, leaves
 from clew.machine.target import Target
 from clew.support.errors import ClewError
 
@@ -21,6 +22,10 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Session: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 """Runs a model on arrays in the order of its inputs. The results are new arrays each time."""
 
+_EXCHANGED: Final = frozenset(
+    {"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64"}
+)
+"""The dtypes of arrays that engines read and return."""
 _PROBED: Final = 4096  # kinds of calls whose answer is kept
 
 
@@ -79,8 +84,8 @@ class OnnxEngine(Backend):
         return self._memo[key]
 
     def _asked(self, call: Call) -> str:
-        reason = can_write(call)
-        if reason is not None:
+        reason = can_write(call) or _not_exchanged(call)
+        if reason:
             return reason
         params: list[Var] = []
         args: list[Expr] = []
@@ -108,3 +113,12 @@ class OnnxEngine(Backend):
 
     def of_record(self, record: bytes) -> CompiledRegion:
         return self._region(record)
+
+
+def _not_exchanged(call: Call) -> str:
+    """Returns which array of a call engines do not exchange; empty if there is none."""
+    brought = [a.type for a in call.args if not isinstance(a, Constant)]
+    types = (t for whole in (*brought, call.type) for t in leaves(whole))
+    dtypes = (t.dtype for t in types if isinstance(t, TensorType))
+    other = next((d for d in dtypes if d not in _EXCHANGED), "")
+    return f"it exchanges no arrays of {other}" if other else ""

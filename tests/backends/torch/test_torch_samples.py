@@ -8,13 +8,14 @@ from typing import Final
 
 import numpy as np
 import pytest
+from region_samples import Case, same
 
 import clew.frontends.onnx  # noqa: F401  registers an operator
 from clew.backends.torch.backend import Torch
+from clew.backends.torch.region import TorchRegion
 from clew.backends.torch.registry import built_operators
+from clew.ir.expr import Function
 from clew.ops.registry import Op, Sample, all_ops, get_op
-
-from .torch_regions import Case, same
 
 _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in built_operators()]
 
@@ -49,17 +50,21 @@ _WITHOUT_RULE: Final = {
 _LOOSE: Final = {"nn.gelu-5": 5e-5, "nn.gelu-6": 5e-5}
 
 
+def _on_torch(region: Function) -> TorchRegion:
+    return TorchRegion(region, 1)
+
+
 def _samples(op: Op) -> list[tuple[int, Sample]]:
     return [(n, s) for n, s in enumerate(op.samples) if not s.error]
 
 
 @pytest.mark.parametrize("op", _OPS, ids=[op.name for op in _OPS])
-@pytest.mark.parametrize("constants", [False, True], ids=["values", "constants"])
-def test_samples(op: Op, constants: bool) -> None:
+@pytest.mark.parametrize("brought", [None, 0], ids=["values", "constants"])
+def test_samples(op: Op, brought: int | None) -> None:
     for n, sample in _samples(op):
-        case = Case(op, n, sample, constants=constants)
+        case = Case(op, n, sample, brought=brought)
         if Torch().takes(case.call):
-            same(case.found(), case.expected(), _LOOSE.get(case.name, 1e-5))
+            same(case.found(_on_torch), case.expected(), _LOOSE.get(case.name, 1e-5))
 
 
 _VALUES: Final = np.array(
@@ -94,7 +99,7 @@ def test_extreme_values(name: str) -> None:
                 warnings.simplefilter("ignore", RuntimeWarning)
                 case = Case(op, n, Sample(*args, **sample.attrs))
                 if Torch().takes(case.call):
-                    same(case.found(), case.expected())
+                    same(case.found(_on_torch), case.expected())
                     ran += 1
     assert ran
 
@@ -148,14 +153,14 @@ def test_unsigned_integers_are_refused(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [3, 200, 70_000])
-@pytest.mark.parametrize("constants", [False, True], ids=["values", "constants"])
-def test_sums_of_integers_are_exact(depth: int, constants: bool) -> None:
+@pytest.mark.parametrize("brought", [None, 0], ids=["values", "constants"])
+def test_sums_of_integers_are_exact(depth: int, brought: int | None) -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(200, 255, (2, depth), endpoint=True).astype(np.uint8)
     w = rng.integers(100, 127, (3, depth), endpoint=True).astype(np.int8)
     w[0] = -128  # 70,000 products of 255 and -128 wrap
-    case = Case(get_op("nn.dense"), 0, Sample(x, w), constants=constants)
-    same(case.found(), case.expected())
+    case = Case(get_op("nn.dense"), 0, Sample(x, w), brought=brought)
+    same(case.found(_on_torch), case.expected())
 
 
 @pytest.mark.parametrize("name", ["i1", "i2", "i4", "i8"])
@@ -164,11 +169,11 @@ def test_divisors_that_trap(name: str) -> None:
     a = np.array([least, least, 7, -7, 7, 0], name)
     b = np.array([-1, 0, -1, 0, -2, 0], name)
     for op in ("divide", "mod", "floor_mod"):
-        for constants in (False, True):
-            case = Case(get_op(op), 0, Sample(a, b), constants=constants)
+        for brought in (None, 0):
+            case = Case(get_op(op), 0, Sample(a, b), brought=brought)
             with np.errstate(all="ignore"):
                 expected = case.expected()
-            same(case.found(), expected)
+            same(case.found(_on_torch), expected)
 
 
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 1, 0, 2)])
@@ -183,7 +188,7 @@ def test_maxima_of_many_channels(padding: tuple[int, ...], dtype: str) -> None:
     window = {"kernel": (3, 2), "strides": (2, 1), "padding": padding}
     case = Case(get_op("nn.max_pool2d"), 0, Sample(x, **window))
     if dtype != "i1" or padding[0] == padding[2]:
-        found = case.found()
+        found = case.found(_on_torch)
         same(found, case.expected())
         assert found[0].flags.c_contiguous
     else:

@@ -11,6 +11,8 @@ import numpy as np
 import onnxruntime
 
 from clew.backends.onnx_engine import Array, OnnxEngine, Session
+from clew.backends.onnxruntime.limits import wrong
+from clew.ir.expr import Call
 
 _ERRORS_ONLY = 3
 _PROVIDERS = ("CPUExecutionProvider",)
@@ -24,6 +26,9 @@ class OnnxRuntime(OnnxEngine):
     @staticmethod
     def version() -> str:
         return str(onnxruntime.__version__)
+
+    def why_not(self, call: Call) -> str:
+        return wrong(call) or super().why_not(call)
 
     def session(self, model: bytes) -> Session:
         made = self._made(model, self.threads)

@@ -44,6 +44,8 @@ class OpenVino(OnnxEngine):
             "NUM_STREAMS": 1,
             "INFERENCE_NUM_THREADS": self.threads,
             "INFERENCE_PRECISION_HINT": "f32",
+            # Otherwise, products with weights of a few bits round their data to 8 bits.
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
         }
         made = _core().compile_model(_core().read_model(model), _DEVICE, properties)
         request = made.create_infer_request()
@@ -52,7 +54,7 @@ class OpenVino(OnnxEngine):
 
         def run(arrays: Sequence[Array]) -> list[Array]:
             results = [np.empty(tuple(shape), dtype) for shape, dtype in ports]
-            held = list(map(np.ascontiguousarray, arrays))  # tensors do not keep them alive
+            held = [np.asarray(a, order="C") for a in arrays]  # tensors do not keep them alive
             with lock:
                 for number, array in enumerate(held):
                     request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))

@@ -1,13 +1,12 @@
-"""Samples of operators as regions on torch."""
+"""Samples of operators as regions of one call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from clew.backends.torch.region import TorchRegion
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import TupleType, from_numpy, is_float
 from clew.ops.registry import Op, Sample
@@ -17,21 +16,22 @@ Array = np.ndarray[Any, Any]
 
 
 class Case:
-    """A sample as a call: with its arguments as parameters, or all of them constants."""
+    """A sample as a call. Its arguments are parameters, but those after the first `brought` ones
+    are constants.
+    """
 
-    def __init__(self, op: Op, number: int, sample: Sample, *, constants: bool = False) -> None:
+    def __init__(self, op: Op, number: int, sample: Sample, *, brought: int | None = None) -> None:
         self.name = f"{op.name}-{number}"
         self.arrays = [np.asarray(a) for a in arrays_of(op, sample)]
         self.params: list[Var] = []
         args: list[Expr] = []
         for n, array in enumerate(self.arrays):
             constant = Constant(array)
-            if constants:
+            if brought is not None and n >= brought:
                 args.append(constant)
             else:
                 self.params.append(Var(f"x{n}", constant.tensor))
                 args.append(self.params[-1])
-        self.constants = constants
         self.call = op(*args, **sample.attrs)
         self.op = op
 
@@ -46,9 +46,10 @@ class Case:
             made = self.op.run_reference(self.arrays, self.call.attrs)
         return [np.asarray(a) for a in fields(made)]
 
-    def found(self) -> tuple[Array, ...]:
-        """Returns the results on torch."""
-        return TorchRegion(self.function, 1)(*([] if self.constants else self.arrays))
+    def found(self, compile_: Callable[[Function], Callable[..., Sequence[Array]]]) -> list[Array]:
+        """Returns the results of a compiled region."""
+        given = self.arrays[: len(self.params)]
+        return [np.asarray(a) for a in compile_(self.function)(*given)]
 
 
 def all_of(calls: Sequence[Call]) -> Tuple:

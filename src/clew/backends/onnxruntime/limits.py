@@ -1,0 +1,56 @@
+"""Calls that ONNX Runtime accepts but computes differently from the graph, or fails to run.
+
+They were found by comparing ONNX Runtime 1.32 with the references on the samples of all operators
+(`tests/backends/test_engine_samples.py`). Differences that depend on values, such as NaN in
+`argmax`, cannot be rejected before a run; `clew.place` compares outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from clew.ir.expr import Call
+
+_IMAGE: Final = 4
+"""The rank of images with channels."""
+
+
+def wrong(call: Call) -> str:
+    """Returns why ONNX Runtime must not get a call; empty if it may."""
+    rule = _RULES.get(call.op_name)
+    return rule(call) if rule is not None else ""
+
+
+def _half(call: Call) -> str:
+    reduces = call.attrs.get("reduction", "none") != "none"
+    half = call.args[0].tensor.dtype == "f16"
+    return "it combines no f16" if reduces and half else ""
+
+
+def _grid(call: Call) -> str:
+    rank = call.args[0].tensor.rank
+    if rank < _IMAGE:
+        return "it samples no vectors"
+    return "it samples volumes without cubics" if _cubic(call) and rank > _IMAGE else ""
+
+
+def _cubic(call: Call) -> bool:
+    return call.attrs.get("mode") == "cubic"
+
+
+def _crop(call: Call) -> str:
+    cropped = call.attrs.get("coordinates") == "tf_crop_and_resize"
+    return "it crops the last axes only" if cropped else ""
+
+
+_RULES: Final[Mapping[str, Callable[[Call], str]]] = {
+    "grid_sample": _grid,
+    "resize": _crop,
+    "scatter_elements": _half,
+    "scatter_elements_few": _half,
+    "scatter_elements_many": _half,
+    "scatter_nd": _half,
+    "scatter_nd_few": _half,
+    "scatter_nd_many": _half,
+}
