@@ -28,7 +28,7 @@ from clew.compiler import passes_for
 from clew.machine.target import host
 from clew.passes.manager import PassManager
 from clew.passes.placement.rules import Fixed, operator_keys
-from clew.placement.agreement import disagreement, tolerance_for
+from clew.placement.agreement import Reference, nearby
 from clew.placement.units import Unit, UnitGraph, units_of
 from clew.support.errors import ClewError
 
@@ -54,7 +54,8 @@ class Subject:
         self.name = name
         shapes = {n: a.shape for n, a in zoo.inputs(name).items()}
         self.module = clew.load(zoo.path(name), inputs=shapes)
-        self._plain = clew.compile(self.module, threads=1)
+        self._neighbors: dict[int, clew.Module] = {}
+        self._models: dict[int, Any] = {}  # on the CPU, by the identity of the module
         self._backends = backends_of(backends)
         passes = passes_for(host(), backends=self._backends)
         names = [p.name for p in passes]
@@ -86,6 +87,16 @@ class Subject:
             problem = f"{error.code} {error.message}"
         return Outcome(self.name, seed, regions, problem, time.perf_counter() - began)
 
+    def _on_cpu(self, module: clew.Module, inputs: Mapping[str, Any]) -> list[Any]:
+        if id(module) not in self._models:
+            self._models[id(module)] = clew.compile(module, threads=1)
+        return list(self._models[id(module)].run(inputs).values())
+
+    def _neighbor(self, seed: int) -> clew.Module:
+        if seed not in self._neighbors:
+            self._neighbors[seed] = nearby(self.module, seed)
+        return self._neighbors[seed]
+
     def _drawn(self, rng: np.random.Generator) -> Iterator[str]:
         """Yields a backend for each unit: pieces of the order, of random lengths."""
         names = [CPU, *rng.permutation(ENGINES)[: rng.integers(1, len(ENGINES) + 1)]]
@@ -103,9 +114,11 @@ class Subject:
 
     def _problem(self, compiled: Any, choices: Mapping[Any, str], seed: int) -> str:
         inputs = zoo.inputs(self.name, seed)
-        found, expected = compiled.run(inputs), self._plain.run(inputs)
-        tolerance = tolerance_for(self.module)
-        problem = disagreement(list(found.values()), list(expected.values()), tolerance)
+        found = compiled.run(inputs)
+        reference = Reference(
+            self.module, lambda module: self._on_cpu(module, inputs), self._neighbor
+        )
+        problem = reference.disagreement(list(found.values()))
         if problem:
             return problem
         given = sum(len(use.ops) for use in compiled.regions)

@@ -27,7 +27,7 @@ from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.rules import Fixed, Key, operator_keys
-from clew.placement.agreement import disagreement, tolerance_for
+from clew.placement.agreement import Reference
 from clew.placement.book import Book, book_at
 from clew.placement.clock import in_turns
 from clew.placement.costs import Costs, UnitCost, measured_costs
@@ -209,11 +209,12 @@ class _Placer:
         if names not in self._models:
             keys = self._keys(names)
             used = [b for b in self._asked.backends if b.name in set(keys.values())]
-            self._models[names] = compile(
-                self._module, self._asked.target, threads=self._asked.threads, backends=used,
-                place=Fixed(keys), **self._asked.options,
-            )  # fmt: skip
+            self._models[names] = self._compiled(self._module, backends=used, place=Fixed(keys))
         return self._models[names]
+
+    def _compiled(self, module: Module, **options: Any) -> CompiledModel:
+        asked = self._asked
+        return compile(module, asked.target, threads=asked.threads, **options, **asked.options)
 
     def _drawn(self, model: CompiledModel) -> list[list[Any]]:
         given = {} if self._inputs is None else model.named_inputs(self._inputs, partial=True)
@@ -250,12 +251,21 @@ class _Placer:
             outputs = self._model(names)(*self._arrays[0])
         except ClewError as error:
             return error.message
-        return disagreement(_several(outputs), self._expected, tolerance_for(self._module))
+        return self._reference.disagreement(_several(outputs))
 
     @cached_property
-    def _expected(self) -> Sequence[Any]:
+    def _reference(self) -> Reference:
         """The outputs of the CPU for the first inputs."""
-        return _several(self._model((CPU,) * len(self._graph.units))(*self._arrays[0]))
+
+        def run(module: Module) -> Sequence[Any]:
+            model = (
+                self._model((CPU,) * len(self._graph.units))
+                if module is self._module
+                else self._compiled(module)
+            )
+            return _several(model(*self._arrays[0]))
+
+        return Reference(self._module, run)
 
     def _give_up(self, costs: Costs, names: Sequence[str], why: str) -> None:
         """Makes the backend of the region at fault lose the region's units. It is the first region

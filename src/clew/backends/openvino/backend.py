@@ -54,7 +54,7 @@ class OpenVino(OnnxEngine):
 
         def run(arrays: Sequence[Array]) -> list[Array]:
             results = [np.empty(tuple(shape), dtype) for shape, dtype in ports]
-            held = [np.asarray(a, order="C") for a in arrays]  # tensors do not keep them alive
+            held = list(map(_readable, arrays))  # tensors do not keep them alive
             with lock:
                 for number, array in enumerate(held):
                     request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))
@@ -73,3 +73,9 @@ class OpenVino(OnnxEngine):
             return str(error).strip().splitlines()[-1]
         missing = [o for o in read.get_ordered_ops() if o.get_friendly_name() not in supported]
         return f"its CPU plugin lacks {missing[0].get_type_name()}" if missing else ""
+
+
+def _readable(array: Array) -> Array:
+    """Returns an array whose memory a tensor can share: contiguous, and not read-only."""
+    found = np.asarray(array, order="C")
+    return found if found.flags.writeable else found.copy()
