@@ -104,3 +104,16 @@ def test_arrays_that_engines_do_not_exchange_stay_on_the_cpu(engine: str, dtype:
     (backend,) = backends_of([engine])
     call: Call = get_op("cast")(Var("x", TensorType((2, 3), "f32")), dtype=dtype)
     assert backend.why_not(call) == f"it exchanges no arrays of {dtype}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_arrays_may_be_read_only_and_have_any_strides(engine: str) -> None:
+    compiled = clew.compile(parse_module(SCALARS), backends=[engine], cache=False)
+    s = np.array(2, np.float32)
+    for x in (
+        np.arange(6, dtype=np.float32).reshape(3, 2).T,
+        np.ones((4, 6), np.float32)[::2, ::2],
+    ):
+        s.setflags(write=False)
+        x.setflags(write=False)
+        np.testing.assert_array_equal(compiled(x, s)[0], x * s)
