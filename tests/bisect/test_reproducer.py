@@ -121,6 +121,7 @@ def test_values_of_every_dtype_are_kept(tmp_path: Path) -> None:
     assert {n: v.dtype for n, v in found.items()} == {
         n: np.asarray(v).dtype for n, v in values.items()
     }
+    assert {n: v.shape for n, v in found.items()} == {"a.b": (3,), "c": (2,), "d": ()}
     np.testing.assert_array_equal(found["a.b"], values["a.b"])
 
 

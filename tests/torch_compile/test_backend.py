@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -37,6 +38,18 @@ def odd(x: torch.Tensor, factor: float) -> torch.Tensor:
 
 @odd.register_fake
 def _(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("clew_tests::times", mutates_args=())
+def times(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """Multiplies by a scalar."""
+    assert factor.shape == ()
+    return x * factor.item()
+
+
+@times.register_fake
+def _(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
@@ -206,6 +219,17 @@ def test_custom_operators_with_one_of_clew_are_fused() -> None:
         del _REGISTRY["tests.odd"]
     program = clew.torch.last()[-1]
     assert ("nn.dense", "add", "tests.odd") in [kernel.ops for kernel in program.compiled.kernels]
+
+
+def test_an_operator_of_the_user_gets_scalars_as_scalars() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return times(x + 1, x.sum()) * 2
+
+    agrees(Scaled(), [(torch.randn(3, 4),) for _ in range(2)])
+    x = torch.randn(3, 4)
+    compiled = clew.compile(clew.from_torch(Scaled(), (x,)), threads=1)
+    np.testing.assert_allclose(compiled(x), Scaled()(x), rtol=1e-5)
 
 
 def test_graph_breaks_make_several_programs() -> None:

@@ -144,7 +144,7 @@ def _save(path: Path, values: Mapping[str, Any]) -> None:
     """Writes arrays; those of dtypes that NumPy's files do not support as unsigned integers."""
     stored = {}
     for name, value in values.items():
-        array = np.ascontiguousarray(value)
+        array = np.asarray(value, order="C")
         dtype = from_numpy(array.dtype)
         raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         stored[f"{name}.{dtype}"] = raw

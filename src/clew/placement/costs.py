@@ -300,7 +300,7 @@ class _Meter:
         """Returns the seconds of a call of a region; as text, why it cannot be called."""
         try:
             run = backend.compile(with_composites(region, backend), self._costs.target)
-            buffers = [backend.memory.from_host(np.ascontiguousarray(a)) for a in arrays]
+            buffers = [backend.memory.from_host(np.asarray(a, order="C")) for a in arrays]
             simulated = getattr(run, "seconds", None)
             if simulated is not None:
                 return float(simulated)

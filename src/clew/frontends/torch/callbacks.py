@@ -72,7 +72,7 @@ def _operator(
     def run(*arrays: np.ndarray[Any, Any]) -> Any:
         given = list(leaves)
         for place, array, make in zip(places, arrays, write, strict=True):
-            given[place] = make(np.ascontiguousarray(array))
+            given[place] = make(np.asarray(array, order="C"))
         arguments = dict(zip(names, pytree.tree_unflatten(given, tree), strict=True))
         with torch.no_grad():
             found = target(**arguments)
