@@ -15,10 +15,12 @@ import type { Reach } from "../thread";
 import type { Overview, Slice, Timeline } from "../wire";
 import { NotMeasured } from "./NotMeasured";
 import { colorAt, palette } from "./scale";
+import { Marks } from "./Marks";
 import { useSize } from "./size";
 import { standalone } from "./svg";
-import { drawn, marks, moved, spanOf, TRACKS, tracksOf, zoomed, type Drawn, type Track, type View } from "./timeline";
+import { drawn, moved, spanOf, TRACKS, tracksOf, type Drawn, type Track, type View } from "./timeline";
 import { Tip } from "./Tip";
+import { useView } from "./view";
 import { doing } from "./words";
 
 const HEAD = 16;
@@ -28,7 +30,6 @@ const LETTER = 6.3;
 /** Of a slice's width, for a name in it to make sense. */
 const LEAST_NAME = 24;
 const LONGEST_IN_VIEW = 14;
-const FASTER = 1.0015;
 
 export function TimelinePane({ pane, build }: PaneProps) {
   const overview = value(build.overview.value);
@@ -60,10 +61,8 @@ function Run({ pane, build, overview, timeline }: RunProps) {
   const { width } = useSize(space);
   const span = useMemo(() => spanOf(timeline), [timeline]);
   const tracks = useMemo(() => tracksOf(timeline), [timeline]);
-  const [view, setView] = useState<View>({ from: 0, to: span });
+  const { view, setView, whole, zoom, onPointerDown, onPointerMove, dragged } = useView(space, width, span);
   const [over, setOver] = useState<Over | null>(null);
-  const drag = useRef<{ x: number; view: View; moved: boolean } | null>(null);
-  useEffect(() => setView({ from: 0, to: span }), [span]);
   const kernels = tracks.get("kernels") ?? [];
   const cursor = useRef(-1);
   const height = HEAD + TRACKS.length * (LANE + TITLE);
@@ -74,23 +73,6 @@ function Run({ pane, build, overview, timeline }: RunProps) {
     const room = slice.ns * 0.05;
     setView({ from: Math.max(0, slice.start_ns - room), to: Math.min(span, slice.start_ns + slice.ns + room) });
   };
-  useEffect(() => {
-    const element = space.current;
-    if (!element) return;
-    // Not passive: the pane must not scroll while it zooms.
-    const wheel = (event: WheelEvent): void => {
-      event.preventDefault();
-      const at = event.clientX - element.getBoundingClientRect().left;
-      const sideways = event.shiftKey ? event.deltaY : event.deltaX;
-      setView((was) => {
-        const perPixel = (was.to - was.from) / Math.max(1, element.clientWidth);
-        if (Math.abs(sideways) > Math.abs(event.deltaY) || event.shiftKey) return moved(was, sideways * perPixel, span);
-        return zoomed(was, was.from + at * perPixel, FASTER ** -event.deltaY, span);
-      });
-    };
-    element.addEventListener("wheel", wheel, { passive: false });
-    return () => element.removeEventListener("wheel", wheel);
-  }, [span]);
   useEffect(
     () =>
       paneKeys(pane, {
@@ -112,7 +94,6 @@ function Run({ pane, build, overview, timeline }: RunProps) {
   const picked = selected.value;
   const wanted = picked?.build === build.id ? format(picked.ref) : "";
   const chosen = wanted ? timeline.slices.find((slice) => slice.ref === wanted) : undefined;
-  const whole = view.to - view.from >= span * 0.999;
   return (
     <div class="timeline">
       <div class="plot-head timeline-head">
@@ -120,37 +101,21 @@ function Run({ pane, build, overview, timeline }: RunProps) {
           {whole ? `One run: ${timeText(timeline.wall_ns)}` : `${timeText(view.from)} to ${timeText(view.to)} of ${timeText(span)}`}
         </span>
         <span class="grow" />
-        <button aria-label="Zoom out" title="Zoom out (wheel)" disabled={whole} onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 0.5, span))}>−</button>
-        <button aria-label="Zoom in" title="Zoom in (wheel)" onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 2, span))}>+</button>
+        <button aria-label="Zoom out" title="Zoom out (wheel)" disabled={whole} onClick={() => zoom(0.5)}>−</button>
+        <button aria-label="Zoom in" title="Zoom in (wheel)" onClick={() => zoom(2)}>+</button>
         <button disabled={!chosen} title="Zoom to the selection" onClick={() => chosen && zoomTo(chosen)}>Chosen</button>
         <button disabled={whole} onClick={() => setView({ from: 0, to: span })}>All</button>
       </div>
       <div
         class="plot-space tracks"
         ref={space}
-        onPointerDown={(event) => {
-          if (event.button === 0) drag.current = { x: event.clientX, view, moved: false };
-        }}
-        onPointerMove={(event) => {
-          const held = drag.current;
-          if (!held || !event.buttons) return;
-          const by = event.clientX - held.x;
-          if (Math.abs(by) > 3) held.moved = true;
-          if (held.moved) setView(moved(held.view, (-by * (held.view.to - held.view.from)) / Math.max(1, width), span));
-        }}
+        onPointerDown={onPointerDown}
+        onPointerMove={onPointerMove}
         onPointerLeave={() => { setOver(null); point(null); }}
       >
         {width > 0 && (
           <svg ref={svg} width={width} height={height} class="plot" role="img" aria-label={`Timeline of ${overview.model}`}>
-            {marks(view).map((at) => {
-              const x = ((at - view.from) / (view.to - view.from)) * width;
-              return (
-                <g key={at}>
-                  <line class="grid" x1={x} x2={x} y1={HEAD} y2={height} />
-                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{at ? timeText(at) : "0"}</text>
-                </g>
-              );
-            })}
+            <Marks view={view} width={width} top={HEAD} height={height} text={(at) => (at ? timeText(at) : "0")} />
             {TRACKS.map((track, n) => (
               <Lane
                 key={track}
@@ -166,9 +131,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
                   point(ref ? { build: build.id, ref } : null);
                 }}
                 choose={(piece, beside) => {
-                  const moved_ = drag.current?.moved ?? false;
-                  drag.current = null;
-                  if (!moved_ && piece.slice) pick(parse(piece.slice.ref), beside);
+                  if (!dragged() && piece.slice) pick(parse(piece.slice.ref), beside);
                 }}
               />
             ))}

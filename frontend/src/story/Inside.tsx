@@ -1,13 +1,15 @@
 // What a backend tells about the inside of a region: tables, a timeline of its engines, its text.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
 import { ErrorBox } from "../parts/ErrorBox";
 import { RefLink } from "../parts/RefLink";
+import { Marks } from "../plots/Marks";
 import { useSize } from "../plots/size";
-import { drawn, marks, moved, zoomed, type View } from "../plots/timeline";
+import { drawn } from "../plots/timeline";
 import { Tip } from "../plots/Tip";
+import { useView } from "../plots/view";
 import { point, reachIn, show } from "../state";
 import type { Overview, RegionDetails, RegionTable } from "../wire";
 import { alike, amounts, endOf, linesWith, piecesOf, type Piece } from "./pieces";
@@ -15,7 +17,6 @@ import { alike, amounts, endOf, linesWith, piecesOf, type Piece } from "./pieces
 const HEAD = 16;
 const TITLE = 15;
 const LANE = 26;
-const FASTER = 1.0015;
 /** The lines to show at first, and to add. */
 const PAGE = 200;
 
@@ -55,31 +56,15 @@ function Engines({ build, overview, details }: Props) {
   const { width } = useSize(space);
   const span = useMemo(() => endOf(details), [details]);
   const tracks = useMemo(() => details.tracks.map((track) => ({ name: track.name, pieces: piecesOf(track) })), [details]);
-  const [view, setView] = useState<View>({ from: 0, to: span });
+  const { view, setView, whole, zoom, onPointerDown, onPointerMove, dragged } = useView(space, width, span, true);
   const [over, setOver] = useState<Over | null>(null);
-  const drag = useRef<{ x: number; view: View; moved: boolean } | null>(null);
-  useEffect(() => {
-    const element = space.current;
-    if (!element) return;
-    // Not passive: with Ctrl the timeline zooms; without, the story scrolls.
-    const wheel = (event: WheelEvent): void => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const at = event.clientX - element.getBoundingClientRect().left;
-      setView((was) => zoomed(was, was.from + (at * (was.to - was.from)) / Math.max(1, element.clientWidth), FASTER ** -event.deltaY, span));
-    };
-    element.addEventListener("wheel", wheel, { passive: false });
-    return () => element.removeEventListener("wheel", wheel);
-  }, [span]);
   const reach = reachIn(build.id).value;
-  const whole = view.to - view.from >= span * 0.999;
   const height = HEAD + tracks.length * (LANE + TITLE);
   const { total, joined } = amounts(details);
   const hereOf = (piece: Piece) => {
     const name = overview.layers[piece.layers[0] ?? -1]?.name;
     return name === undefined ? null : { build: build.id, ref: { kind: "layer", name } as const };
   };
-  const zoom = (by: number): void => setView(zoomed(view, (view.from + view.to) / 2, by, span));
   return (
     <>
       <div class="plot-head timeline-head">
@@ -92,29 +77,13 @@ function Engines({ build, overview, details }: Props) {
       <div
         class="inside-tracks"
         ref={space}
-        onPointerDown={(event) => {
-          if (event.button === 0) drag.current = { x: event.clientX, view, moved: false };
-        }}
-        onPointerMove={(event) => {
-          const held = drag.current;
-          if (!held || !event.buttons) return;
-          const by = event.clientX - held.x;
-          if (Math.abs(by) > 3) held.moved = true;
-          if (held.moved) setView(moved(held.view, (-by * (held.view.to - held.view.from)) / Math.max(1, width), span));
-        }}
+        onPointerDown={onPointerDown}
+        onPointerMove={onPointerMove}
         onPointerLeave={() => { setOver(null); point(null); }}
       >
         {width > 0 && (
           <svg width={width} height={height} class="plot" role="img" aria-label="Timeline of the engines">
-            {marks(view).map((at) => {
-              const x = ((at - view.from) / (view.to - view.from)) * width;
-              return (
-                <g key={at}>
-                  <line class="grid" x1={x} x2={x} y1={HEAD} y2={height} />
-                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{count(at)}</text>
-                </g>
-              );
-            })}
+            <Marks view={view} width={width} top={HEAD} height={height} text={count} />
             {tracks.map(({ name, pieces }, n) => (
               <g key={name} data-track={name} transform={`translate(0 ${HEAD + n * (LANE + TITLE)})`}>
                 <text class="lane-title" x={2} y={TITLE - 4}>{name}</text>
@@ -131,8 +100,9 @@ function Engines({ build, overview, details }: Props) {
                         point(hereOf(piece));
                       }}
                       onClick={(event) => {
+                        const still = !dragged();
                         const here = hereOf(piece);
-                        if (here && !drag.current?.moved) show(here, event.ctrlKey || event.metaKey);
+                        if (here && still) show(here, event.ctrlKey || event.metaKey);
                       }}
                     >
                       <rect x={one.x} y={TITLE} width={Math.max(0.8, one.width - (one.width > 3 ? 0.8 : 0))} height={LANE - 6} style={fill} />

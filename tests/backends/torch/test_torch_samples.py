@@ -17,26 +17,13 @@ from clew.backends.torch.registry import built_operators
 from clew.ir.expr import Function
 from clew.ops.registry import Op, Sample, all_ops, get_op
 
+from ...operator_groups import ELSEWHERE_UNKNOWN
+
 _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in built_operators()]
 
 # Operators whose calls torch does not run, by reason.
 _WITHOUT_RULE: Final = {
-    "forms that passes after placement build": """
-        batch_to_space compressed eliminate_column first_rows kinds nn.conv2d_by_size
-        nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.winograd_weight
-        nonzero_positions room sorted_kinds space_to_batch split_image split_parts
-    """,
-    "sizes that depend on data": """
-        best_boxes compress kept_boxes non_max_suppression nonzero size_of sized unique
-    """,
-    "values that are no tensors of numbers": """
-        assume complex_of complex_parts image.decode lookup map.cast map.to_vector map.zip
-        ngram_counts ngram_counts_by_hash one_hot_of_known onnx.layer optional.get optional.has
-        optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
-        sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
-        text.from_number text.full_match text.normalize text.split text.to_number
-    """,
-    "other random numbers": "random_key random_normal random_uniform",
+    **ELSEWHERE_UNKNOWN,
     "no operator of torch, or none with the same result for all values": """
         cholesky complex_multiply det dft forest.step forest.votes frames inverse
         mel_weight_matrix nn.col2im nn.deform_columns nn.max_pool_places nn.max_roi_pool

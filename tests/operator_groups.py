@@ -1,0 +1,24 @@
+"""Operators that no other engine computes, by reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ELSEWHERE_UNKNOWN: Final = {
+    "forms that passes after placement build": """
+        batch_to_space compressed eliminate_column first_rows kinds nn.conv2d_by_size
+        nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.winograd_weight
+        nonzero_positions room sorted_kinds space_to_batch split_image split_parts
+    """,
+    "sizes that depend on data": """
+        best_boxes compress kept_boxes non_max_suppression nonzero size_of sized unique
+    """,
+    "values that are no tensors of numbers": """
+        assume complex_of complex_parts image.decode lookup map.cast map.to_vector map.zip
+        ngram_counts ngram_counts_by_hash one_hot_of_known onnx.layer optional.get optional.has
+        optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
+        sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
+        text.from_number text.full_match text.normalize text.split text.to_number
+    """,
+    "other random numbers": "random_key random_normal random_uniform",
+}
