@@ -56,7 +56,7 @@ class Layer:
     def _lacks(self, name: str, wanted: str) -> CompileError:
         return CompileError("C083", f"{self.op} has no {wanted} {name!r}: a bug in clew")
 
-    def with_arguments(self, **changed: Value) -> Layer:
+    def with_arguments(self, /, **changed: Value) -> Layer:
         """Returns the call with other arguments."""
         arguments = {**self.arguments, **changed}
         return Layer(self.node, self.name, self.op, arguments, self._fakes, self.importer)
