@@ -134,3 +134,17 @@ def test_bags_without_padding(mode):
     more = [(torch.full((12,), 3), torch.tensor([0, 1, 3, 12]), weight)]
     args = torch.randint(0, 8, (12,)), torch.tensor([0, 2, 2, 7]), weight
     agrees(bags, *args, dynamic=[{0: AUTO}, {0: AUTO}, {}], more=more)
+
+
+def test_slices_from_behind_by_free_sizes():
+    def slices(x, y):
+        n = y.shape[1]
+        filled = x.clone()
+        filled[:, -n:] = y
+        return x[:, -n:], x[:, :-n], x[:, -x.shape[1] :], x[:, n - x.shape[1] :], filled
+
+    def drawn(*sizes):
+        return tuple(torch.randn(3, size) for size in sizes)
+
+    free = {1: AUTO}
+    agrees(slices, *drawn(9, 4), dynamic=(free, free), more=[drawn(12, 7), drawn(6, 2)])

@@ -167,6 +167,21 @@ class Layer:
 
     # --- sizes of a call ---
 
+    def hint(self, name: str) -> int | None:
+        """Returns an integer as it is for the example; None if only the data decide it."""
+        fake = self.fake(name)
+        found = fake.node.hint if isinstance(fake, torch.SymInt) else fake
+        return None if found is None else int(found)
+
+    def known_size(self, axis: int) -> Dim | None:
+        """Returns the size of an axis of the result as torch says; None if only the data decide
+        it.
+        """
+        size = self.fakes[0].shape[axis]
+        if isinstance(size, torch.SymInt) and not self.importer.sizes.is_named(size):
+            return None
+        return self.importer.sizes.dim(size)
+
     def require(self, left: Dim, how: str, right: Dim) -> None:
         """Has calls checked for a comparison of sizes, without which the operator fails in eager or
         gives a result of another rank.

@@ -8,7 +8,7 @@ from typing import Final
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.converters.linalg import norm_of
 from clew.frontends.torch.converters.movement import (
-    bound,
+    bounds,
     in_memory,
     joined,
     sliced,
@@ -309,9 +309,7 @@ def diagonal_scatter(layer: Layer) -> Result:
 def slice_scatter(layer: Layer) -> Result:
     """Slices of an axis replaced."""
     x, axis = layer.tensor(), layer.axis()
-    size = x.tensor.shape[axis]
-    begin = bound(layer.dim("start", 0), size)
-    end = bound(layer.dim("end", 1 << 62), size)
+    begin, end = bounds(layer, axis)
     step = layer.integer("step", 1)
     source = cast(layer.tensor("src"), x.tensor.dtype)
     wanted = list(x.tensor.shape)
