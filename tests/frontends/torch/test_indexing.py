@@ -141,10 +141,32 @@ def test_slices_from_behind_by_free_sizes():
         n = y.shape[1]
         filled = x.clone()
         filled[:, -n:] = y
-        return x[:, -n:], x[:, :-n], x[:, -x.shape[1] :], x[:, n - x.shape[1] :], filled
+        return x[:, -n:], x[:, :-n], x[:, -x.shape[1] :], filled
 
     def drawn(*sizes):
         return tuple(torch.randn(3, size) for size in sizes)
 
     free = {1: AUTO}
     agrees(slices, *drawn(9, 4), dynamic=(free, free), more=[drawn(12, 7), drawn(6, 2)])
+
+
+def test_slices_whose_size_torch_does_not_know():
+    def slices(x, y, n):
+        k = n.item()
+        torch._check(k >= 0)
+        return x[:, -k:], x[:, y.shape[1] - x.shape[1] :]
+
+    def drawn(long, short, count):
+        return torch.randn(3, long), torch.randn(3, short), torch.tensor(count)
+
+    free = {1: AUTO}
+    more = [drawn(12, 7, 5), drawn(6, 2, 0)]
+    agrees(slices, *drawn(9, 4, 3), dynamic=(free, free, {}), more=more)
+
+
+def test_checks_of_all_elements():
+    def checked(x):
+        torch._check_tensor_all(x > -9)
+        return x * 2
+
+    agrees(checked, torch.rand(3, 4))

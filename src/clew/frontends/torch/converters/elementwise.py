@@ -184,7 +184,7 @@ def reversed_subtract(layer: Layer) -> Result:
     return layer.to_result(call("subtract", b, _scaled(layer, a)))
 
 
-@converter("div")
+@converter("div", "true_divide")
 def divide(layer: Layer) -> Result:
     """True division, or the quotient rounded to zero (`trunc`) or down (`floor`)."""
     mode = layer.get("rounding_mode")

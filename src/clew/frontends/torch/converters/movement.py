@@ -116,11 +116,12 @@ def _bound(layer: Layer, name: str, default: int, size: Dim) -> Dim:
         return min(max(value + size if value < 0 else value, 0), size)
     if isinstance(value, int) and value >= (1 << 62):
         return size
-    if at_least(value, 0):
+    # Free sizes may be 0, and -0 counts from the front.
+    if dim_max(value, 0) == value:
         return dim_min(value, size)
     if size + value == 0:
         return 0
-    if at_least(-value, 1):
+    if dim_max(-value, 1) == -value:
         return dim_max(size + value, 0)
     hint = layer.hint(name)
     if hint is None or hint >= 0:
