@@ -170,3 +170,15 @@ def test_checks_of_all_elements():
         return x * 2
 
     agrees(checked, torch.rand(3, 4))
+
+
+def test_ranges_and_bags_of_free_steps():
+    def ranges(x, weight):
+        rows, columns = x.shape
+        numbers = torch.arange(0, rows * columns, columns), torch.arange(rows, 50, columns)
+        return (*numbers, F.embedding_bag(x, weight, mode="mean"))
+
+    weight = torch.randn(9, 6)
+    more = [(torch.randint(0, 8, (5, 7)), weight)]
+    free = {0: AUTO, 1: AUTO}
+    agrees(ranges, torch.randint(0, 8, (3, 4)), weight, dynamic=[free, {}], more=more)
