@@ -254,6 +254,14 @@ def test_ceil_div_rounds_up(made: tuple[Dim, Plain], by: int) -> None:
         assert value_at(ceil_div(dim, by), at) == -(-value // by), at
 
 
+def test_constants_are_rounded_in_quotients() -> None:
+    assert (4 * N + 5) // 4 == N + 1
+    assert (4 * N * Z - 8 * A - 1) // 4 == N * Z - 2 * A - 1
+    assert (4 * N + 5) % 4 == 1
+    assert (4 * N - 1) % 4 == 3
+    assert ceil_div(4 * N + 2, 4) == N + 1
+
+
 def test_divisions_by_zero_are_coded() -> None:
     for dim in (N // A, N % A, 3 // A, 3 % A, N // (A - 1) * 0 + N // (A - 1)):
         zero = {"n": 3, "a": 1 if "a - 1" in str(dim) else 0}

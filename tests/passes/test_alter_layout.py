@@ -225,6 +225,19 @@ def test_what_meets_is_converted_once(kit: Any) -> None:
     assert kit.op_names(after).count("pad") == 1
 
 
+@pytest.mark.parametrize("outer", [4, 20, 64])
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_an_image_of_one_channel_broadcasts(kit: Any, outer: int, is_blocked: bool) -> None:
+    x = kit.var("x", 2, 16, 5, 6)
+    image = kit.var("image", 2, outer, 5, 6)
+    gate = kit.layer("sigmoid", kit.layer("nn.conv2d", x, kit.const(kit.random(1, 16, 1, 1))))
+    others = image
+    if is_blocked:
+        others = kit.layer("nn.conv2d", x, kit.const(kit.random(outer, 16, 1, 1)))
+    y = kit.layer("subtract", gate, kit.layer("multiply", others, gate))
+    altered(kit, kit.module([x, image], y))
+
+
 @pytest.mark.parametrize(
     "shape",
     [(), (1,), (16, 1, 1), (1, 16, 1, 1), (6, 6), (1, 1, 6, 6), (2, 16, 6, 6), (2, 1, 1, 1)],

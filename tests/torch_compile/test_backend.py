@@ -275,6 +275,16 @@ def test_no_elements() -> None:
     agrees(lambda x: x + 1, rows(0, 3))
 
 
+def test_checks_of_matrices_leave_nothing_in_eager() -> None:
+    def solved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a = a @ a.mT + torch.eye(3)
+        return torch.linalg.solve(a, b) + torch.linalg.inv(a) @ b
+
+    agrees(solved, [(torch.randn(2, 3, 3), torch.randn(2, 3, 4)) for _ in range(2)])
+    assert len(clew.torch.last()) == 1
+    assert not clew.torch.last().left
+
+
 def test_integers_of_a_call() -> None:
     def use(x: torch.Tensor, k: int) -> tuple[Any, ...]:
         return x * k, torch.arange(k) + x.shape[0], k * 2

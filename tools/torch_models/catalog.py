@@ -1,9 +1,14 @@
-"""The models of the table: chosen networks of `tools/exports`, which all may be named."""
+"""The models of the table: chosen networks of `tools/exports`, which all may be named, and the
+networks of `networks.py`.
+"""
 
 from __future__ import annotations
 
+from functools import cache
+
 from exports import store
-from exports.entries import Entry
+from exports.entries import Entry, unique
+from torch_models import networks
 
 CHOSEN = {
     "vision": (
@@ -24,9 +29,15 @@ CHOSEN = {
 }  # fmt: skip
 
 
+@cache
+def beyond() -> dict[str, Entry]:
+    """Returns the networks that `tools/exports` lacks, by name."""
+    return unique(networks.entries())
+
+
 def entry_of(name: str) -> Entry:
     """Returns the entry of a name. Raises KeyError for an unknown one."""
-    return store.catalog()[name]
+    return beyond()[name] if name in beyond() else store.catalog()[name]
 
 
 def selected(names: list[str]) -> list[Entry]:
@@ -34,6 +45,11 @@ def selected(names: list[str]) -> list[Entry]:
 
     Raises KeyError for an unknown name.
     """
-    if names:
-        return store.selected(names)
-    return [entry_of(name) for group in CHOSEN.values() for name in group]
+    if not names:
+        chosen = [entry_of(name) for group in CHOSEN.values() for name in group]
+        return [*chosen, *beyond().values()]
+    found: dict[str, Entry] = {}
+    for name in names:
+        own = [e for e in beyond().values() if name in (e.name, e.family)]
+        found.update((e.name, e) for e in own or store.selected([name]))
+    return list(found.values())

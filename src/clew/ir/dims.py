@@ -163,8 +163,8 @@ class SymDim:
         if isinstance(other, int):
             if other == 1:
                 return self
-            if other and all(c % other == 0 for _, c in self.terms):
-                return _normal({m: c // other for m, c in self.terms})
+            if other and all(c % other == 0 for m, c in self.terms if m):
+                return _normal({m: c // other for m, c in self.terms})  # rounds the constant
             if other > 0 and all(c < 0 for m, c in self.terms if m):
                 return -((-self + (other - 1)) // other)  # rounds up the positive quotient
             nested = _nested_quotient(self, other)
@@ -185,8 +185,8 @@ class SymDim:
         if not _is_size(other):
             return NotImplemented
         if isinstance(other, int):
-            if other and all(c % other == 0 for _, c in self.terms):
-                return 0
+            if other and all(c % other == 0 for m, c in self.terms if m):
+                return sum(c for m, c in self.terms if not m) % other
         elif self == other:
             return 0
         return _apply("%", self, other)

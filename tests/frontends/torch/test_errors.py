@@ -122,6 +122,13 @@ def test_an_error_names_its_place(
     assert error.hint
 
 
+def test_branches_on_data_have_a_way_out() -> None:
+    with pytest.raises(ClewError) as caught:
+        from_torch(Branch(), (X,))
+    assert "torch.compile(model, backend='clew')" in caught.value.hint
+    assert "TORCH_LOGS" not in caught.value.message
+
+
 def test_unknown_operators_are_listed_with_their_lines() -> None:
     with pytest.raises(ClewError, match=r"linalg_eig, .*test_errors.py:\d+") as caught:
         from_torch(Eigenvalues(), (X,))

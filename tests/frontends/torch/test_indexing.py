@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.export import Dim
+from torch.nn import functional as F
 
 from .torch_calls import agrees
 
+AUTO = Dim.AUTO
 BATCH = Dim("batch", min=2, max=64)
 
 
@@ -100,3 +103,82 @@ def test_order_of_elements():
     x[1, 2] = torch.nan
     bounds = torch.tensor([-1.0, 0.0, 0.5])
     agrees(order, x, bounds, x > 0, more=[(torch.randn(3, 5), bounds, x < 9)])
+
+
+def test_order_of_a_free_axis():
+    def order(x, w):
+        n = x.shape[1]
+        return (
+            *x.sort(1, descending=True),
+            *(x.argsort(0), w.bool().sort(1)[0]),
+            *x.topk((n + 1) // 2, 1),
+            *(*x.kthvalue((n + 1) // 2, 1), *x.median(1), *x.nanmedian(0), w.median(1)[0]),
+            *(w.mode(1)[0], torch.bincount(w.flatten(), minlength=n)),
+        )
+
+    def drawn(rows, columns):
+        return torch.randn(rows, columns), torch.randint(0, 5, (rows, columns))
+
+    x, w = drawn(4, 7)
+    x[1, 2] = torch.nan
+    free = {0: AUTO, 1: AUTO}
+    agrees(order, x, w, dynamic=[free, free], more=[drawn(3, 9), drawn(1, 1), drawn(6, 40)])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_without_padding(mode):
+    def bags(indices, offsets, weight):
+        return F.embedding_bag(indices, weight, offsets, mode=mode, padding_idx=3)
+
+    weight = torch.randn(8, 6)
+    more = [(torch.full((12,), 3), torch.tensor([0, 1, 3, 12]), weight)]
+    args = torch.randint(0, 8, (12,)), torch.tensor([0, 2, 2, 7]), weight
+    agrees(bags, *args, dynamic=[{0: AUTO}, {0: AUTO}, {}], more=more)
+
+
+def test_slices_from_behind_by_free_sizes():
+    def slices(x, y):
+        n = y.shape[1]
+        filled = x.clone()
+        filled[:, -n:] = y
+        return x[:, -n:], x[:, :-n], x[:, -x.shape[1] :], filled
+
+    def drawn(*sizes):
+        return tuple(torch.randn(3, size) for size in sizes)
+
+    free = {1: AUTO}
+    agrees(slices, *drawn(9, 4), dynamic=(free, free), more=[drawn(12, 7), drawn(6, 2)])
+
+
+def test_slices_whose_size_torch_does_not_know():
+    def slices(x, y, n):
+        k = n.item()
+        torch._check(k >= 0)
+        return x[:, -k:], x[:, y.shape[1] - x.shape[1] :]
+
+    def drawn(long, short, count):
+        return torch.randn(3, long), torch.randn(3, short), torch.tensor(count)
+
+    free = {1: AUTO}
+    more = [drawn(12, 7, 5), drawn(6, 2, 0)]
+    agrees(slices, *drawn(9, 4, 3), dynamic=(free, free, {}), more=more)
+
+
+def test_checks_of_all_elements():
+    def checked(x):
+        torch._check_tensor_all(x > -9)
+        return x * 2
+
+    agrees(checked, torch.rand(3, 4))
+
+
+def test_ranges_and_bags_of_free_steps():
+    def ranges(x, weight):
+        rows, columns = x.shape
+        numbers = torch.arange(0, rows * columns, columns), torch.arange(rows, 50, columns)
+        return (*numbers, F.embedding_bag(x, weight, mode="mean"))
+
+    weight = torch.randn(9, 6)
+    more = [(torch.randint(0, 8, (5, 7)), weight)]
+    free = {0: AUTO, 1: AUTO}
+    agrees(ranges, torch.randint(0, 8, (3, 4)), weight, dynamic=[free, {}], more=more)

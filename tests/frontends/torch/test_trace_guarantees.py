@@ -18,6 +18,7 @@ import clew
 from clew.compiled import CompiledModel
 from clew.frontends.torch import from_torch
 from clew.frontends.torch.exporting import decomposed
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.places import is_layer, layer_names, line_of
 from clew.ir.module import Module
 from clew.torch.compare import WHOLE, EagerReport, ModuleRow, compare
@@ -273,3 +274,18 @@ def test_the_trace_changes_no_byte_of_code(made: Made) -> None:
     plain(*made.args)
     assert [k.object_code for k in plain.kernels] == [k.object_code for k in made.compiled.kernels]
     assert [k.llvm for k in plain.kernels] == [k.llvm for k in made.compiled.kernels]
+
+
+class Repeated(nn.Module):
+    """Repeats rows as often as the data say, and gathers some of them."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return x.repeat(n.item(), 1).gather(0, places)
+
+
+def test_sizes_of_omitted_calls_may_depend_on_data():
+    args = torch.randn(1, 3), torch.tensor(4), torch.zeros(2, 3, dtype=torch.int64)
+    before = export(Repeated().eval(), args).graph_module
+    nothing = fx.GraphModule({}, fx.Graph())
+    omitted = Undecomposed(before, nothing).omitted("", ())
+    assert [call.name for call in omitted] == ["item", "repeat", "gather"]

@@ -16,6 +16,7 @@ import torch.ao.quantization.fx._decomposed  # operators that files may call
 from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.frontends.torch.decompositions import decompositions
 from clew.frontends.torch.dtypes import check_device
@@ -89,6 +90,12 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         return _decomposed(program)
 
 
+_OF_BRANCHES: Final = (
+    "the code depends on a tensor's values: use torch.where or torch.cond, or "
+    "torch.compile(model, backend='clew'), which runs it in eager"
+)
+
+
 @contextlib.contextmanager
 def _by_torch(what: str, call: str) -> Iterator[None]:
     """A context for a step of torch's, at free lengths and without its warnings.
@@ -103,9 +110,10 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
         raise
     except Exception as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
-        failed = ModelError(
-            "M050", f"torch cannot {what}: {text}", hint=f"{call} must work: see its message above"
-        )
+        hint = f"{call} must work: see its message above"
+        if isinstance(error, GuardOnDataDependentSymNode):
+            text, hint = text.partition("\n\n")[0], _OF_BRANCHES  # advice on torch's logs follows
+        failed = ModelError("M050", f"torch cannot {what}: {text}", hint=hint)
         failed.position = line_of_error(error)
         raise failed from error
 

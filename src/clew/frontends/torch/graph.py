@@ -69,6 +69,7 @@ class GraphImporter(Values):
         self.rules: list[SizeRule] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self._probing = probing
+        self._checked = _only_checked(module.graph)
         self._names = layer_names(filter(is_layer, module.graph.nodes), prefix)
         self._earlier = earlier
         taken = self._names.values()
@@ -181,7 +182,7 @@ class GraphImporter(Values):
         if target is operator.getitem:
             source, index = node.args
             self.values[node] = self.values[source][index]
-        elif is_check(node):
+        elif is_check(node) or node in self._checked:
             self.values[node] = None
         elif is_arithmetic(target):
             with self.located(node):
@@ -305,6 +306,18 @@ def _faked(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_faked(v) for v in value]
     return value
+
+
+def _only_checked(graph: fx.Graph) -> set[fx.Node]:
+    """Returns the arithmetic that only checks read. It may be of sizes that clew does not know,
+    such as the place where a slice begins in memory.
+    """
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        users = node.users
+        if is_arithmetic(node.target) and users and all(is_check(u) or u in found for u in users):
+            found.add(node)
+    return found
 
 
 def _tensors(fakes: Any) -> list[torch.Tensor]:

@@ -56,7 +56,7 @@ class Layer:
     def _lacks(self, name: str, wanted: str) -> CompileError:
         return CompileError("C083", f"{self.op} has no {wanted} {name!r}: a bug in clew")
 
-    def with_arguments(self, **changed: Value) -> Layer:
+    def with_arguments(self, /, **changed: Value) -> Layer:
         """Returns the call with other arguments."""
         arguments = {**self.arguments, **changed}
         return Layer(self.node, self.name, self.op, arguments, self._fakes, self.importer)
@@ -166,6 +166,21 @@ class Layer:
         return dtype_of(value) if isinstance(value, torch.dtype) else default
 
     # --- sizes of a call ---
+
+    def hint(self, name: str) -> int | None:
+        """Returns an integer as it is for the example; None if only the data decide it."""
+        fake = self.fake(name)
+        found = fake.node.hint if isinstance(fake, torch.SymInt) else fake
+        return None if found is None else int(found)
+
+    def known_size(self, axis: int) -> Dim | None:
+        """Returns the size of an axis of the result as torch says; None if only the data decide
+        it.
+        """
+        size = self.fakes[0].shape[axis]
+        if isinstance(size, torch.SymInt) and not self.importer.sizes.is_named(size):
+            return None
+        return self.importer.sizes.dim(size)
 
     def require(self, left: Dim, how: str, right: Dim) -> None:
         """Has calls checked for a comparison of sizes, without which the operator fails in eager or

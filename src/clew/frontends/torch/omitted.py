@@ -96,8 +96,14 @@ def _value(node: fx.Node) -> Any:
 
 
 def _type(node: fx.Node) -> tuple[Any, ...] | None:
+    """Returns dtype and sizes; free sizes as expressions, because torch takes a comparison of two
+    sizes for a branch, which fails for a size that only the data decide.
+    """
     value = _value(node)
-    return (value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    sizes = (s.node.expr if isinstance(s, torch.SymInt) else s for s in value.shape)
+    return value.dtype, *sizes
 
 
 def _computes(node: fx.Node) -> bool:

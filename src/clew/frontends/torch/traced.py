@@ -5,6 +5,7 @@ The graph's inputs are tensors, integers and weights. Sizes have the names of to
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.omitted import Undecomposed
+from clew.frontends.torch.registry import name_of
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -76,7 +78,7 @@ class Traced:
         for position, node in enumerate(self._nodes):
             fake = node.meta.get("val")
             unread = not node.users and not (is_size(fake) and fake.node.expr in needed)
-            if position in self._frozen or unread:
+            if position in self._frozen or unread or _is_given_token(node):
                 continue
             if isinstance(fake, torch.Tensor):
                 self.inputs.append(TracedInput(position, fake.dtype))
@@ -193,11 +195,34 @@ def _output(result: Any) -> TracedOutput:
     if not isinstance(result, fx.Node):
         return TracedOutput(fixed=True, value=result)
     fake = result.meta.get("val")
+    if _is_token(result):
+        return TracedOutput(fixed=True)
     if isinstance(fake, torch.Tensor):
         return TracedOutput(fake.dtype, _order(fake))
     if isinstance(fake, torch.SymInt) or fake is None:
         return TracedOutput(None)
     return TracedOutput(fixed=True, value=fake)
+
+
+def _is_given_token(node: fx.Node) -> bool:
+    """Whether an input of a graph is a token: torch passes None."""
+    return bool(node.users) and all(
+        user.op == "call_function"
+        and name_of(user.target) == "with_effects"
+        and node is user.args[0]
+        and node not in user.args[1:]
+        for user in node.users
+    )
+
+
+def _is_token(node: fx.Node) -> bool:
+    """Whether a node is the token that a call with effects, such as a check, leaves for the next
+    one.
+    """
+    if node.target is not operator.getitem or node.args[1] != 0:
+        return False
+    source = node.args[0]
+    return isinstance(source, fx.Node) and name_of(source.target) == "with_effects"
 
 
 def _order(fake: torch.Tensor) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ class _Alterer(Rewriter):
             elif old.op.name == "pad":
                 built = self._pad(old, layout)
             elif self._ctx.kind(old) in _POINTWISE:
-                built = self._pointwise(old, layout)
+                built = self._pointwise(old)
             else:
                 return None
         except GraphTypeError as error:
@@ -556,17 +556,25 @@ class _Alterer(Rewriter):
         args = [self._to(self.memo[a.id], layout, a, old) for a in old.args]
         return Call(old.op, args, old.attrs.with_(pads=(*pads[:4], 0, *pads[4:], 0)))
 
-    def _pointwise(self, old: Call, layout: str) -> Expr | None:
-        """Elementwise operators work in any layout; broadcast operands are reshaped to it."""
+    def _pointwise(self, old: Call) -> Expr | None:
+        """Elementwise operators work in any layout; broadcast operands are reshaped to it. An image
+        of one channel that broadcasts becomes plain: its block would be filled with zeros.
+        """
         if old.tensor.rank != 4:
             return None
         channels = old.tensor.shape[1]
+        blocked = (a for a in old.args if _is_blocked(self.memo[a.id]))
+        whole = next((a for a in blocked if a.tensor.shape[1] == channels), None)
+        if whole is None:
+            return None
+        layout = _layout_of(self.memo[whole.id])
         return Call(old.op, [self._operand(a, layout, channels, old) for a in old.args], old.attrs)
 
     def _operand(self, arg: Expr, layout: str, channels: Dim, user: Call) -> Expr:
         value, shape = self.memo[arg.id], arg.tensor.shape
-        if _is_blocked(value):
+        if _is_blocked(value) and shape[1] == channels:
             return self._to(value, layout, arg, user)
+        value = self._to(value, _PLAIN, arg, user)
         if all(d == 1 for d in shape):
             return value
         shape = (1,) * (4 - len(shape)) + shape

@@ -23,12 +23,9 @@ def avg_pool_backward(layer: Layer) -> Result:
     padding = layer.spread("padding", 2, (0,))
     *lead, height, width = x.tensor.shape
     sizes, counts = sizes_of(layer, x, gradient.tensor, 2)
-    by_window = divisors(
-        sizes, counts, kernel, strides, padding, layer.flag("count_include_pad", True),
-        layer.get("divisor_override"),
-    )  # fmt: skip
+    by = cast(divisors(layer, sizes, counts, kernel, strides, padding), gradient.tensor.dtype)
     planes, many = product(tuple(lead)), product(counts)
-    share = call("multiply", gradient, cast(constant(1 / by_window), gradient.tensor.dtype))
+    share = call("divide", gradient, by)
     elements = product(kernel)
     columns = call(
         "broadcast_to", reshaped(share, (planes, 1, many)), shape=(planes, elements, many)

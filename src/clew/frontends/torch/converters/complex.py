@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from clew.frontends.building import call, cast, constant, reshaped, scalar
+from clew.frontends.torch.converters.elementwise import angle_of
 from clew.frontends.torch.converters.movement import joined, sliced
+from clew.frontends.torch.converters.products import product_of
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, complex_converter, find
+from clew.frontends.torch.values import Value
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 
@@ -31,10 +33,13 @@ def paired(real: Expr, imaginary: Expr) -> Expr:
 
 def _pair(layer: Layer, name: str) -> Expr:
     """Returns an operand as complex numbers of the result's dtype."""
-    fake, dtype = layer.fake(name), layer.result().dtype
+    return _number(layer, layer[name], layer.fake(name))
+
+
+def _number(layer: Layer, value: Value, fake: Any) -> Expr:
+    dtype = layer.result().dtype
     if isinstance(fake, torch.Tensor) and fake.dtype.is_complex:
-        return cast(layer.tensor(name), dtype)
-    value = layer[name]
+        return cast(value, dtype)
     if isinstance(value, complex):
         return (
             constant([value.real, value.imag])
@@ -43,6 +48,13 @@ def _pair(layer: Layer, name: str) -> Expr:
         )
     real = layer.importer.as_dtype(value, dtype)
     return paired(real, call("multiply", real, scalar(0, dtype)))
+
+
+def _as_real(layer: Layer, /, **changed: Value) -> Result:
+    """Returns the result of the converter for real numbers, for changed arguments."""
+    convert = find(layer.node.target)
+    assert convert is not None
+    return convert(layer.with_arguments(**changed))
 
 
 def _conjugate(x: Expr) -> Expr:
@@ -96,7 +108,11 @@ def polar(layer: Layer) -> Result:
 @complex_converter("abs")
 def size(layer: Layer) -> Result:
     """The distance from zero, without overflow."""
-    real, imaginary = (call("abs", p) for p in parts(layer.tensor()))
+    return _size(layer.tensor())
+
+
+def _size(x: Expr) -> Expr:
+    real, imaginary = (call("abs", p) for p in parts(x))
     dtype = real.tensor.dtype
     most, least = call("maximum", real, imaginary), call("minimum", real, imaginary)
     none = call("equal", most, scalar(0, dtype))
@@ -104,6 +120,33 @@ def size(layer: Layer) -> Result:
     root = call("sqrt", call("add", call("multiply", ratio, ratio), scalar(1, dtype)))
     endless = call("isinf", most)
     return call("where", endless, most, call("multiply", most, root))
+
+
+@complex_converter("angle")
+def angle(layer: Layer) -> Result:
+    """The angle to the positive real numbers."""
+    real, imaginary = parts(layer.tensor())
+    return angle_of(imaginary, real)
+
+
+@complex_converter(
+    "full", "full_like", "new_full", "fill", "zeros", "zeros_like", "new_zeros", "ones",
+    "ones_like", "new_ones", "empty", "empty_like", "new_empty", "empty_strided",
+    "new_empty_strided", "empty_permuted", "scalar_tensor",
+)  # fmt: skip
+def full(layer: Layer) -> Result:
+    """A tensor of equal numbers; a real one, if only the operand is complex."""
+    name = next((n for n in ("fill_value", "value", "s") if n in layer.arguments), "")
+    value = layer[name] if name else int("ones" in layer.op)
+    if not layer.fakes[0].dtype.is_complex:
+        return layer.filled(value)
+    return _spread(_number(layer, value, None), layer.result().shape)
+
+
+@complex_converter("copy")
+def copy(layer: Layer) -> Result:
+    """Another tensor's numbers, which broadcast."""
+    return _spread(_pair(layer, "src"), layer.result().shape)
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -144,10 +187,98 @@ def divide(layer: Layer) -> Result:
     if layer.get("rounding_mode") is not None:
         raise layer.unsupported("rounded quotients of complex numbers")
     above, below = _pair(layer, "self"), _pair(layer, "other")
-    real, imaginary = parts(below)
-    square = call("add", call("multiply", real, real), call("multiply", imaginary, imaginary))
     found = reshaped(_product(above, _conjugate(below)), layer.result().shape)
-    return call("divide", found, reshaped(square, (*square.tensor.shape, 1)))
+    return _divided(found, _square(below))
+
+
+@complex_converter("reciprocal")
+def reciprocal(layer: Layer) -> Result:
+    """The conjugate, divided by the square of the size."""
+    x = layer.tensor()
+    return _divided(_conjugate(x), _square(x))
+
+
+def _square(x: Expr) -> Expr:
+    """Returns the squares of sizes."""
+    return call("sum", call("multiply", x, x), axes=(x.tensor.rank - 1,), keepdims=False)
+
+
+def _divided(x: Expr, by: Expr) -> Expr:
+    """Returns complex numbers divided by real ones."""
+    return call("divide", x, reshaped(by, (*by.tensor.shape, 1)))
+
+
+@complex_converter("exp")
+def exponential(layer: Layer) -> Result:
+    """The size is the exponential of the real part, the angle is the imaginary part."""
+    real, imaginary = parts(layer.tensor())
+    size_ = call("exp", real)
+    return paired(*(call("multiply", size_, call(op, imaginary)) for op in ("cos", "sin")))
+
+
+@complex_converter("log")
+def logarithm(layer: Layer) -> Result:
+    """The logarithm of the size, and the angle."""
+    real, imaginary = parts(layer.tensor())
+    return paired(call("log", _size(layer.tensor())), angle_of(imaginary, real))
+
+
+@complex_converter("sum", "mean")
+def total(layer: Layer) -> Result:
+    """Part by part."""
+    x, op = layer.tensor(), layer.op.partition(".")[0]
+    rank = x.tensor.rank - 1
+    given = layer.integers("dim") if layer.has("dim") else ()
+    axes = tuple(sorted({a % max(rank, 1) for a in given})) or tuple(range(rank))
+    found = call(op, x, axes=axes, keepdims=layer.flag("keepdim")) if rank else x
+    return layer.shaped(found)
+
+
+@complex_converter("linalg_vector_norm")
+def vector_norm(layer: Layer) -> Result:
+    """The norm of the sizes."""
+    return _as_real(layer, self=_size(layer.tensor()))
+
+
+@complex_converter("where.self")
+def where(layer: Layer) -> Result:
+    """Numbers of one tensor or of the other."""
+    holds = layer.tensor("condition")
+    holds = reshaped(holds, (*holds.tensor.shape, 1))
+    return call("where", holds, _pair(layer, "self"), _pair(layer, "other"))
+
+
+@complex_converter("masked_fill")
+def masked_fill(layer: Layer) -> Result:
+    """One number where a mask holds."""
+    mask = layer.tensor("mask")
+    mask = reshaped(mask, (*mask.tensor.shape, 1))
+    return call("where", mask, _pair(layer, "value"), layer.tensor())
+
+
+# --- products of matrices -------------------------------------------------------------------------
+
+
+@complex_converter("mm", "bmm", "matmul", "mv", "dot")
+def matmul(layer: Layer) -> Result:
+    """The matrix product."""
+    first, second = list(layer.arguments)[:2]
+    return _matrix_product(layer, first, second)
+
+
+@complex_converter("addmm", "baddbmm", "addmv")
+def add_product(layer: Layer) -> Result:
+    """A matrix product, and a tensor that broadcasts."""
+    if layer.get("alpha", 1) != 1 or layer.get("beta", 1) != 1:
+        raise layer.unsupported("factors of complex products")
+    first, second = list(layer.arguments)[1:3]
+    return call("add", _matrix_product(layer, first, second), _pair(layer, "self"))
+
+
+def _matrix_product(layer: Layer, *names: str) -> Expr:
+    (a, b), (c, d) = (parts(_pair(layer, name)) for name in names)
+    real = call("subtract", product_of(a, c), product_of(b, d))
+    return paired(real, call("add", product_of(a, d), product_of(b, c)))
 
 
 # --- movement -------------------------------------------------------------------------------------
@@ -201,14 +332,67 @@ def constant_pad(layer: Layer) -> Result:
     return call("pad", x, pads=(*before, *after), mode="constant", value=0.0)
 
 
-@complex_converter("slice", "select.int", "cat", "stack")
+@complex_converter(
+    "slice", "select.int", "cat", "stack", "unbind", "split_with_sizes", "split", "chunk",
+    "index_select", "cumsum",
+)  # fmt: skip
 def along(layer: Layer) -> Result:
     """As of real numbers, with the axis counted from the front."""
-    axis = layer.get("dim", 0)
-    rank = layer.fakes[0].dim() + (1 if layer.op.startswith("select") else 0)
-    plain = find(layer.node.target)
-    assert plain is not None
-    return plain(layer.with_arguments(dim=axis % rank))
+    return _along(layer)
+
+
+def _along(layer: Layer, **changed: Value) -> Result:
+    axis, fake = layer.get("dim", 0), layer.fakes[0]
+    rank = fake.dim() + layer.op.startswith(("select.int", "unbind"))
+    return _as_real(layer, dim=axis % max(rank, 1), **changed)
+
+
+@complex_converter("slice_scatter", "select_scatter")
+def replaced(layer: Layer) -> Result:
+    """Slices of an axis replaced; real numbers become complex."""
+    return _along(layer, self=_pair(layer, "self"), src=_pair(layer, "src"))
+
+
+@complex_converter("index.Tensor", "_unsafe_index")
+def index(layer: Layer) -> Result:
+    """NumPy's advanced indexing, of the axes in front of the parts."""
+    return _as_real(layer)
+
+
+@complex_converter("index_put", "_unsafe_index_put")
+def index_put(layer: Layer) -> Result:
+    """Numbers written, or added, at places of advanced indexing."""
+    return _as_real(layer, values=_pair(layer, "values"))
+
+
+@complex_converter("flip")
+def flip(layer: Layer) -> Result:
+    """Axes backwards."""
+    x = layer.tensor()
+    axes = (
+        tuple(a % (x.tensor.rank - 1) for a in layer.integers("dims")) if x.tensor.rank > 1 else ()
+    )
+    return call("flip", x, axes=axes) if axes else x
+
+
+@complex_converter("roll")
+def roll(layer: Layer) -> Result:
+    """Numbers moved along axes, those that leave entering at the other end."""
+    x = layer.tensor()
+    if layer.has("dims") and layer.integers("dims"):
+        rank = max(x.tensor.rank - 1, 1)
+        return _as_real(layer, dims=[a % rank for a in layer.integers("dims")])
+    rows = reshaped(x, (product(x.tensor.shape[:-1]), 2))
+    found = _as_real(layer, self=rows, dims=[0])
+    assert isinstance(found, Expr)
+    return reshaped(found, x.tensor.shape)
+
+
+@complex_converter("repeat", "tile")
+def repeat(layer: Layer) -> Result:
+    """The whole repeated along axes, with new axes in front."""
+    name = "repeats" if "repeats" in layer.arguments else "dims"
+    return _as_real(layer, **{name: [*layer.dims(name), 1]})
 
 
 # --- Fourier transforms ---------------------------------------------------------------------------
@@ -220,13 +404,19 @@ _BY_SIZE: Final = 2
 
 def _scaled(layer: Layer, x: Expr, sizes: Sequence[Dim], done: bool) -> Expr:
     """Returns a transform in the scale asked for; `done` says that it is divided by the size."""
-    how = layer.integer("normalization")
+    how, dtype = layer.integer("normalization"), x.tensor.dtype
     count = product(tuple(sizes))
-    if not isinstance(count, int):
-        raise layer.unsupported("a signal of free size")
-    wanted = {_BY_ROOT: 1 / math.sqrt(count), _BY_SIZE: 1 / count}.get(how, 1.0) if count else 1.0
-    factor = wanted * count if done else wanted
-    return x if factor == 1 else call("multiply", x, scalar(factor, x.tensor.dtype))
+    if count == 0:
+        return x
+    # The exponent of the size in the factor.
+    power = {_BY_ROOT: -0.5, _BY_SIZE: -1.0}.get(how, 0.0) + done
+    if power == 0 or count == 1:
+        return x
+    if isinstance(count, int):
+        return call("multiply", x, scalar(float(count) ** power, dtype))
+    size_ = layer.importer.scalar_of(count, "f64" if dtype == "f64" else "f32")
+    root: Expr = size_ if abs(power) == 1 else call("sqrt", size_)
+    return call("multiply" if power > 0 else "divide", x, cast(root, dtype))
 
 
 def _axes(layer: Layer, rank: int) -> list[int]:
@@ -263,7 +453,7 @@ def complex_to_complex(layer: Layer) -> Result:
 def complex_to_real(layer: Layer) -> Result:
     """The real signal of a one-sided spectrum."""
     x = layer.tensor()
-    axes, last = _axes(layer, x.tensor.rank - 1), layer.integer("last_dim_size")
+    axes, last = _axes(layer, x.tensor.rank - 1), layer.dim("last_dim_size")
     found = x
     for axis in axes[:-1]:
         found = call("dft", found, axis=axis, inverse=True)

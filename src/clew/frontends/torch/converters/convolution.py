@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from clew.frontends.building import call, cast, constant, per_channel, reshaped
+from clew.frontends.building import call, cast, per_channel, reshaped
+from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.converters.windows import (
     adaptive_windows,
     divisors,
@@ -15,7 +16,7 @@ from clew.frontends.torch.converters.windows import (
 )
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, product
+from clew.ir.dims import Dim, dim_max, dim_min, product
 from clew.ir.expr import Expr
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
@@ -173,7 +174,7 @@ def avg_pool(layer: Layer) -> Result:
     divisor = layer.get("divisor_override")
     padded = any(attrs["padding"]) or attrs["ceil_mode"]
     if attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
-        return _uneven_avg_pool(layer, x, attrs, divisor)
+        return _uneven_avg_pool(layer, x, attrs)
     if divisor is not None:
         attrs["count_include_pad"] = True
     if rank == 3:
@@ -188,22 +189,22 @@ def avg_pool(layer: Layer) -> Result:
     return found
 
 
-def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int | None) -> Expr:
+def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
     """Returns means of windows that differ in size: sums of a padded image, divided by window."""
     kernel, strides = attrs["kernel"], attrs["strides"]
     rank = len(kernel)
     before = attrs["padding"][:rank]
-    sizes, counts = sizes_of(layer, x, layer.result(), rank)
-    include = attrs["count_include_pad"]
-    by_window = divisors(sizes, counts, kernel, strides, before, include, divisor)
-    # Windows may reach beyond the padding, or leave a rest of it.
-    after = [
-        (c - 1) * s + k - size - p
-        for c, s, k, size, p in zip(counts, strides, kernel, sizes, before, strict=True)
-    ]
-    none = (0,) * (x.tensor.rank - rank)
+    first = x.tensor.rank - rank
+    sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
     wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    # Windows may reach beyond the padding, or leave a rest of the image.
+    after: list[Dim] = []
+    for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        reach = (count - 1) * strides[axis] + kernel[axis] - before[axis]
+        wide = sliced(wide, first + axis, 0, dim_min(size, reach))
+        after.append(dim_max(reach - size, 0))
+    none = (0,) * first
     wide = call("pad", wide, pads=(*none, *before, *none, *after), mode="constant", value=0.0)
     plain = {"kernel": kernel, "strides": strides, "padding": (0,) * (2 * rank)}
     if rank == 3:
@@ -212,8 +213,9 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int 
         image, added = _as_image(wide, rank)
         means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
     means = reshaped(means, layer.result().shape)
-    scale = constant(math.prod(kernel) / by_window)
-    return layer.to_result(call("multiply", means, cast(scale, means.tensor.dtype)))
+    by = cast(divisors(layer, sizes, counts, kernel, strides, before), means.tensor.dtype)
+    scale = call("divide", layer.scalar(math.prod(kernel), means), by)
+    return layer.to_result(call("multiply", means, scale))
 
 
 @converter(

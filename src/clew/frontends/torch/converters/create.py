@@ -60,6 +60,7 @@ def arange(layer: Layer) -> Result:
     start, step = layer.get("start", 0), layer.get("step", 1)
     end = layer["end"]
     whole = all(isinstance(v, (int, SymDim)) for v in (start, end, step))
+    steps: Expr
     if any(isinstance(v, Expr) for v in (start, end, step)):
         wide = "f64" if is_float(dtype) else "i64"
         count: Expr = call("arange", start=0, stop=layer.result().shape[0], step=1, dtype="i64")
@@ -71,13 +72,17 @@ def arange(layer: Layer) -> Result:
     if whole and not isinstance(step, SymDim):
         places = call("arange", start=0, stop=end - start, step=step, dtype="i64")
         return cast(call("add", places, layer.importer.scalar_of(start, "i64")), dtype)
-    if any(isinstance(v, SymDim) for v in (start, end, step)):
-        raise layer.unsupported("a step of free size")
+    if isinstance(step, SymDim) or isinstance(start, SymDim):
+        wide = "i64" if whole else "f64"
+        size = layer.result().shape[0]
+        steps = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
+        steps = call("multiply", steps, layer.importer.scalar_of(step, wide))
+        return cast(call("add", steps, layer.importer.scalar_of(start, wide)), dtype)
     wide = "f32" if dtype == "f32" else "f64"
     if not is_float(dtype):  # torch makes whole numbers of all three first
         wide, start, step = "i64", int(start), int(step)
     size = layer.result().shape[0]
-    steps: Expr = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
+    steps = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
     steps = call("multiply", steps, scalar(step, wide))
     return cast(call("add", steps, scalar(start, wide)), dtype)
 

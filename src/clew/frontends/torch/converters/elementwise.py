@@ -184,7 +184,7 @@ def reversed_subtract(layer: Layer) -> Result:
     return layer.to_result(call("subtract", b, _scaled(layer, a)))
 
 
-@converter("div")
+@converter("div", "true_divide")
 def divide(layer: Layer) -> Result:
     """True division, or the quotient rounded to zero (`trunc`) or down (`floor`)."""
     mode = layer.get("rounding_mode")
@@ -298,7 +298,11 @@ def isinf(layer: Layer) -> Result:
 @converter("atan2")
 def atan2(layer: Layer) -> Result:
     """The angle of the point (other, self), by quadrants."""
-    y, x = layer.promoted("self", "other", kind=_FLOATS)
+    return layer.to_result(angle_of(*layer.promoted("self", "other", kind=_FLOATS)))
+
+
+def angle_of(y: Expr, x: Expr) -> Expr:
+    """Returns the angle of the point (x, y), by quadrants."""
     dtype = y.tensor.dtype
     zero = scalar(0, dtype)
     pi = scalar(math.pi, dtype)
@@ -317,7 +321,7 @@ def atan2(layer: Layer) -> Result:
     flat = call("where", _negative(x), call("add", angle, half), angle)
     found = call("where", steep, call("subtract", quarter, angle), flat)
     on_axis = call("where", _negative(x), half, call("multiply", y, scalar(1, dtype)))
-    return layer.to_result(call("where", nothing, on_axis, found))
+    return call("where", nothing, on_axis, found)
 
 
 def _infinite(x: Expr) -> Expr:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.converters.linalg import norm_of
 from clew.frontends.torch.converters.movement import (
-    bound,
+    bounds,
     in_memory,
     joined,
     sliced,
@@ -309,9 +309,7 @@ def diagonal_scatter(layer: Layer) -> Result:
 def slice_scatter(layer: Layer) -> Result:
     """Slices of an axis replaced."""
     x, axis = layer.tensor(), layer.axis()
-    size = x.tensor.shape[axis]
-    begin = bound(layer.dim("start", 0), size)
-    end = bound(layer.dim("end", 1 << 62), size)
+    begin, end = bounds(layer, axis)
     step = layer.integer("step", 1)
     source = cast(layer.tensor("src"), x.tensor.dtype)
     wanted = list(x.tensor.shape)
@@ -442,35 +440,6 @@ def masked_select(layer: Layer) -> Result:
     return found
 
 
-@converter("topk")
-def top_k(layer: Layer) -> Result:
-    """The largest or smallest elements, sorted, and their places."""
-    x, k = layer.tensor(), layer.dim("k")
-    if x.tensor.rank == 0:
-        return [x, layer.filled(0, 1)]
-    if not isinstance(k, int):
-        raise layer.unsupported("a free k")
-    found = call("top_k", x, k=k, axis=layer.axis(), largest=layer.flag("largest", True))
-    return fields(found, 2)
-
-
-@converter("sort")
-def sort(layer: Layer) -> Result:
-    """All elements of an axis in order, and their places."""
-    x = layer.tensor()
-    if x.tensor.rank == 0:
-        return [x, layer.filled(0, 1)]
-    axis = layer.axis()
-    size = x.tensor.shape[axis]
-    if not isinstance(size, int):
-        raise layer.unsupported("an axis of free size")
-    dtype = x.tensor.dtype
-    wide = cast(x, "i8") if dtype == "bool" else x
-    found = call("top_k", wide, k=size, axis=axis, largest=layer.flag("descending"))
-    values, places = fields(found, 2)
-    return [cast(values, dtype), places]
-
-
 @converter("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(layer: Layer) -> Result:
     """Sums, means or maxima of rows of a table, a bag of rows for each offset."""
@@ -478,8 +447,6 @@ def embedding_bag(layer: Layer) -> Result:
     offsets, mode = layer.tensor("offsets"), layer.integer("mode", 0)
     if any(layer.is_used(n) for n in (1, 2, 3)):
         raise layer.unsupported("results other than the first")
-    if layer.integer("padding_idx", -1) >= 0:
-        raise layer.unsupported("padding_idx")
     wanted = layer.result()
     count, bags = indices.tensor.shape[0], wanted.shape[0]
     rows = call("gather", weight, indices, axis=0)
@@ -495,29 +462,23 @@ def embedding_bag(layer: Layer) -> Result:
     )
     dtype = rows.tensor.dtype
     places = reshaped(bag, (count, 1))
+    neutral = scalar(float("-inf") if mode == 2 else 0, dtype)
+    ones: Expr = call("broadcast_to", scalar(1, dtype), shape=(count,))
+    padding = layer.integer("padding_idx", -1)
+    if padding >= 0:
+        taken = call("not_equal", indices, scalar(padding, indices.tensor.dtype))
+        rows = call("where", reshaped(taken, (count, 1)), rows, neutral)
+        ones = cast(taken, dtype)
+    start = call("broadcast_to", neutral, shape=wanted.shape)
     if mode == 2:
-        start = layer.importer.as_dtype(float("-inf"), dtype)
-        start = call("broadcast_to", start, shape=wanted.shape)
         best = call("scatter_nd", start, places, rows, reduction="max")
         empty = call("isinf", best, positive=False)
         found: Expr = call("where", empty, scalar(0, dtype), best)
     else:
-        zeros = layer.filled(0)
-        found = call("scatter_nd", zeros, places, rows, reduction="add")
-        if mode == 1:
-            sizes = call(
-                "sum",
-                cast(
-                    call(
-                        "equal",
-                        reshaped(bag, (1, count)),
-                        reshaped(
-                            call("arange", start=0, stop=bags, step=1, dtype="i64"), (bags, 1)
-                        ),
-                    ),
-                    dtype,
-                ),
-                axes=(1,),
-            )
-            found = call("divide", found, call("maximum", sizes, scalar(1, dtype)))
+        found = call("scatter_nd", start, places, rows, reduction="add")
+    if mode == 1:
+        none = call("broadcast_to", scalar(0, dtype), shape=(bags,))
+        sizes = call("scatter_nd", none, places, ones, reduction="add")
+        sizes = call("maximum", sizes, scalar(1, dtype))
+        found = call("divide", found, reshaped(sizes, (bags, 1)))
     return [found, *(layer.filled(0, n) for n in range(1, len(layer.fakes)))]

@@ -100,16 +100,36 @@ def sliced(x: Expr, axis: int, begin: Dim, end: Dim, step: int = 1) -> Expr:
     return call("slice", x, begin=(begin,), end=(end,), strides=(step,), axes=(axis,))
 
 
-def bound(value: Dim, size: Dim) -> Dim:
-    """Returns a bound of a slice counted from the front and put into the range of the axis."""
+def bounds(layer: Layer, axis: int) -> tuple[Dim, Dim]:
+    """Returns `start` and `end` of a slice counted from the front and put into the range of the
+    axis.
+    """
+    size = layer.type().shape[axis]
+    start = _bound(layer, "start", 0, size)
+    end = _bound(layer, "end", 1 << 62, size)
+    return start, end
+
+
+def _bound(layer: Layer, name: str, default: int, size: Dim) -> Dim:
+    value = layer.dim(name, default)
     if isinstance(value, int) and isinstance(size, int):
         return min(max(value + size if value < 0 else value, 0), size)
-    if isinstance(value, int):
-        if value >= (1 << 62):
-            return size
-        if value < 0:
-            return dim_max(size + value, 0)
-    return dim_min(value, size)
+    if isinstance(value, int) and value >= (1 << 62):
+        return size
+    # Free sizes may be 0, and -0 counts from the front.
+    if dim_max(value, 0) == value:
+        return dim_min(value, size)
+    if size + value == 0:
+        return 0
+    if dim_max(-value, 1) == -value:
+        return dim_max(size + value, 0)
+    hint = layer.hint(name)
+    if hint is None or hint >= 0:
+        # Its sign decides in a call: the size is added if the value is negative.
+        is_negative = dim_min(dim_max(-value, 0), 1)
+        return dim_min(dim_max(value + size * is_negative, 0), size)
+    layer.require(-value, ">", 0)
+    return dim_max(size + value, 0)
 
 
 @converter("slice", "slice_copy")
@@ -117,13 +137,12 @@ def slice_(layer: Layer) -> Result:
     """Every `step`-th slice from `start` to before `end`."""
     x, axis = layer.tensor(), layer.axis()
     size = x.tensor.shape[axis]
-    begin = bound(layer.dim("start", 0), size)
-    end = bound(layer.dim("end", 1 << 62), size)
+    begin, end = bounds(layer, axis)
     step = layer.integer("step", 1)
     if isinstance(begin, int) and isinstance(end, int):
         end = max(begin, end)
-    count = layer.fakes[0].shape[axis]
-    if step == 1 and isinstance(count, int) and end - begin != count:
+    count = layer.known_size(axis)
+    if step == 1 and count is not None and end - begin != count:
         # torch has proven that so many elements exist, so no bound lies outside.
         begin, end = (end - count, end) if end == size else (begin, begin + count)
     return sliced(x, axis, begin, end, step)

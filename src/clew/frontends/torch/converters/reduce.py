@@ -85,13 +85,13 @@ def place(layer: Layer) -> Result:
     return layer.shaped(call(op, flat, axis=0, keepdims=False))
 
 
-@converter("any", "all")
+@converter("any", "all", "_is_any_true", "_is_all_true")
 def truth(layer: Layer) -> Result:
     """Whether any or all elements are not zero."""
     x = layer.tensor()
     if x.tensor.dtype != "bool":
         x = call("not_equal", x, scalar(0, x.tensor.dtype))
-    op = layer.op.partition(".")[0]
+    op = "any" if "any" in layer.op.partition(".")[0] else "all"
     return layer.shaped(reduced(op, x, layer.axes(), layer.flag("keepdim")))
 
 

@@ -73,19 +73,45 @@ def _places(layer: Layer, rows: Expr, values: Expr, right: bool) -> Expr:
 # --- order ----------------------------------------------------------------------------------------
 
 
-def _kth(x: Expr, place: int) -> tuple[Expr, Expr]:
+def _in_order(x: Expr, k: Dim, axis: int, largest: bool = False) -> list[Expr]:
+    """Returns the first `k` elements of an axis in order, and their places. Booleans are numbers
+    in the result.
+    """
+    x = _wide(x)
+    if isinstance(k, int):
+        return fields(call("top_k", x, k=k, axis=axis, largest=largest), 2)
+    room = call("broadcast_to", scalar(False, "bool"), shape=(k,))
+    return fields(call("top_k_into", x, room, axis=axis, largest=largest), 2)
+
+
+@converter("topk")
+def top_k(layer: Layer) -> Result:
+    """The largest or smallest elements, sorted, and their places."""
+    x, k = layer.tensor(), layer.dim("k")
+    if x.tensor.rank == 0:
+        return [x, layer.filled(0, 1)]
+    axis = layer.axis()
+    values, places = _in_order(x, k, axis, layer.flag("largest", True))
+    return [layer.to_result(values), places]
+
+
+@converter("sort")
+def sort(layer: Layer) -> Result:
+    """All elements of an axis in order, and their places."""
+    x = layer.tensor()
+    if x.tensor.rank == 0:
+        return [x, layer.filled(0, 1)]
+    axis = layer.axis()
+    values, places = _in_order(x, x.tensor.shape[axis], axis, layer.flag("descending"))
+    return [layer.to_result(values), places]
+
+
+def _kth(x: Expr, place: Dim) -> tuple[Expr, Expr]:
     """Returns the element at a place in the order of the last axis, and where it is."""
     axis = x.tensor.rank - 1
-    found = call("top_k", _wide(x), k=place + 1, axis=axis, largest=False)
-    values, places = (sliced(part, axis, place, place + 1) for part in fields(found, 2))
+    found = _in_order(x, place + 1, axis)
+    values, places = (sliced(part, axis, place, place + 1) for part in found)
     return cast(values, x.tensor.dtype), places
-
-
-def _size(layer: Layer, x: Expr) -> int:
-    size = x.tensor.shape[-1]
-    if not isinstance(size, int):
-        raise layer.unsupported("an axis of free size")
-    return size
 
 
 def _row(layer: Layer, x: Expr) -> Expr:
@@ -99,7 +125,7 @@ def _row(layer: Layer, x: Expr) -> Expr:
 def kthvalue(layer: Layer) -> Result:
     """The k-th smallest element of an axis, and its place."""
     x = _row(layer, layer.tensor())
-    values, places = _kth(x, layer.integer("k") - 1)
+    values, places = _kth(x, layer.dim("k") - 1)
     return [layer.shaped(values), layer.shaped(places, 1)]
 
 
@@ -107,34 +133,34 @@ def kthvalue(layer: Layer) -> Result:
 def median(layer: Layer) -> Result:
     """The lower of the middle elements; NaN if there is one, unless these are left out."""
     x = _row(layer, layer.tensor())
-    size, several = _size(layer, x), len(layer.fakes) > 1
+    size, several = x.tensor.shape[-1], len(layer.fakes) > 1
     if size == 0:
         if several:
             raise layer.unsupported("an axis without elements")
         return layer.filled(float("nan"))
-    middle = (size - 1) // 2
-    if not is_float(x.tensor.dtype):
-        values, places = _kth(x, middle)
-    else:
-        values, places = _median_of_floats(x, size, layer.op.startswith("nan"))
+    values, places = _median(layer, x, layer.op.startswith("nan"))
     values = layer.shaped(values)
     return [values, layer.shaped(places, 1)] if several else values
 
 
-def _median_of_floats(x: Expr, size: int, ignore: bool) -> tuple[Expr, Expr]:
-    axis = x.tensor.rank - 1
-    found = call("top_k", x, k=size, axis=axis, largest=False)
-    values, places = fields(found, 2)
-    wrong = call("isnan", x)
-    count = call("sum", cast(wrong, "i64"), axes=(axis,), keepdims=True)
-    left = call("subtract", scalar(size - 1, "i64"), count)
-    half = call("right_shift", call("maximum", left, scalar(0, "i64")), scalar(1, "i64"))
+def _median(layer: Layer, x: Expr, ignore: bool) -> tuple[Expr, Expr]:
+    """Returns the median of the last axis, and its place. With `ignore`, NaNs are left out."""
+    axis, size = x.tensor.rank - 1, x.tensor.shape[-1]
+    if not is_float(x.tensor.dtype):
+        return _kth(x, (size - 1) // 2)
+    ordered = _in_order(x, size, axis)
+    number = layer.importer.scalar_of(size, "i64")
+    last = call("subtract", number, scalar(1, "i64"))
+    count = call("sum", cast(call("isnan", x), "i64"), axes=(axis,), keepdims=True)
+    left = call("maximum", call("subtract", last, count), scalar(0, "i64"))
+    half = call("right_shift", left, scalar(1, "i64"))
     if not ignore:
         # The first NaN stands behind all numbers.
-        first = call("subtract", scalar(size, "i64"), count)
+        first = call("subtract", number, count)
         none = call("equal", count, scalar(0, "i64"))
-        half = call("where", none, scalar((size - 1) // 2, "i64"), first)
-    return tuple(call("gather_elements", part, half, axis=axis) for part in (values, places))  # type: ignore[return-value]
+        half = call("where", none, half, first)
+    values, places = (call("gather_elements", part, half, axis=axis) for part in ordered)
+    return values, places
 
 
 @converter("mode")
@@ -150,8 +176,7 @@ def mode(layer: Layer) -> Result:
     counts = call("sum", cast(same, "i64"), axes=(axis + 1,), keepdims=False)
     most = call("max", counts, axes=(axis,), keepdims=True)
     rare = call("less", counts, most)
-    order = call("top_k", x, k=_size(layer, x), axis=axis, largest=False)
-    places = fields(order, 2)[1]
+    _, places = _in_order(x, size, axis)
     # In ascending order, the first frequent element.
     frequent = call("logical_not", call("gather_elements", rare, places, axis=axis))
     first = call("argmax", cast(frequent, "u8"), axis=axis, keepdims=True)
@@ -291,7 +316,10 @@ def histc(layer: Layer) -> Result:
 @converter("bincount")
 def bincount(layer: Layer) -> Result:
     """How often each number occurs, or sums of its weights."""
-    x, least = cast(layer.tensor(), "i64"), layer.integer("minlength", 0)
+    x, least = (
+        cast(layer.tensor(), "i64"),
+        layer.importer.as_dtype(layer.get("minlength", 0), "i64"),
+    )
     size = x.tensor.shape[0]
     if size == 0:
         return layer.filled(0)
@@ -299,7 +327,7 @@ def bincount(layer: Layer) -> Result:
     if layer.has("weights"):  # torch sums all but f32 in f64
         dtype = "f32" if layer.type("weights").dtype == "f32" else "f64"
     top = call("add", call("max", x, axes=(0,), keepdims=False), scalar(1, "i64"))
-    room = call("room", call("maximum", top, scalar(least, "i64")))
+    room = call("room", call("maximum", top, least))
     count = room.tensor.shape[0]
     _counted(layer, count, room)
     zeros = cast(room, dtype)

@@ -1,4 +1,4 @@
-"""Pooling that needs each window's elements: places of maxima, and divisors by window."""
+"""Pooling that needs each window's elements: places of maxima, and divisors of windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clew.frontends.building import call, constant, reshaped, scalar
 from clew.frontends.torch.layer import Layer
-from clew.ir.dims import product
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType
 from clew.te.interpret import identity_of
@@ -25,7 +25,8 @@ def sizes_of(layer: Layer, x: Expr, y: TensorType, rank: int) -> list[tuple[int,
     """
     found = [tuple(d for d in t.shape[-rank:] if isinstance(d, int)) for t in (x.tensor, y)]
     if any(len(sizes) < rank for sizes in found):
-        raise layer.unsupported(f"an image of the free sizes {x.tensor.shape[-rank:]}")
+        free = ", ".join(map(str, x.tensor.shape[-rank:]))
+        raise layer.unsupported(f"an image of the free sizes [{free}]")
     return found
 
 
@@ -97,25 +98,32 @@ def strided_windows(
 
 
 def divisors(
-    sizes: Sequence[int],
-    counts: Sequence[int],
+    layer: Layer,
+    sizes: Sequence[Dim],
+    counts: Sequence[Dim],
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
-    include_pad: bool,
-    override: int | None,
-) -> NDArray[np.float64]:
-    """Returns by how much the sum of each window is divided, as torch counts elements."""
-    lengths = []
-    for size, count, k, step, pad in zip(sizes, counts, kernel, strides, padding, strict=True):
-        begins = np.arange(count) * step - pad
-        ends = np.minimum(begins + k, size + pad)
-        if not include_pad:
-            begins, ends = np.maximum(begins, 0), np.minimum(ends, size)
-        lengths.append((ends - begins).astype(np.float64))
+) -> Expr:
+    """Returns by how much the sum of each window is divided, as torch counts elements: `i64`, one
+    number or one for each window. Sizes may be free.
+    """
+    override = layer.get("divisor_override")
     if override is not None:
-        return np.full(tuple(counts), float(override))
-    found = np.ones(())
-    for one in lengths:
-        found = found[..., None] * one
+        return layer.importer.scalar_of(override, "i64")
+    include_pad = layer.flag("count_include_pad", True)
+    found: Expr | None = None
+    rank = len(counts)
+    every = zip(sizes, counts, kernel, strides, padding, strict=True)
+    for axis, (size, count, k, step, pad) in enumerate(every):
+        steps = call("arange", start=0, stop=count, step=1, dtype="i64")
+        begins = call("add", call("multiply", steps, scalar(step, "i64")), scalar(-pad, "i64"))
+        ends: Expr = call("add", begins, scalar(k, "i64"))
+        most = size + pad if include_pad else size
+        ends = call("minimum", ends, layer.importer.scalar_of(most, "i64"))
+        if not include_pad:
+            begins = call("maximum", begins, scalar(0, "i64"))
+        length = reshaped(call("subtract", ends, begins), (count, *(1,) * (rank - axis - 1)))
+        found = length if found is None else call("multiply", found, length)
+    assert found is not None
     return found

@@ -1,0 +1,38 @@
+"""Pools whose windows reach beyond the image, against eager PyTorch: fixed sizes and free ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import Dim
+from torch.nn import functional as F
+
+from .torch_calls import agrees
+
+AUTO = Dim.AUTO
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "counts_padding", "divisor"),
+    [
+        (2, 2, 0, False, None),
+        (3, 2, 1, False, None),
+        (3, 2, 1, True, None),
+        (3, 1, 1, True, 5),
+    ],
+)
+def test_means_of_uneven_windows(is_free, kernel, stride, padding, counts_padding, divisor):
+    def pool(x):
+        return F.avg_pool2d(x, kernel, stride, padding, True, counts_padding, divisor)
+
+    def drawn(*shape):
+        return (torch.randn(*shape),)
+
+    dynamic = [{0: AUTO, 2: AUTO, 3: AUTO}] if is_free else None
+    more = [drawn(1, 3, 11, 8), drawn(3, 3, 7, 14)] if is_free else []
+    agrees(pool, *drawn(2, 3, 9, 10), dynamic=dynamic, more=more)
+
+
+def test_a_window_that_leaves_a_rest():
+    agrees(lambda x: F.avg_pool2d(x, 2, 3, 1, True, False), torch.randn(2, 3, 9, 10))
