@@ -16,8 +16,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Case:
-    """A sample as a call. Its arguments are parameters, but those after the first `brought` ones
-    are constants.
+    """A sample as a call. The first `brought` arguments are parameters (by default, all), and the
+    others are constants.
     """
 
     def __init__(self, op: Op, number: int, sample: Sample, *, brought: int | None = None) -> None:

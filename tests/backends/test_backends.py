@@ -399,7 +399,7 @@ def test_the_key_tells_builds_in_the_cache_apart(
 
 
 class Failing(SavingNpu):
-    """One whose regions work until they are saved, and fail in another process."""
+    """An NPU that fails as `how` says: when it compiles, reads or runs a region."""
 
     limit_s = 0.2
 
@@ -481,7 +481,7 @@ def test_a_build_with_a_fallback_does_not_come_from_the_cache(
     for how, backend in (("compile", "cpu"), ("compile", "cpu"), ("", "npu")):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            # A key of its own: otherwise the region itself comes from the cache.
+            # A separate key: otherwise, the region itself comes from the cache.
             failing = Failing(how)
             failing.key = how or "1"
             compiled = compiled_for(failing, cache=True, fallback=True)

@@ -29,7 +29,7 @@ ENGINES = [
 ]
 _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in written_operators()]
 
-# Samples with another result, which depends on the values.
+# Samples whose results differ because of their values.
 _DIFFERENT: Final = {
     "onnxruntime": "argmax-4 argmin-4",  # NaN
     "openvino": "fake_quantize-2 requantize-2",  # a quotient close to a tie

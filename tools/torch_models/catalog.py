@@ -1,5 +1,5 @@
-"""The models of the table: chosen networks of `tools/exports`, which all may be named, and the
-networks of `networks.py`.
+"""The models of the table: chosen networks of `tools/exports`, and the networks of `networks.py`.
+All networks of `tools/exports` may be named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks beyond those of `tools/exports`: of kinds that the list lacks, tiny."""
+"""Tiny networks of kinds that `tools/exports` lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// The marks of a timeline's axis: a line down and a figure at the top for each.
+// The marks of a timeline's axis: for each, a vertical line and a label at the top.
 
 import { marks, type View } from "./timeline";
 
@@ -10,7 +10,7 @@ interface Props {
   readonly text: (at: number) => string;
 }
 
-/** From either end, the pixels in which a figure stands beside its line. */
+/** The distance from either end, in pixels, within which a label stands beside its line. */
 const BESIDE = 30;
 
 export function Marks({ view, width, top, height, text }: Props) {

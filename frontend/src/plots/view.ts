@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { moved, zoomed, type View } from "./timeline";
 
 const FASTER = 1.0015;
-/** Of a pointer that is down, the pixels from which on it drags. */
+/** The pixels that a pressed pointer may move before it drags. */
 const STILL = 3;
 
 export interface Shown {
@@ -20,7 +20,7 @@ export interface Shown {
   readonly dragged: () => boolean;
 }
 
-/** With `ctrl`, the wheel zooms only together with Ctrl; without Ctrl, what is around scrolls. */
+/** If `ctrl` is set, the wheel zooms only while Ctrl or Meta is held; else it scrolls the story. */
 export function useView(space: RefObject<HTMLElement>, width: number, span: number, ctrl = false): Shown {
   const [view, setView] = useState<View>({ from: 0, to: span });
   const drag = useRef<{ x: number; view: View; moved: boolean } | null>(null);
@@ -28,7 +28,7 @@ export function useView(space: RefObject<HTMLElement>, width: number, span: numb
   useEffect(() => {
     const element = space.current;
     if (!element) return;
-    // Not passive: nothing must scroll while the timeline zooms.
+    // Not passive: the pane or the story must not scroll while the timeline zooms.
     const wheel = (event: WheelEvent): void => {
       if (ctrl && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();

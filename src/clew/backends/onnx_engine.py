@@ -116,7 +116,7 @@ class OnnxEngine(Backend):
 
 
 def _not_exchanged(call: Call) -> str:
-    """Returns which array of a call engines do not exchange; empty if there is none."""
+    """Returns why engines cannot exchange the arrays of a call; empty if they can."""
     brought = [a.type for a in call.args if not isinstance(a, Constant)]
     types = (t for whole in (*brought, call.type) for t in leaves(whole))
     dtypes = (t.dtype for t in types if isinstance(t, TensorType))

@@ -255,10 +255,11 @@ class RegionReader:
         record: bytes,
         standby: Callable[..., Any] | None = None,
     ) -> RegionCall:
-        """Returns the region of a saved step. `standby` runs it on the CPU: after a failure, or, if
-        its backend is the CPU, always.
+        """Returns the region of a saved step. `standby` runs it on the CPU: always if this is its
+        backend, otherwise after a failure.
 
-        Errors: C072 if its backend is missing, has another key, or cannot read the record.
+        Errors: C072 if its backend is missing, has another key, or cannot read the record, or not
+        in time.
         """
         name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
         types = [ValueType.of_record(t) for t in step["results"]]

@@ -37,8 +37,8 @@ def standby(
     pool: ThreadPool,
     build: Callable[..., Any],
 ) -> Standby:
-    """Returns a region, compiled for the CPU with the passes of the model, without placement.
-    `build` builds a module.
+    """Returns a region compiled for the CPU, with the passes of the model except placement. `build`
+    builds a module.
 
     Errors: those of `build`.
     """

@@ -164,7 +164,7 @@ class SymDim:
             if other == 1:
                 return self
             if other and all(c % other == 0 for m, c in self.terms if m):
-                return _normal({m: c // other for m, c in self.terms})  # rounds the constant
+                return _normal({m: c // other for m, c in self.terms})  # rounds the constant down
             if other > 0 and all(c < 0 for m, c in self.terms if m):
                 return -((-self + (other - 1)) // other)  # rounds up the positive quotient
             nested = _nested_quotient(self, other)

@@ -27,7 +27,7 @@ _NEARBY: Final = 2.0**-12
 """How much the constants of nearby models differ, relative to themselves: less than the precision
 of calibrated scales."""
 _NEIGHBORS: Final = 2
-_LEEWAY: Final = 2.0  # times what nearby models differ by
+_LEEWAY: Final = 2.0  # times the difference of nearby models
 
 
 class Reference:
@@ -35,9 +35,9 @@ class Reference:
 
     In a model that quantizes values, engines round some sums to another code, which moves the
     outputs of an ill-conditioned model by far more than a step. So where outputs differ by more
-    than the tolerance, `run` gives the outputs of nearby models as well, whose float constants
-    differ by 2**-12 of themselves (`neighbor` makes them by a seed). What these differ by, the
-    model does not determine.
+    than the tolerance, `run` also gives the outputs of nearby models, whose float constants differ
+    by up to 2**-12 of themselves (`neighbor` makes one from a seed). The model does not determine
+    its outputs more precisely than these differ.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Reference:
 
 
 class _Nearby(Rewriter):
-    """Changes float constants a little."""
+    """Changes `f32` and `f64` constants a little."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -97,8 +97,8 @@ class _Nearby(Rewriter):
 
 
 def nearby(module: Module, seed: int) -> Module:
-    """Returns a module whose float constants differ by up to 2**-12 of themselves, at random. Odd
-    seeds move them in the other direction than the even ones before.
+    """Returns a module whose `f32` and `f64` constants differ by up to 2**-12 of themselves, at
+    random. An odd seed moves them by the opposite of what the even seed before it does.
     """
     return _Nearby(seed).rewrite_module(module)
 

@@ -25,8 +25,8 @@ FLOAT: Final = "float"
 SCALES: Final = ("free", "power_of_two")
 """The scales of integers: any, or powers of two, for hardware that scales by shifting."""
 SUMS: Final = ("float", "integer")
-"""The operands of residual additions and averages: floats, or integers as the operands of products
-are.
+"""The operands of residual additions and averages: floats, or integers like the operands of
+products.
 """
 ROUNDINGS: Final = ("nearest", "gptq")
 """How weights are rounded."""
@@ -59,8 +59,8 @@ class Scheme:
     between two integers, so hardware that rounds ties in another way computes the same integers.
 
     With `sums="integer"`, operands of residual additions are rounded, too, except for the result of
-    the product in whose kernel the sum can be computed; and so are operands of averages, and those
-    of the max pools between quantized layers, which are exact on integers.
+    the product in whose kernel the sum can be computed. Operands of averages are rounded as well,
+    and so are those of the max pools between quantized layers, which are exact on integers.
     """
 
     activations: str = "u8"

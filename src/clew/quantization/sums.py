@@ -8,7 +8,7 @@ as it is, and the other is rounded:
     add(conv2(q(y)) + bias, q(x)) after, where conv1 reads the same q(x)
 
 An average is a sum as well, over a window or an image. Its operand is rounded, so that the layer
-that computes it gives integers.
+before it gives integers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _MONOTONE: Final = ("nn.relu", "clip")  # which hardware computes on the sums, b
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """An addition of two values that calls bring, both of the shape of the result, or an average
-    of one that nothing else reads. `name` is that of its layer, with a number if the layer has
-    several.
+    """An addition of two values that depend on the inputs, both of the shape of the result, or an
+    average of one that nothing else reads. `name` is that of its layer, with a number if the layer
+    has several.
     """
 
     name: str
@@ -136,7 +136,7 @@ def addends_of(
 
 
 class _Static:
-    """The layers that are quantized with ranges known before a call, as operands of sums."""
+    """Finds the layers of sums among those that are quantized with ranges known before a call."""
 
     def __init__(self, module: Module, sites: Sequence[Site]) -> None:
         self._sites = sites

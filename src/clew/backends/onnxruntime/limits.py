@@ -25,14 +25,14 @@ def wrong(call: Call) -> str:
 def _half(call: Call) -> str:
     reduces = call.attrs.get("reduction", "none") != "none"
     half = call.args[0].tensor.dtype == "f16"
-    return "it combines no f16" if reduces and half else ""
+    return "it cannot reduce f16 scatters" if reduces and half else ""
 
 
 def _grid(call: Call) -> str:
     rank = call.args[0].tensor.rank
     if rank < _IMAGE:
-        return "it samples no vectors"
-    return "it samples volumes without cubics" if _cubic(call) and rank > _IMAGE else ""
+        return "it samples images and volumes only"
+    return "it has no cubic sampling of volumes" if _cubic(call) and rank > _IMAGE else ""
 
 
 def _cubic(call: Call) -> bool:

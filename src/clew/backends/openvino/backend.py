@@ -44,7 +44,7 @@ class OpenVino(OnnxEngine):
             "NUM_STREAMS": 1,
             "INFERENCE_NUM_THREADS": self.threads,
             "INFERENCE_PRECISION_HINT": "f32",
-            # Otherwise, products with weights of a few bits round their data to 8 bits.
+            # By default, products with weights of a few bits round their data to 8 bits.
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
         }
         made = _core().compile_model(_core().read_model(model), _DEVICE, properties)

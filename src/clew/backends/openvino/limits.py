@@ -1,9 +1,8 @@
 """Calls that OpenVINO accepts but computes differently from the graph, or that crash it.
 
 They were found by comparing OpenVINO 2026.4 with the references on the samples of all operators
-(`tests/backends/test_engine_samples.py`).
-Differences that depend on values, such as NaN in `argmax`, cannot be rejected before a run;
-`clew.place` compares outputs.
+(`tests/backends/test_engine_samples.py`). Differences that depend on values, such as NaN in
+`argmax`, cannot be rejected before a run; `clew.place` compares outputs.
 """
 
 from __future__ import annotations
@@ -75,11 +74,11 @@ def _half(call: Call) -> str:
 
 
 def _half_spectrum(call: Call) -> str:
-    return "its half spectra have another shape" if call.attrs.get("onesided") else ""
+    return "its one-sided spectra have another shape" if call.attrs.get("onesided") else ""
 
 
 def _guarded(call: Call) -> str:
-    return "its rows that see nothing are NaN" if call.attrs.get("guard") else ""
+    return "its fully masked rows are NaN" if call.attrs.get("guard") else ""
 
 
 _RULES: Final[Mapping[str, Callable[[Call], str]]] = {

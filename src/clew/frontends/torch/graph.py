@@ -309,8 +309,8 @@ def _faked(value: Any) -> Any:
 
 
 def _only_checked(graph: fx.Graph) -> set[fx.Node]:
-    """Returns the arithmetic that only checks read. It may be of sizes that clew does not know,
-    such as the place where a slice begins in memory.
+    """Returns the arithmetic that only checks read. It may use sizes that clew does not know, such
+    as the storage offset of a slice.
     """
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):

@@ -168,14 +168,14 @@ class Layer:
     # --- sizes of a call ---
 
     def hint(self, name: str) -> int | None:
-        """Returns an integer as it is for the example; None if only the data decide it."""
+        """Returns an integer's value for the example inputs; None if it depends on data."""
         fake = self.fake(name)
         found = fake.node.hint if isinstance(fake, torch.SymInt) else fake
         return None if found is None else int(found)
 
     def known_size(self, axis: int) -> Dim | None:
-        """Returns the size of an axis of the result as torch says; None if only the data decide
-        it.
+        """Returns the size of an axis of the result as torch states it; None if it depends on
+        data.
         """
         size = self.fakes[0].shape[axis]
         if isinstance(size, torch.SymInt) and not self.importer.sizes.is_named(size):

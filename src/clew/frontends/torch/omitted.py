@@ -96,8 +96,8 @@ def _value(node: fx.Node) -> Any:
 
 
 def _type(node: fx.Node) -> tuple[Any, ...] | None:
-    """Returns dtype and sizes; free sizes as expressions, because torch takes a comparison of two
-    sizes for a branch, which fails for a size that only the data decide.
+    """Returns the dtype and sizes; free sizes as expressions, because torch treats a comparison of
+    two sizes as a branch, which fails for data-dependent sizes.
     """
     value = _value(node)
     if not isinstance(value, torch.Tensor):

@@ -205,7 +205,7 @@ def _output(result: Any) -> TracedOutput:
 
 
 def _is_given_token(node: fx.Node) -> bool:
-    """Whether an input of a graph is a token: torch passes None."""
+    """Whether an input of a graph is an effect token, for which torch passes None."""
     return bool(node.users) and all(
         user.op == "call_function"
         and name_of(user.target) == "with_effects"
@@ -216,8 +216,8 @@ def _is_given_token(node: fx.Node) -> bool:
 
 
 def _is_token(node: fx.Node) -> bool:
-    """Whether a node is the token that a call with effects, such as a check, leaves for the next
-    one.
+    """Whether a node is the effect token that a call with effects, such as a check, returns for the
+    next one.
     """
     if node.target is not operator.getitem or node.args[1] != 0:
         return False

@@ -558,7 +558,8 @@ class _Alterer(Rewriter):
 
     def _pointwise(self, old: Call) -> Expr | None:
         """Elementwise operators work in any layout; broadcast operands are reshaped to it. An image
-        of one channel that broadcasts becomes plain: its block would be filled with zeros.
+        of one channel that is broadcast is converted to the plain layout, since the other channels
+        of its block are zeros.
         """
         if old.tensor.rank != 4:
             return None

@@ -38,7 +38,7 @@ _ROUNDING: Final = {
     "GlobalAveragePool": 1,
     "ReduceMean": 2,
 }
-"""Operators without a weight that read rounded operands, with the largest number of inputs."""
+"""Operators without a weight that read rounded operands, each with its largest number of inputs."""
 _MICROSOFT: Final = "com.microsoft"
 _CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
 _NOTHING: Final = ("Identity", "Dropout")

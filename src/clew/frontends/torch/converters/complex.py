@@ -51,7 +51,7 @@ def _number(layer: Layer, value: Value, fake: Any) -> Expr:
 
 
 def _as_real(layer: Layer, /, **changed: Value) -> Result:
-    """Returns the result of the converter for real numbers, for changed arguments."""
+    """Returns the result of the converter for real numbers, with changed arguments."""
     convert = find(layer.node.target)
     assert convert is not None
     return convert(layer.with_arguments(**changed))
@@ -124,7 +124,7 @@ def _size(x: Expr) -> Expr:
 
 @complex_converter("angle")
 def angle(layer: Layer) -> Result:
-    """The angle to the positive real numbers."""
+    """The angle from the positive real axis."""
     real, imaginary = parts(layer.tensor())
     return angle_of(imaginary, real)
 
@@ -135,7 +135,7 @@ def angle(layer: Layer) -> Result:
     "new_empty_strided", "empty_permuted", "scalar_tensor",
 )  # fmt: skip
 def full(layer: Layer) -> Result:
-    """A tensor of equal numbers; a real one, if only the operand is complex."""
+    """A tensor filled with one number; a real tensor if only the operand is complex."""
     name = next((n for n in ("fill_value", "value", "s") if n in layer.arguments), "")
     value = layer[name] if name else int("ones" in layer.op)
     if not layer.fakes[0].dtype.is_complex:
@@ -145,7 +145,7 @@ def full(layer: Layer) -> Result:
 
 @complex_converter("copy")
 def copy(layer: Layer) -> Result:
-    """Another tensor's numbers, which broadcast."""
+    """The elements of another tensor, which is broadcast."""
     return _spread(_pair(layer, "src"), layer.result().shape)
 
 
@@ -193,13 +193,13 @@ def divide(layer: Layer) -> Result:
 
 @complex_converter("reciprocal")
 def reciprocal(layer: Layer) -> Result:
-    """The conjugate, divided by the square of the size."""
+    """The conjugate, divided by the square of the magnitude."""
     x = layer.tensor()
     return _divided(_conjugate(x), _square(x))
 
 
 def _square(x: Expr) -> Expr:
-    """Returns the squares of sizes."""
+    """Returns the squares of magnitudes."""
     return call("sum", call("multiply", x, x), axes=(x.tensor.rank - 1,), keepdims=False)
 
 
@@ -210,7 +210,7 @@ def _divided(x: Expr, by: Expr) -> Expr:
 
 @complex_converter("exp")
 def exponential(layer: Layer) -> Result:
-    """The size is the exponential of the real part, the angle is the imaginary part."""
+    """The magnitude is the exponential of the real part, and the angle is the imaginary part."""
     real, imaginary = parts(layer.tensor())
     size_ = call("exp", real)
     return paired(*(call("multiply", size_, call(op, imaginary)) for op in ("cos", "sin")))
@@ -218,14 +218,14 @@ def exponential(layer: Layer) -> Result:
 
 @complex_converter("log")
 def logarithm(layer: Layer) -> Result:
-    """The logarithm of the size, and the angle."""
+    """The logarithm of the magnitude, and the angle."""
     real, imaginary = parts(layer.tensor())
     return paired(call("log", _size(layer.tensor())), angle_of(imaginary, real))
 
 
 @complex_converter("sum", "mean")
 def total(layer: Layer) -> Result:
-    """Part by part."""
+    """The sum or mean, part by part."""
     x, op = layer.tensor(), layer.op.partition(".")[0]
     rank = x.tensor.rank - 1
     given = layer.integers("dim") if layer.has("dim") else ()
@@ -236,13 +236,13 @@ def total(layer: Layer) -> Result:
 
 @complex_converter("linalg_vector_norm")
 def vector_norm(layer: Layer) -> Result:
-    """The norm of the sizes."""
+    """The norm of the magnitudes."""
     return _as_real(layer, self=_size(layer.tensor()))
 
 
 @complex_converter("where.self")
 def where(layer: Layer) -> Result:
-    """Numbers of one tensor or of the other."""
+    """Elements of one tensor where a condition holds, of the other elsewhere."""
     holds = layer.tensor("condition")
     holds = reshaped(holds, (*holds.tensor.shape, 1))
     return call("where", holds, _pair(layer, "self"), _pair(layer, "other"))
@@ -268,7 +268,7 @@ def matmul(layer: Layer) -> Result:
 
 @complex_converter("addmm", "baddbmm", "addmv")
 def add_product(layer: Layer) -> Result:
-    """A matrix product, and a tensor that broadcasts."""
+    """A matrix product plus a tensor that is broadcast."""
     if layer.get("alpha", 1) != 1 or layer.get("beta", 1) != 1:
         raise layer.unsupported("factors of complex products")
     first, second = list(layer.arguments)[1:3]
@@ -355,7 +355,7 @@ def replaced(layer: Layer) -> Result:
 
 @complex_converter("index.Tensor", "_unsafe_index")
 def index(layer: Layer) -> Result:
-    """NumPy's advanced indexing, of the axes in front of the parts."""
+    """Advanced indexing as in NumPy. The last axis, which holds the parts, is kept whole."""
     return _as_real(layer)
 
 
@@ -367,7 +367,7 @@ def index_put(layer: Layer) -> Result:
 
 @complex_converter("flip")
 def flip(layer: Layer) -> Result:
-    """Axes backwards."""
+    """Axes reversed."""
     x = layer.tensor()
     axes = (
         tuple(a % (x.tensor.rank - 1) for a in layer.integers("dims")) if x.tensor.rank > 1 else ()
@@ -377,7 +377,7 @@ def flip(layer: Layer) -> Result:
 
 @complex_converter("roll")
 def roll(layer: Layer) -> Result:
-    """Numbers moved along axes, those that leave entering at the other end."""
+    """Elements shifted along axes, with wrap-around."""
     x = layer.tensor()
     if layer.has("dims") and layer.integers("dims"):
         rank = max(x.tensor.rank - 1, 1)
@@ -390,7 +390,7 @@ def roll(layer: Layer) -> Result:
 
 @complex_converter("repeat", "tile")
 def repeat(layer: Layer) -> Result:
-    """The whole repeated along axes, with new axes in front."""
+    """The tensor repeated along axes, with new axes in front."""
     name = "repeats" if "repeats" in layer.arguments else "dims"
     return _as_real(layer, **{name: [*layer.dims(name), 1]})
 
@@ -408,7 +408,7 @@ def _scaled(layer: Layer, x: Expr, sizes: Sequence[Dim], done: bool) -> Expr:
     count = product(tuple(sizes))
     if count == 0:
         return x
-    # The exponent of the size in the factor.
+    # The factor is this power of the size.
     power = {_BY_ROOT: -0.5, _BY_SIZE: -1.0}.get(how, 0.0) + done
     if power == 0 or count == 1:
         return x

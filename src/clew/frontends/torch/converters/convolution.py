@@ -198,7 +198,7 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
     sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
     wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
-    # Windows may reach beyond the padding, or leave a rest of the image.
+    # Windows may reach beyond the padding, or leave the end of the image unread.
     after: list[Dim] = []
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         reach = (count - 1) * strides[axis] + kernel[axis] - before[axis]

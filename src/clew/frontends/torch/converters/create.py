@@ -93,7 +93,7 @@ def linspace(layer: Layer) -> Result:
     wanted = layer.result()
     count = wanted.shape[0]
     wide = "f64" if wanted.dtype != "f32" else "f32"
-    # Torch makes whole numbers of the ends first if the result has whole numbers.
+    # If the result has integers, torch truncates the ends first.
     ends = (layer.importer.as_dtype(layer[n], wanted.dtype) for n in ("start", "end"))
     start, end = (cast(e, wide) for e in ends)
     if count in (0, 1):

@@ -101,9 +101,7 @@ def sliced(x: Expr, axis: int, begin: Dim, end: Dim, step: int = 1) -> Expr:
 
 
 def bounds(layer: Layer, axis: int) -> tuple[Dim, Dim]:
-    """Returns `start` and `end` of a slice counted from the front and put into the range of the
-    axis.
-    """
+    """Returns `start` and `end` of a slice, counted from the front and clamped to the axis."""
     size = layer.type().shape[axis]
     start = _bound(layer, "start", 0, size)
     end = _bound(layer, "end", 1 << 62, size)
@@ -125,7 +123,7 @@ def _bound(layer: Layer, name: str, default: int, size: Dim) -> Dim:
         return dim_max(size + value, 0)
     hint = layer.hint(name)
     if hint is None or hint >= 0:
-        # Its sign decides in a call: the size is added if the value is negative.
+        # The sign is known only in a call: the size is added if the value is negative.
         is_negative = dim_min(dim_max(-value, 0), 1)
         return dim_min(dim_max(value + size * is_negative, 0), size)
     layer.require(-value, ">", 0)

@@ -74,8 +74,8 @@ def _places(layer: Layer, rows: Expr, values: Expr, right: bool) -> Expr:
 
 
 def _in_order(x: Expr, k: Dim, axis: int, largest: bool = False) -> list[Expr]:
-    """Returns the first `k` elements of an axis in order, and their places. Booleans are numbers
-    in the result.
+    """Returns the first `k` elements of an axis in order, and their places. Booleans become
+    numbers.
     """
     x = _wide(x)
     if isinstance(k, int):

@@ -105,8 +105,8 @@ def divisors(
     strides: Sequence[int],
     padding: Sequence[int],
 ) -> Expr:
-    """Returns by how much the sum of each window is divided, as torch counts elements: `i64`, one
-    number or one for each window. Sizes may be free.
+    """Returns the divisors of the sums of windows, as torch counts elements: `i64`, a scalar or one
+    number per window. Sizes may be free.
     """
     override = layer.get("divisor_override")
     if override is not None:
