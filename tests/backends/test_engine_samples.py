@@ -117,3 +117,26 @@ def test_arrays_may_be_read_only_and_have_any_strides(engine: str) -> None:
         s.setflags(write=False)
         x.setflags(write=False)
         np.testing.assert_array_equal(compiled(x, s)[0], x * s)
+
+
+COUNTS = """
+clew 1
+def @main(
+  %x: i64[4]  // input x
+) -> (f32[4],) with outputs=["y"] {
+  %0: f32[4] = cast(%x, dtype="f32")  // c:Cast#0
+  %1 = (%0,)
+  return %1
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("code", ["l", "q"])
+def test_equal_dtypes_of_64_bits_are_exchanged(engine: str, code: str) -> None:
+    """NumPy has two dtypes for the integers of 64 bits, which compare equal."""
+    region = parse_module(COUNTS).main
+    _, compile_ = _on(engine)
+    x = np.arange(4, dtype=code)
+    (found,) = compile_(Function(region.params, region.body.children[0]))(x)
+    np.testing.assert_array_equal(found, x.astype("f4"))

@@ -78,4 +78,5 @@ class OpenVino(OnnxEngine):
 def _readable(array: Array) -> Array:
     """Returns an array whose memory a tensor can share: contiguous, and not read-only."""
     found = np.asarray(array, order="C")
+    found = found.view(found.dtype.str)  # OpenVINO knows one of several equal dtypes of 64 bits
     return found if found.flags.writeable else found.copy()
