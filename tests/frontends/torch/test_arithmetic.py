@@ -83,3 +83,16 @@ def test_special_functions():
     y = torch.tensor([-0.999, -0.5, -0.0, 0.0, 1e-6, 0.5, 0.99, math.nan, 1.0, -1.0, 0.1])
     x, y = x.double(), y.double()
     agrees(special, x, y, more=[(-x / 7, y / 2)])
+
+
+def test_operands_that_broadcast():
+    def combine(x, mask, source, scalar, slope):
+        return x.masked_scatter(mask, source), torch.nn.functional.prelu(scalar, slope)
+
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    x, source = torch.tensor([1.0, 2.0, 3.0]), torch.arange(6.0) - 2
+    slope = torch.tensor([0.25])
+    agrees(
+        combine, x, mask, source, torch.tensor(-3.0), slope,
+        more=[(x * 2, ~mask, source + 1, torch.tensor(2.0), slope)],
+    )  # fmt: skip

@@ -460,6 +460,8 @@ def prelu(layer: Layer) -> Result:
     x, weight = layer.tensor(), layer.tensor("weight")
     if weight.tensor.rank == 1 and x.tensor.rank > 1:
         weight = reshaped(weight, (weight.tensor.shape[0], *(1,) * (x.tensor.rank - 2)))
+    if x.tensor.rank == 0:
+        weight = reshaped(weight, ())
     return call("nn.prelu", x, weight)
 
 

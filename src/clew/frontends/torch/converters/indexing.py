@@ -244,10 +244,11 @@ def _scattered(x: Expr, places: Expr, value: Expr, axis: int, mode: str, include
 def masked_scatter(layer: Layer) -> Result:
     """Elements of `source`, in order, where a mask holds."""
     x, source = layer.tensor(), layer.tensor("source")
-    mask = layer.tensor("mask")
-    shape = x.tensor.shape
+    mask, shape = layer.tensor("mask"), layer.result().shape
     if mask.tensor.shape != shape:
         mask = call("broadcast_to", mask, shape=shape)
+    if x.tensor.shape != shape:
+        x = call("broadcast_to", x, shape=shape)
     flat = reshaped(cast(mask, "i64"), (product(shape),))
     places = call("cumsum", flat, axis=0, exclusive=True)
     values = reshaped(source, (source.tensor.size,))
