@@ -21,6 +21,7 @@ from clew.backends.vta import (
     Convolution,
     Epilogue,
     Memory,
+    Operands,
     Timing,
     emit_convolution,
     time,
@@ -64,7 +65,7 @@ def unfused(conv: Convolution, config: Config, parts: int) -> Timing:
     between, y = builder.scratch("between", size), builder.output("y", size)
     epilogue = Epilogue(10)
     tile = search_tile(conv, epilogue, config, parts)
-    emit_convolution(builder, conv, x, w, between, bias, epilogue, tile)
+    emit_convolution(builder, conv, Operands(x, w, between, bias), epilogue, tile)
     builder.barrier()
     emit_addition(builder, Addition(shift=1, low=0), between, skip, y, parts)
     return time(builder.program(), config)
@@ -97,7 +98,7 @@ def unfused_pool(conv: Convolution, pool: MaxPool, config: Config) -> Timing:
     y = builder.output("y", pool.planes * pool.out_height * pool.out_width)
     epilogue = Epilogue(10, low=0)
     tile = search_tile(conv, epilogue, config)
-    emit_convolution(builder, conv, x, w, between, bias, epilogue, tile)
+    emit_convolution(builder, conv, Operands(x, w, between, bias), epilogue, tile)
     builder.barrier()
     emit_max_pool(builder, pool, between, y)
     return time(builder.program(), config)

@@ -69,6 +69,12 @@ class OnnxEngine(Backend):
     def accepts(self, model: bytes) -> str:
         """Returns why the engine rejects a model of one operator; empty if it accepts it."""
 
+    def wrong(self, call: Call) -> str:
+        """Returns why the engine must not get a call that it accepts: it computes the call
+        differently, or fails to run it. Empty if it may.
+        """
+        return ""
+
     def at_threads(self, threads: int) -> Backend:
         return type(self)(threads)
 
@@ -84,7 +90,7 @@ class OnnxEngine(Backend):
         return self._memo[key]
 
     def _asked(self, call: Call) -> str:
-        reason = can_write(call) or _not_exchanged(call)
+        reason = can_write(call) or self.wrong(call) or _not_exchanged(call)
         if reason:
             return reason
         params: list[Var] = []

@@ -66,7 +66,7 @@ class Reference:
             outputs = self._run(self._neighbor(seed))
             for n, (one, other) in enumerate(zip(outputs, self.outputs, strict=True)):
                 a, b = np.asarray(one), np.asarray(other)
-                if b.dtype.kind not in "biubUSOT" or _is_narrow(b):
+                if not _is_exact(b):
                     error = _relative(a.astype(np.float64), b.astype(np.float64))
                     found[n] = max(found[n], _LEEWAY * error)
         return found
@@ -74,7 +74,7 @@ class Reference:
     def disagreement(self, found: Sequence[Any]) -> str:
         """Returns how outputs differ from the model's; empty if they agree."""
         problem = disagreement(found, self.outputs, self._tolerance)
-        if not problem or self._tolerance == _FLOATS:
+        if not problem or self._tolerance != _QUANTIZED:
             return problem
         return disagreement(found, self.outputs, self._tolerance, self.slack)
 
@@ -132,7 +132,7 @@ def disagreement(
             some = off.max(initial=0) > _INTEGERS or np.mean(off > 0) > _MOST_ROUNDED
             if some and not _relative(a.astype(np.float64), b.astype(np.float64)) <= allowed:
                 return f"output {number} differs by up to {off.max()}"
-        elif b.dtype.kind in "iubUSOT":
+        elif _is_exact(b):
             if not np.array_equal(a, b):
                 return f"output {number} differs"
         else:
@@ -144,6 +144,11 @@ def disagreement(
 
 def _is_narrow(array: Any) -> bool:
     return array.dtype.kind in "iu" and array.dtype.itemsize == 1
+
+
+def _is_exact(array: Any) -> bool:
+    """Whether outputs like this one must be equal."""
+    return array.dtype.kind in "iubUSOT" and not _is_narrow(array)
 
 
 def _relative(a: Any, b: Any) -> float:

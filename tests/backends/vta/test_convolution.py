@@ -14,6 +14,7 @@ from clew.backends.vta import (
     Convolution,
     Epilogue,
     Memory,
+    Operands,
     Program,
     Simulator,
     Tile,
@@ -48,7 +49,7 @@ def program_of(
     bias = b.input("bias", Memory.ACC, outs) if biased else None
     y = b.output("y", images * outs * conv.out_height * conv.out_width)
     with b.origin("conv"):
-        emit_convolution(b, conv, x, w, y, bias, epilogue, tile)
+        emit_convolution(b, conv, Operands(x, w, y, bias), epilogue, tile)
     return b.program()
 
 
@@ -184,11 +185,11 @@ def test_two_layers_in_one_program() -> None:
             b.constant(f"w{i}", Memory.WGT, pack_weights(w, config)) for i, w in enumerate(weights)
         ]
         with b.origin("first"):
-            emit_convolution(b, first, data, packed[0], between, epilogue=Epilogue(9, low=0))
+            emit_convolution(b, first, Operands(data, packed[0], between), Epilogue(9, low=0))
         if waits:
             b.barrier()
         with b.origin("second"):
-            emit_convolution(b, second, between, packed[1], result, epilogue=Epilogue(7))
+            emit_convolution(b, second, Operands(between, packed[1], result), Epilogue(7))
         program, simulator = b.program(), Simulator(config)
         if not waits:
             with pytest.raises(ClewError) as caught:

@@ -27,8 +27,8 @@ class OnnxRuntime(OnnxEngine):
     def version() -> str:
         return str(onnxruntime.__version__)
 
-    def why_not(self, call: Call) -> str:
-        return wrong(call) or super().why_not(call)
+    def wrong(self, call: Call) -> str:
+        return wrong(call)
 
     def session(self, model: bytes) -> Session:
         made = self._made(model, self.threads)

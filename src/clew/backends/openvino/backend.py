@@ -36,8 +36,8 @@ class OpenVino(OnnxEngine):
     def version() -> str:
         return str(openvino.__version__)
 
-    def why_not(self, call: Call) -> str:
-        return wrong(call) or super().why_not(call)
+    def wrong(self, call: Call) -> str:
+        return wrong(call)
 
     def session(self, model: bytes) -> Session:
         properties: dict[str, Any] = {

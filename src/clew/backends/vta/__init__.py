@@ -10,7 +10,7 @@ from __future__ import annotations
 from clew.backends.vta.assembler import assemble, disassemble, instruction_text
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import emit_convolution
+from clew.backends.vta.convolution import Operands, emit_convolution
 from clew.backends.vta.isa import (
     Alu,
     Finish,
@@ -46,6 +46,7 @@ __all__ = [
     "Memory",
     "MicroOp",
     "Opcode",
+    "Operands",
     "Origin",
     "Program",
     "Simulator",

@@ -61,27 +61,35 @@ class Step:
         return self.output, self.input
 
 
+@dataclass(frozen=True)
+class Operands:
+    """The buffers of a convolution: the data `x`, the weights `w`, the result `y` and the `bias`,
+    packed (`packing.py`), and `skip`, bytes in the form of the convolution's result.
+    """
+
+    x: Buffer
+    w: Buffer
+    y: Buffer
+    bias: Buffer | None = None
+    skip: Buffer | None = None
+
+
 def emit_convolution(
     builder: Builder,
     conv: Convolution,
-    x: Buffer,
-    w: Buffer,
-    y: Buffer,
-    bias: Buffer | None = None,
+    operands: Operands,
     epilogue: Epilogue | None = None,
     tile: Tile | None = None,
-    skip: Buffer | None = None,
 ) -> None:
-    """Appends a convolution to a program. `x`, `w`, `y` and `bias` are packed (`packing.py`), and
-    `skip`, bytes in the form of `y`. No instruction before may be running: `Builder.barrier` waits
-    for them.
+    """Appends a convolution to a program. No instruction before may be running: `Builder.barrier`
+    waits for them.
 
     Errors: I445 if the tile does not fit the memories.
     """
     tile = tile or choose_tile(conv, builder.config)
     if not fits(conv, tile, builder.config):
         raise InputError("I445", f"VTA: the memories do not hold {tile}")
-    ConvolutionEmitter(builder, conv, x, w, y, bias, epilogue or Epilogue(), tile, skip).emit()
+    ConvolutionEmitter(builder, conv, operands, epilogue or Epilogue(), tile).emit()
 
 
 class ConvolutionEmitter:
@@ -95,17 +103,13 @@ class ConvolutionEmitter:
         self,
         builder: Builder,
         conv: Convolution,
-        x: Buffer,
-        w: Buffer,
-        y: Buffer,
-        bias: Buffer | None,
+        operands: Operands,
         epilogue: Epilogue,
         tile: Tile,
-        skip: Buffer | None,
     ) -> None:
-        self._skip = skip
         self._b, self._conv, self._tile, self._epilogue = builder, conv, tile, epilogue
-        self._x, self._w, self._y, self._bias = x, w, y, bias
+        self._x, self._w, self._y = operands.x, operands.w, operands.y
+        self._bias, self._skip = operands.bias, operands.skip
         config = builder.config
         self._ins = blocks(conv.inputs, config.block_in)
         self._outs = blocks(conv.outputs, config.block_out)

@@ -15,12 +15,11 @@ from typing import Final
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import Area, ConvolutionEmitter, Step
+from clew.backends.vta.convolution import Area, ConvolutionEmitter, Operands, Step
 from clew.backends.vta.isa import MicroOp
 from clew.backends.vta.names import AluOp, Memory
 from clew.backends.vta.packing import blocks
 from clew.backends.vta.pooling import Axis, MaxPool, axes, emit_windows, estimate_pool
-from clew.backends.vta.program import Buffer
 from clew.backends.vta.tiles import (
     Convolution,
     Epilogue,
@@ -128,16 +127,12 @@ def emit_pooled_convolution(
     builder: Builder,
     conv: Convolution,
     pool: MaxPool,
-    x: Buffer,
-    w: Buffer,
-    y: Buffer,
-    bias: Buffer | None = None,
+    operands: Operands,
     epilogue: Epilogue | None = None,
     tile: Tile | None = None,
-    skip: Buffer | None = None,
 ) -> None:
-    """Appends a convolution and a max pool of its results to a program. `y` has the maxima, the
-    other operands are those of `emit_convolution`; `skip` has the form of the convolution's result.
+    """Appends a convolution and a max pool of its results to a program. The operand `y` has the
+    maxima; the others are those of `emit_convolution`.
 
     Errors: I445 if the tile does not fit the memories.
     """
@@ -145,7 +140,7 @@ def emit_pooled_convolution(
     tile = tile or likely_pooled_tiles(conv, pool, config, 2, 1)[0]
     if not fits_pooled(conv, pool, tile, config):
         raise InputError("I445", f"VTA: the memories do not hold {tile}")
-    _PooledEmitter(builder, conv, pool, x, w, y, bias, epilogue or Epilogue(), tile, skip).emit()
+    _PooledEmitter(builder, conv, pool, operands, epilogue or Epilogue(), tile).emit()
 
 
 class _PooledEmitter(ConvolutionEmitter):
@@ -156,15 +151,11 @@ class _PooledEmitter(ConvolutionEmitter):
         builder: Builder,
         conv: Convolution,
         pool: MaxPool,
-        x: Buffer,
-        w: Buffer,
-        y: Buffer,
-        bias: Buffer | None,
+        operands: Operands,
         epilogue: Epilogue,
         tile: Tile,
-        skip: Buffer | None,
     ) -> None:
-        super().__init__(builder, conv, x, w, y, bias, epilogue, tile, skip)
+        super().__init__(builder, conv, operands, epilogue, tile)
         self._pool = pool
         sums = _sums_tile(pool, tile)
         self._sums_room = tile.outputs * sums.height * sums.width

@@ -17,13 +17,14 @@ from clew.backends.vta.isa import MicroOp
 from clew.backends.vta.names import AluOp, Memory
 from clew.backends.vta.program import Buffer
 from clew.backends.vta.stages import emit_stages
+from clew.backends.vta.windows import Windows
 from clew.support.errors import InputError
 
 _LEAST = -128
 
 
 @dataclass(frozen=True)
-class MaxPool:
+class MaxPool(Windows):
     """The sizes of a max pool of `i8[planes, height, width]`, with windows of `kernel` by `kernel`
     and the same padding on all sides, which is smaller than the kernel.
 
@@ -45,16 +46,6 @@ class MaxPool:
             raise InputError(
                 "I445", f"VTA: the padding is {self.padding}, not from 0 to {self.kernel - 1}"
             )
-
-    @property
-    def out_height(self) -> int:
-        """The rows of the result."""
-        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @property
-    def out_width(self) -> int:
-        """The columns of the result."""
-        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from clew.backends.details import RegionDetails
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import emit_convolution
+from clew.backends.vta.convolution import Operands, emit_convolution
 from clew.backends.vta.details import details_of
 from clew.backends.vta.elementwise import emit_addition
 from clew.backends.vta.kinds import recognized
@@ -135,24 +135,24 @@ class _Compiler:
         layer = recognized(call.op, self._config.block_in)
         make = self._builder.output if is_result else self._builder.scratch
         y = self._buffers[call.id] = make(f"y{number}", self._elements(_shape(call)))
-        operands = [self._buffers[a.id] for a in call.args]
+        args = [self._buffers[a.id] for a in call.args]
         with self._builder.origin(*call.layers):
             if isinstance(layer, AddLayer):
-                a, b = operands[layer.a], operands[layer.b]
+                a, b = args[layer.a], args[layer.b]
                 emit_addition(self._builder, layer.addition, a, b, y, self._parts)
             elif isinstance(layer, PoolLayer):
                 x = call.args[layer.data]
                 self._pool(layer, _shape(x), self._buffers[x.id], y)
             elif isinstance(layer, PooledLayer):
                 pool = pool_of_layer(layer, self._config)
-                self._convolution(layer.layer, operands, y, number, pool)
+                self._convolution(layer.layer, args, y, number, pool)
             else:
-                self._convolution(layer, operands, y, number)
+                self._convolution(layer, args, y, number)
 
     def _convolution(
         self,
         layer: Layer,
-        operands: list[Buffer],
+        args: list[Buffer],
         y: Buffer,
         number: int,
         pool: MaxPool | None = None,
@@ -160,12 +160,13 @@ class _Compiler:
         builder, config, conv = self._builder, self._config, layer.conv
         w = builder.constant(f"w{number}", Memory.WGT, pack_weights(layer.weight, config))
         bias = builder.constant(f"b{number}", Memory.ACC, pack_bias(layer.bias, config))
-        skip = None if layer.skip is None else operands[layer.skip]
-        tile, x, epilogue = self._tile(layer, pool), operands[layer.data], epilogue_of(layer)
+        skip = None if layer.skip is None else args[layer.skip]
+        operands = Operands(args[layer.data], w, y, bias, skip)
+        tile, epilogue = self._tile(layer, pool), epilogue_of(layer)
         if pool is None:
-            emit_convolution(builder, conv, x, w, y, bias, epilogue, tile, skip)
+            emit_convolution(builder, conv, operands, epilogue, tile)
         else:
-            emit_pooled_convolution(builder, conv, pool, x, w, y, bias, epilogue, tile, skip)
+            emit_pooled_convolution(builder, conv, pool, operands, epilogue, tile)
 
     def _pool(self, layer: PoolLayer, shape: Shape, x: Buffer, y: Buffer) -> None:
         height, width = shape[2:]

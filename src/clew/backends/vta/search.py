@@ -11,7 +11,7 @@ from typing import Final
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import emit_convolution
+from clew.backends.vta.convolution import Operands, emit_convolution
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks
 from clew.backends.vta.pooled_convolution import emit_pooled_convolution, likely_pooled_tiles
@@ -77,9 +77,10 @@ def convolution_program(
     skip = builder.input("skip", Memory.INP, elements) if skips else None
     with builder.origin("conv"):
         if pool is None:
-            y = builder.output("y", elements)
-            emit_convolution(builder, conv, x, w, y, bias, epilogue, tile, skip)
+            operands = Operands(x, w, builder.output("y", elements), bias, skip)
+            emit_convolution(builder, conv, operands, epilogue, tile)
         else:
             y = builder.output("y", pool.planes * pool.out_height * pool.out_width)
-            emit_pooled_convolution(builder, conv, pool, x, w, y, bias, epilogue, tile, skip)
+            operands = Operands(x, w, y, bias, skip)
+            emit_pooled_convolution(builder, conv, pool, operands, epilogue, tile)
     return builder.program()

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from clew.backends.vta.config import Config
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks
+from clew.backends.vta.windows import Windows
 from clew.support.errors import InputError
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Windows):
     """The sizes of a convolution of `i8[images, inputs, height, width]` by `i8[outputs, inputs,
     kernel, kernel]`, with the same padding on all sides, which is smaller than the kernel.
 
@@ -44,16 +45,6 @@ class Convolution:
     def of_product(cls, m: int, n: int, k: int) -> Convolution:
         """Returns the convolution that computes `x[m, k] · w[n, k]ᵀ`."""
         return cls(inputs=k, outputs=n, height=1, width=m)
-
-    @property
-    def out_height(self) -> int:
-        """The rows of the result."""
-        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @property
-    def out_width(self) -> int:
-        """The columns of the result."""
-        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
     @property
     def taps(self) -> int:
