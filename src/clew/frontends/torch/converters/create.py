@@ -9,7 +9,7 @@ from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant, Expr
+from clew.ir.expr import Constant
 from clew.ir.types import is_float
 
 
@@ -60,31 +60,19 @@ def arange(layer: Layer) -> Result:
     start, step = layer.get("start", 0), layer.get("step", 1)
     end = layer["end"]
     whole = all(isinstance(v, (int, SymDim)) for v in (start, end, step))
-    steps: Expr
-    if any(isinstance(v, Expr) for v in (start, end, step)):
-        wide = "f64" if is_float(dtype) else "i64"
-        count: Expr = call("arange", start=0, stop=layer.result().shape[0], step=1, dtype="i64")
-        scaled = call("multiply", cast(count, wide), layer.importer.as_dtype(step, wide))
-        return cast(call("add", scaled, layer.importer.as_dtype(start, wide)), dtype)
-    if whole and not isinstance(start, SymDim) and not isinstance(step, SymDim):
-        found = call("arange", start=start, stop=end, step=step, dtype="i64")
-        return cast(found, dtype)
     if whole and not isinstance(step, SymDim):
+        if not isinstance(start, SymDim):
+            return cast(call("arange", start=start, stop=end, step=step, dtype="i64"), dtype)
         places = call("arange", start=0, stop=end - start, step=step, dtype="i64")
         return cast(call("add", places, layer.importer.scalar_of(start, "i64")), dtype)
-    if isinstance(step, SymDim) or isinstance(start, SymDim):
-        wide = "i64" if whole else "f64"
-        size = layer.result().shape[0]
-        steps = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
-        steps = call("multiply", steps, layer.importer.scalar_of(step, wide))
-        return cast(call("add", steps, layer.importer.scalar_of(start, wide)), dtype)
-    wide = "f32" if dtype == "f32" else "f64"
+    known = all(isinstance(v, (int, float)) for v in (start, end, step))
+    wide = "f32" if dtype == "f32" and known else "f64"
     if not is_float(dtype):  # torch makes whole numbers of all three first
-        wide, start, step = "i64", int(start), int(step)
-    size = layer.result().shape[0]
-    steps = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
-    steps = call("multiply", steps, scalar(step, wide))
-    return cast(call("add", steps, scalar(start, wide)), dtype)
+        wide = "i64"
+        start, step = (int(v) if isinstance(v, float) else v for v in (start, step))
+    count = call("arange", start=0, stop=layer.result().shape[0], step=1, dtype="i64")
+    scaled = call("multiply", cast(count, wide), layer.importer.as_dtype(step, wide))
+    return cast(call("add", scaled, layer.importer.as_dtype(start, wide)), dtype)
 
 
 @converter("linspace")

@@ -316,10 +316,8 @@ def histc(layer: Layer) -> Result:
 @converter("bincount")
 def bincount(layer: Layer) -> Result:
     """How often each number occurs, or sums of its weights."""
-    x, least = (
-        cast(layer.tensor(), "i64"),
-        layer.importer.as_dtype(layer.get("minlength", 0), "i64"),
-    )
+    x = cast(layer.tensor(), "i64")
+    least = layer.importer.as_dtype(layer.get("minlength", 0), "i64")
     size = x.tensor.shape[0]
     if size == 0:
         return layer.filled(0)
