@@ -34,11 +34,19 @@ from clew.bench.interleave import interleaved_ns
 from harness.report import fill, markdown, progress
 from harness.torch_networks import MODELS, sentence_encoder
 
+
+def _stored(module: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
+    """Returns a function that computes nothing: it returns the graph's results for `args`."""
+    results = module(*args)
+    return lambda *_: results
+
+
 ENGINES: Final[Mapping[str, Mapping[str, Any]]] = {
     "clew": {"backend": "clew"},
     "inductor": {"backend": "inductor", "options": {"freezing": True}},
     "max-autotune": {"backend": "inductor", "options": {"freezing": True, "max_autotune": True}},
     "openvino": {"backend": "openvino"},
+    "none": {"backend": _stored},
 }
 _ALL: Final = ",".join(MODELS)
 _TIMEOUT = 600.0  # seconds of one first call
@@ -253,7 +261,8 @@ def overhead(
     document: Document = None,
 ) -> None:
     """Times calls of tiny models in µs: the whole call, clew's program (what torch calls once its
-    guards hold), and the model's run on arrays.
+    guards hold), the model's run on arrays, and what torch itself takes: a call whose backend
+    returns a stored result.
     """
     torch.set_num_threads(1)
     lines = []
@@ -263,7 +272,8 @@ def overhead(
         x = torch.randn(1, 8)
         with torch.no_grad():
             ours, theirs = _compiled("clew", network), _compiled("inductor", network)
-            ours(x), theirs(x)
+            idle = _compiled("none", network)
+            ours(x), theirs(x), idle(x)
             program, taken = _as_called(lambda: ours(x))  # noqa: B023 - called in this turn
             array = x.numpy()
             run = program.compiled.run_checked
@@ -272,6 +282,7 @@ def overhead(
                     "call": lambda: ours(x),  # noqa: B023
                     "program": lambda: program(*taken),  # noqa: B023
                     "run": lambda: run([array]),  # noqa: B023
+                    "torch": lambda: idle(x),  # noqa: B023
                     "inductor": lambda: theirs(x),  # noqa: B023
                     "eager": lambda: network(x),  # noqa: B023
                 },
@@ -279,10 +290,11 @@ def overhead(
                 min_turn_s=0.01,
             )
         median = {name: statistics.median(spans) / 1e3 for name, spans in times.items()}
-        cells = [f"{median[n]:.1f}" for n in ("call", "program", "run", "inductor", "eager")]
+        shown = ("call", "program", "run", "torch", "inductor", "eager")
+        cells = [f"{median[n]:.1f}" for n in shown]
         lines.append([str(count), *cells, f"{median['call'] - median['run']:.1f}"])
-    columns = ["layers", "call, µs", "clew's program", "its run", "inductor", "eager",
-               "call less run"]  # fmt: skip
+    columns = ["layers", "call, µs", "clew's program", "its run", "torch alone", "inductor",
+               "eager", "call less run"]  # fmt: skip
     _show(columns, lines, "torch compile overhead", document)
 
 

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
+Size = int | str
 I64 = TensorProto.INT64
 TARGETS = ("cpu", "cpu-avx2", "cpu-avx512")
 BERT = "bert_tiny_dynamic"
@@ -59,10 +60,11 @@ def images() -> bytes:
     )  # fmt: skip
 
 
-def tiled() -> bytes:
+def tiled(n: Size = "n", h: Size = "h", w: Size = "w", channels: int = 32) -> bytes:
     """A convolution that is computed by Winograd's method."""
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-    return made([node], {"x": ["n", 32, "h", "width"]}, ["y"], w=drawn(32, 32, 3, 3) / 17)
+    node = helper.make_node("Conv", ["x", "f"], ["y"], pads=[1, 1, 1, 1])
+    weight = drawn(channels, channels, 3, 3) / (3 * channels**0.5)
+    return made([node], {"x": [n, channels, h, w]}, ["y"], f=weight)
 
 
 def bordered() -> bytes:
@@ -329,6 +331,38 @@ def test_winograd_convolutions() -> None:
         feeds = {"x": drawn(n, 32, h, w)}
         close(model.run(feeds), reference(data, feeds))
     assert model.builds_made == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("sizes", "channels", "side"),
+    [
+        (("n", 7, 7), 256, GuardSide.END),
+        (("n", 14, 14), 256, GuardSide.START),
+        (("n", 24, 24), 64, GuardSide.END),
+        (("n", 56, 56), 64, GuardSide.START),
+        (("n", 3, 101), 64, GuardSide.END),
+        (("n", 55, 57), 32, GuardSide.END),
+        (("n", "h", 56), 64, GuardSide.END),
+        ((1, 56, "w"), 64, GuardSide.START),
+        ((2, "h", 7), 256, GuardSide.END),
+    ],
+)
+def test_winograd_convolutions_with_some_free_sizes(
+    target: str,
+    sizes: tuple[Size, Size, Size],
+    channels: int,
+    side: GuardSide,
+    runs_here: Callable[[Any], None],
+) -> None:
+    runs_here(target)
+    data = tiled(*sizes, channels)
+    model = compiled(data, threads=2, target=target, guard=side)
+    for free in ((1, 1, 1), (2, 56, 7), (5, 57, 56), (17, 3, 101), (3, 40, 33)):
+        n, h, w = (at if isinstance(s, str) else s for s, at in zip(sizes, free, strict=True))
+        feeds = {"x": drawn(n, channels, h, w)}
+        close(model.run(feeds), reference(data, feeds))
+    assert builds(model) == 1
 
 
 @pytest.mark.parametrize("target", TARGETS)

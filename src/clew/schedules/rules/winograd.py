@@ -6,6 +6,7 @@ image is processed as a whole, panel by panel of output channels, so that each w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,8 +87,21 @@ class Stages:
 
     @property
     def is_free(self) -> bool:
-        """Whether only a run knows the number of tiles."""
-        return any(isinstance(extent, SymDim) for extent in self.image.store.buffer.shape)
+        """Whether only a run knows the number of tiles in an image."""
+        return any(isinstance(extent, SymDim) for extent in self.image.store.buffer.shape[2:4])
+
+    @property
+    def has_free_batch(self) -> bool:
+        """Whether only a run knows the number of images."""
+        return isinstance(self.image.store.buffer.shape[0], SymDim)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether groups are runs of tiles of any length, rather than rows of tiles: those of an
+        image of free size, and those of several images if each has few.
+        """
+        few = self.has_free_batch and math.prod(self.tiles) < _FEWEST_TILES
+        return self.is_free or few
 
 
 _NAMES: Final = tuple(Stages.__dataclass_fields__)
@@ -130,16 +144,18 @@ class Winograd(Rule[Transformed]):
         stages = match.stages
         rows, columns = stages.tiles
         images = typical(match.image.shape[0])
-        group = _rows_in_cache(stages, match.target)
+        group = 0 if stages.is_counted else _rows_in_group(stages, match.target)
         together = (group * columns) or images * rows * columns
         vectors = stages.blocks_together * _vectors_of_block(stages, match.target)
         most = rows_of_tile(match.target, vectors)
-        if stages.is_free:
+        if stages.is_counted:
             tiles, together = _tiles_in_cache(stages, match.target), MOST_ROWS
             grouped = tile_size("tiles", tiles, _MOST_TILES, "tiles in a group", 8)
         else:
-            options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
-            about = "rows of tiles in a group; 0: the whole image"
+            options = tuple(n for n in range(1, rows + 1) if rows % n == 0)
+            about = "rows of tiles in a group"
+            if not stages.has_free_batch:
+                options, about = (0, *options), f"{about}; 0: all images"
             grouped = Choice("group", group, options, about)
         return Space(
             (
@@ -154,7 +170,7 @@ class Winograd(Rule[Transformed]):
     def schedule(self, match: Transformed, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
         stages = match.stages
-        if stages.is_free:
+        if stages.is_counted:
             group = _arrange_tiles(schedule, match.root, stages, settings["tiles"], match.target)
         else:
             group = _arrange_image(schedule, match.root, stages, settings["group"], match.target)
@@ -169,12 +185,22 @@ class Winograd(Rule[Transformed]):
         return schedule
 
 
+def _rows_in_group(stages: Stages, target: Target) -> int:
+    """Returns the number of rows of tiles in a group; 0 if a group should hold all images, so that
+    each weight is read once for all.
+    """
+    found = _rows_in_cache(stages, target)
+    if found or not stages.has_free_batch:
+        return found
+    rows, columns = stages.tiles
+    most = _tiles_in_cache(stages, target)
+    return max(n for n in range(1, rows + 1) if n == 1 or (rows % n == 0 and n * columns <= most))
+
+
 def _rows_in_cache(stages: Stages, target: Target) -> int:
     """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
-    second-level cache; 0 if there are none, so that each weight is read once for the whole image.
+    second-level cache; 0 if there are none.
     """
-    if stages.is_free:
-        return 0
     batch, blocks, _, _, lanes = stages.image.store.buffer.typical_shape
     points = stages.out_columns.store.buffer.typical_shape[3]
     rows, columns = stages.tiles
@@ -214,18 +240,22 @@ def _tiles_in_cache(stages: Stages, target: Target) -> int:
 def _arrange_tiles(
     schedule: Schedule, root: str, stages: Stages, tiles: int, target: Target
 ) -> str:
-    """Orders the loops over an image of free size: tiles are counted through all rows, in groups of
-    equal size. Returns the loop over groups.
+    """Orders the loops over tiles that are counted, in groups of equal size: through the rows of an
+    image of free size, or through all images of a free number. Returns the loop over groups.
     """
     n, co, oh, ow, ci = stage_infos(schedule)[root].axes
     ty, y = schedule.split(oh, stages.side, tail="guard")
     tx, x = schedule.split(ow, stages.side, tail="guard")
     schedule.reorder(n, ty, tx, co, y, x, ci)
-    group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="once")
-    schedule.reorder(n, group, co, tile, y, x, ci)
+    tile, images = schedule.fuse(ty, tx), [n]
+    if not stages.is_free:
+        tile, images = schedule.fuse(n, tile), []
+    group, tile = schedule.split(tile, tiles, tail="once")
+    schedule.reorder(*images, group, co, tile, y, x, ci)
     _fill_tile(schedule, stages, tile, (y, x, ci), target)
     schedule.share_guards(co)
-    group = schedule.fuse(n, group)
+    for outer in images:
+        group = schedule.fuse(outer, group)
     schedule.parallel(group)
     return group
 
@@ -333,7 +363,7 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
     """Loads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.data_tiles.axes
     rows, column = [], t
-    if not stages.is_free:
+    if not stages.is_counted:
         row, column = schedule.split(t, stages.tiles[1])
         rows = [row]
     schedule.reorder(cb, *rows, column, i, j, ci)
@@ -356,6 +386,8 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
         stages.data_tiles,
     ):
         schedule.vectorize(info.axes[4])
-    if stages.is_free:  # checks of each pixel take a divided position; most tiles have no padding
+    if (
+        stages.is_counted
+    ):  # checks of each pixel take a divided position; most tiles have no padding
         schedule.check_whole(column)
     return [cb, *rows]
