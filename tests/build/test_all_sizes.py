@@ -136,6 +136,18 @@ def heads() -> bytes:
     return made(nodes, {"x": ["b", "s"]}, ["y"], zero=np.array(0), last=np.array([1]))
 
 
+def attended() -> bytes:
+    """Attention of one head with a free number of queries."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    return made(
+        nodes, {"q": [1, 1, "n", 20], "k": [1, 1, 20, 40], "v": [1, 1, 40, 20]}, ["y"]
+    )  # fmt: skip
+
+
 def joined() -> bytes:
     """Concatenations along the channels of images of free sizes, whose parts lie at free offsets:
     one is a part of another, and one is copied. The halves of a split are read and are results.
@@ -376,6 +388,17 @@ def test_borders_of_images(
     sizes = [(1, 1), (2, 3), (9, 7), (1, 31), (16, 16), (31, 33), (64, 17), (7, 97), (33, 130)]
     for n, (h, w) in enumerate(sizes, 1):
         feeds = {"x": drawn(1 + n % 2, 32, h, w)}
+        close(model.run(feeds), reference(data, feeds))
+    assert builds(model) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_of_one_head(target: str, runs_here: Callable[[Any], None]) -> None:
+    runs_here(target)
+    data = attended()
+    model = compiled(data, threads=2, target=target, guard=GuardSide.END)
+    for n in (1, 2, 3, 7, 16, 40, 101):
+        feeds = {"q": drawn(1, 1, n, 20), "k": drawn(1, 1, 20, 40), "v": drawn(1, 1, 40, 20)}
         close(model.run(feeds), reference(data, feeds))
     assert builds(model) == 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from clew.ir.dims import Dim, Facts, SymDim
+from clew.ir.dims import Dim, Facts, SymDim, at_most
 from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -174,7 +174,7 @@ def carries_dependence(loop: For) -> Store | None:
     before it reads them, which `compute_at` establishes.
     """
     followed = inside(loop.body).followed
-    if loop.size == 1 or followed is None or loop.index in followed:
+    if at_most(loop.size, 1) or followed is None or loop.index in followed:
         return None
     own = ("register", "scratch", "shared") if loop.kind == "block" else ("register", "scratch")
     for stmt in walk(loop.body):
