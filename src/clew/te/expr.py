@@ -164,10 +164,13 @@ class Index(Scalar):
         self.facts = facts
         self.repeats = repeats
 
-    def part(self, name: str, extent: Dim, facts: Facts = ()) -> Index:
+    def part(
+        self, name: str, extent: Dim, facts: Facts = (), *, repeats: bool = False
+    ) -> Index:
         """Returns a loop variable over parts of this loop, where its facts and more ones hold."""
         facts = (*self.facts, *facts)
-        return Index(name, extent, self.role_of_parts, facts, repeats=self.repeats)
+        repeats = repeats or self.repeats
+        return Index(name, extent, self.role_of_parts, facts, repeats=repeats)
 
     @property
     def role_of_parts(self) -> str:

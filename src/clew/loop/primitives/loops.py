@@ -233,8 +233,8 @@ def _moved(loop: For, factor: int, simplifier: Simplifier) -> tuple[list[For], D
 def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles from `start` on, none of which goes beyond the last iteration."""
     last = loop.size - factor
-    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(last, start), repeats=True)
-    inner = Index(f"{loop.name}.i", factor)
+    outer = loop.index.part(f"{loop.name}.o", tiles, facts_of(last, start), repeats=True)
+    inner = loop.index.part(f"{loop.name}.i", factor)
     begin = binary("add", binary("mul", outer, factor), size(start))
     value = simplifier.simplify(binary("add", binary("min", begin, size(last)), inner))
     return For(outer, loop.kind, For(inner, loop.kind, replace_index(loop.body, loop.index, value)))
@@ -242,8 +242,8 @@ def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplif
 
 def _repeating(loop: For, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles whose iterations beyond the last one repeat it."""
-    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(loop.size - 1), repeats=True)
-    inner = Index(f"{loop.name}.i", factor)
+    outer = loop.index.part(f"{loop.name}.o", tiles, facts_of(loop.size - 1), repeats=True)
+    inner = loop.index.part(f"{loop.name}.i", factor)
     value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
     body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))
@@ -258,8 +258,8 @@ def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> Fo
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
     facts = facts_of(loop.size - tile, tile - 1)
-    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=not once)
-    inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=not once)
+    outer = loop.index.part(f"{loop.name}.o", tiles, facts, repeats=not once)
+    inner = loop.index.part(f"{loop.name}.i", tile, facts, repeats=not once)
     own = binary("mul", outer, size(tile))
     start = binary("min", own, size(loop.size - tile))
     value = simplifier.simplify(binary("add", start, inner))
