@@ -41,13 +41,11 @@ def times(bound: Bound, by: Dim, sign: int) -> Bound:
 
 
 def floor_quotient(value: Bound, by: Dim) -> Bound:
-    """Returns a bound divided by a dimension and rounded down."""
+    """Returns a bound divided by a dimension, which is at least 1, and rounded down."""
     if isinstance(value, float):
         return value
     quotient = exact_quotient(value + 1, by)
-    if quotient is not None and at_least(by, 1):  # the last of whole groups
-        return quotient - 1
-    return value // by
+    return value // by if quotient is None else quotient - 1  # the last of whole groups
 
 
 def difference(a: Bound, b: Bound) -> Bound:

@@ -233,7 +233,8 @@ def _moved(loop: For, factor: int, simplifier: Simplifier) -> tuple[list[For], D
 def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles from `start` on, none of which goes beyond the last iteration."""
     last = loop.size - factor
-    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(last, start), repeats=True)
+    facts = (*loop.index.facts, *facts_of(last, start))
+    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=True)
     inner = Index(f"{loop.name}.i", factor)
     begin = binary("add", binary("mul", outer, factor), size(start))
     value = simplifier.simplify(binary("add", binary("min", begin, size(last)), inner))
@@ -242,7 +243,8 @@ def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplif
 
 def _repeating(loop: For, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles whose iterations beyond the last one repeat it."""
-    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(loop.size - 1), repeats=True)
+    facts = (*loop.index.facts, *facts_of(loop.size - 1))
+    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=True)
     inner = Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
     body = replace_index(loop.body, loop.index, value)
@@ -257,7 +259,7 @@ def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> Fo
         _check_repeatable(loop)
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
-    facts = facts_of(loop.size - tile, tile - 1)
+    facts = (*loop.index.facts, *facts_of(loop.size - tile, tile - 1))
     outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=not once)
     inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=not once)
     own = binary("mul", outer, size(tile))
