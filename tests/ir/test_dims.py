@@ -254,6 +254,30 @@ def test_ceil_div_rounds_up(made: tuple[Dim, Plain], by: int) -> None:
         assert value_at(ceil_div(dim, by), at) == -(-value // by), at
 
 
+@pytest.mark.parametrize(
+    ("dim", "text"),
+    [
+        (-N % 7, "7*((n + 6) // 7) - n"),
+        ((64 - N % 64) % 64, "64*((n - 1) // 64) + 64 - n"),
+        (N + (-N % 7), "7*((n + 6) // 7)"),
+        ((N + (-N % 7)) // 7, "((n + 6) // 7)"),
+        ((N + (64 - N % 64) % 64) // ((N + (64 - N % 64) % 64) // 64), "64"),
+        ((N % 8 + 1) % 4, "((n + 1) % 4)"),
+        ((N % 6) % 4, "((n % 6) % 4)"),
+        (N % 8 - N, "(n % 8) - n"),
+    ],
+)
+def test_sizes_padded_to_a_multiple_are_the_multiple(dim: Dim, text: str) -> None:
+    assert str(dim) == text
+
+
+def test_what_is_missing_up_to_a_multiple_is_bounded() -> None:
+    missing = -(2 * N + 1) % 5
+    assert at_least(missing)
+    assert at_least(4 - missing)
+    assert [value_at(missing, {"n": n}) for n in range(6)] == [4, 2, 0, 3, 1, 4]
+
+
 def test_constants_are_rounded_in_quotients() -> None:
     assert (4 * N + 5) // 4 == N + 1
     assert (4 * N * Z - 8 * A - 1) // 4 == N * Z - 2 * A - 1

@@ -150,6 +150,18 @@ def test_tiles_are_fused(tail: str) -> None:
     check_two_axes(schedule, tail)
 
 
+@pytest.mark.parametrize("tail", TAILS)
+def test_facts_of_a_loop_hold_in_its_tiles(tail: str) -> None:
+    schedule = two_axes()
+    fused = schedule.fuse("out.i", "out.j")
+    (facts,) = {n.index.facts for n in loops(schedule.nest.body) if n.name == fused}
+    assert set(facts) == {M - 1, N - 1}
+    outer, _ = schedule.split(fused, 4, tail=tail)
+    tiles = [n.index for n in loops(schedule.nest.body) if n.name == outer]
+    assert tiles
+    assert all(set(facts) <= set(tile.facts) for tile in tiles)
+
+
 @pytest.mark.parametrize("tail", REPEATING)
 def test_tiles_that_repeat_an_iteration_are_not_parallel(tail: str) -> None:
     schedule = Schedule(copied(N))

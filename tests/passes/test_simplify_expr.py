@@ -21,7 +21,38 @@ def _swap(k: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return k.layer("reshape", y, shape=shape)
 
 
+def _slice(k: Any, x: Any, axis: int, *bounds: int) -> Any:
+    begin, end, stride = (*bounds, 1)[:3]
+    return k.layer("slice", x, begin=(begin,), end=(end,), strides=(stride,), axes=(axis,))
+
+
+def _row(k: Any, x: Any, row: int) -> Any:
+    return k.layer("reshape", _slice(k, x, 0, row, row + 1), shape=(6,))
+
+
+def _halves(k: Any, x: Any, again: bool) -> Any:
+    """The difference of both halves of rows of `exp(x)`, of which other rows are read `again`."""
+    grown = k.layer("exp", x)
+    rows = _slice(k, grown, 0, 1, 3)
+    sides = k.layer("subtract", _slice(k, rows, 1, 0, 3), _slice(k, rows, 1, 3, 6))
+    if not again:
+        return sides
+    more = k.layer("slice", grown, begin=(0, 1), end=(2, 4), axes=(0, 1))
+    return k.layer("add", sides, more)
+
+
 CASES: list[tuple[str, Any, list[str]]] = [
+    ("slices", lambda k, x: _slice(k, _slice(k, x, 0, 1, 3), -1, 2, 5), ["slice"]),
+    ("slices of one axis", lambda k, x: _slice(k, _slice(k, x, 1, 1, 6, 2), 1, -2, 9), ["slice"]),
+    ("flipped slices", lambda k, x: _slice(k, _slice(k, x, 1, -1, -7, -1), 1, 1, 3),
+     ["slice", "slice"]),
+    ("slice of a row", lambda k, x: _slice(k, _row(k, x, 2), 0, 1, 4), ["slice", "reshape"]),
+    ("slice of another shape", lambda k, x: _slice(k, k.layer(
+        "reshape", _slice(k, x, 0, 1, 3), shape=(12,)), 0, 1, 4), ["slice", "reshape", "slice"]),
+    ("slices of some computed rows", lambda k, x: _halves(k, x, False),
+     ["exp", "slice", "slice", "slice", "subtract"]),
+    ("slices of rows of which more are read", lambda k, x: _halves(k, x, True),
+     ["exp", "slice", "slice", "subtract", "slice", "add"]),
     ("times one", lambda k, x: k.layer("multiply", k.const(ONE), x), []),
     ("plus zero", lambda k, x: k.layer("add", x, k.const(np.broadcast_to(ZERO, (4, 6)))), []),
     ("minus zero", lambda k, x: k.layer("subtract", x, k.const(ZERO)), []),

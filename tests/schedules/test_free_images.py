@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clew
 from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Function, Var
+from clew.ir.expr import Constant, Function, Var
+from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ops.registry import get_op
@@ -43,3 +45,20 @@ def test_windows_of_several_lines(shape: tuple[Dim, ...], lines: int) -> None:
     loops = loops_of("nn.avg_pool2d", shape, kernel=(3, 3))
     found = re.findall(r"unroll \S*\.i2(?:\.i)? in (\d+)", loops)
     assert max(map(int, found)) == lines
+
+
+def test_one_kernel_convolves_images_of_all_enlarged_sizes() -> None:
+    """The numbers of tiles are quotients of quotients, which are 0 for some sizes."""
+    x = Var("x", TensorType((1, 128, H, W), "f32"))
+    rng = np.random.default_rng(0)
+    weight = Constant(rng.standard_normal((32, 32, 3, 3)).astype(np.float32))
+    pooled = get_op("nn.max_pool2d")(x, kernel=(2, 2), strides=(2, 2))
+    enlarged = get_op("depth_to_space")(pooled, block=2)
+    convolved = get_op("nn.conv2d")(enlarged, weight, padding=(1, 1, 1, 1))
+    module = Module({"main": Function([x], convolved)})
+    compiled = clew.compile(module, threads=1, target="cpu-avx2", cache=False, specialize=False)
+    assert "conv2d_by_size" in [kernel.name for kernel in compiled.kernels]
+    for height, width in ((2, 3), (7, 34), (60, 40)):
+        image = rng.standard_normal((1, 128, height, width)).astype(np.float32)
+        (expected,) = interpret(module, {"x": image}).values()
+        np.testing.assert_allclose(compiled(image), expected, rtol=1e-3, atol=1e-3)

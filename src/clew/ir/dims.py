@@ -187,6 +187,8 @@ class SymDim:
         if isinstance(other, int):
             if other and all(c % other == 0 for m, c in self.terms if m):
                 return sum(c for m, c in self.terms if not m) % other
+            if other > 0:
+                return _remainder(self, other)
         elif self == other:
             return 0
         return _apply("%", self, other)
@@ -286,9 +288,12 @@ def _normal(terms: Mapping[_Monomial, int]) -> Dim:
 
 
 def _exact_quotient(left: SymDim, right: SymDim) -> Dim | None:
-    """Returns left / right if right is one term that divides every term of left."""
+    """Returns left / right if right is one term that divides every term of left, or if left is
+    right times a number.
+    """
     if len(right.terms) != 1:
-        return None
+        times = left.terms[0][1] // right.terms[0][1]
+        return times if right * times == left else None
     (divisor, by), result = right.terms[0], dict[_Monomial, int]()
     for monomial, coefficient in left.terms:
         powers = dict(monomial)
@@ -316,6 +321,27 @@ def _nested_quotient(left: SymDim, by: int) -> Dim | None:
     if not isinstance(first, int) or first < 1:
         return None
     return (inner + first * const) // (first * by)
+
+
+def _remainder(left: SymDim, by: int) -> Dim:
+    """Returns `left % by`. What is missing up to a multiple, `-a % by`, is `-a` plus that multiple,
+    so that `a` plus what is missing becomes the multiple.
+    """
+    plain: Dim = 0
+    for monomial, coefficient in left.terms:
+        part: Dim = SymDim({monomial: coefficient})
+        if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].op == "%":
+            inner, period = monomial[0][0].args
+            if isinstance(period, int) and period > 0 and period % by == 0:
+                part = inner * coefficient  # remainders of remainders
+        plain = plain + part
+    if isinstance(plain, int):
+        return plain % by
+    if plain != left:
+        return plain % by
+    if all(c < 0 for m, c in plain.terms if m):
+        return plain - plain // by * by
+    return _apply("%", plain, by)
 
 
 def _apply(op: str, left: Dim, right: Dim) -> Dim:

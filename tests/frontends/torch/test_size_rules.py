@@ -99,6 +99,21 @@ def test_a_dim_has_the_same_rules(name: str) -> None:
             assert model(np.ones(size, np.float32)).shape == (size,)
 
 
+def one_chunk(x: torch.Tensor) -> torch.Tensor:
+    chunks = (x.shape[0] + (64 - x.shape[0] % 64) % 64) // 64
+    if chunks == 0:
+        return x + 1
+    return x + 1 if chunks == 1 else x * 2
+
+
+def test_a_rule_stays_that_excludes_0_and_large_sizes() -> None:
+    model = compiled_from(Function(one_chunk), torch.randn(6), dynamic=({0: Dim.AUTO},))
+    np.testing.assert_array_equal(model(np.ones(64, np.float32)), np.full(64, 2.0))
+    with pytest.raises(ClewError, match=r"the model needs .* == 1") as caught:
+        model(np.ones(70, np.float32))
+    assert caught.value.code == "I318"
+
+
 class Rows(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(-1, 3) * 2

@@ -24,6 +24,8 @@ from clew.ir.size_rules import SizeRule
 from clew.support.errors import ClewError
 
 _END: Final = (1 << 63) - 1  # of a slice without an end
+# Sizes at which a rule is tried: a rule that excludes larger ones, too, does so at some of these.
+_TRIED: Final = (*range(2048), *((1 << n) + more for n in range(11, 31) for more in (-1, 0, 1)))
 Export = Callable[[Sequence[Any], Mapping[str, Any], Any], ExportedProgram]
 
 
@@ -119,12 +121,14 @@ def _excluded(rule: SizeRule) -> tuple[str, int] | None:
         return None
     (name,) = rule.names
     fails = []
-    for size in range(64):
+    for size in _TRIED:
         try:
             rule.check({name: size})
         except ClewError:
             fails.append(size)
-    return (name, fails[-1]) if fails and fails[-1] <= 1 else None
+            if size > 1:
+                return None
+    return (name, fails[-1]) if fails else None
 
 
 def _at(size: Any, sizes: Mapping[Any, int]) -> int | None:

@@ -23,8 +23,8 @@ class SimplifyExpr(Pass):
 
     - No effect: `x * 1`, `x + 0`, `x - 0`, `x / 1`, `pow(x, 1)`, a cast to the same dtype, a
       reshape, broadcast, transpose, pad, slice, tile or concatenation that changes nothing.
-    - Two merged into one: reshape of reshape, transpose of transpose, clip of clip, relu of relu,
-      negative of negative, cast of a lossless cast.
+    - Two merged into one: reshape of reshape, transpose of transpose, slice of slice, clip of clip,
+      relu of relu, negative of negative, cast of a lossless cast.
     - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
       `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
     - Sizes as values: one element of `shape_of` as an `arange` of one number.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim, is_unknown
-from clew.ir.expr import Constant, Expr
+from clew.ir.dims import Dim, SymDim, is_unknown
+from clew.ir.expr import Attrs, Constant, Expr
 from clew.ir.types import TensorType, bits, is_float, is_integer, to_numpy
+from clew.ops.movement.slicing import slice_bounds
 from clew.ops.registry import get_op
 from clew.patterns import Match, Rule, is_op, is_splat, rule, wildcard
 
@@ -116,6 +117,74 @@ def swap_between_reshapes(found: Match) -> Expr | None:
         return None
     axes = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
     return get_op("transpose")(found[_x], axes=axes)
+
+
+_inner_slice = is_op("slice")(_x)
+_selected = is_op("reshape")(_inner_slice)
+
+
+@rule(is_op("slice")(_inner_slice))
+def slice_of_slice(found: Match) -> Expr | None:
+    """Merges two slices, unless the first one alone avoids computing the rest of its operand."""
+    inner = found.call(_inner_slice)
+    if found.uses(inner) > 1 and found.uses(found[_x]) == 1:
+        return None
+    taken = _slice_at_once(found[_x].tensor, inner.attrs, found.attrs, range(inner.tensor.rank))
+    return None if taken is None else _if_same_type(found, get_op("slice")(found[_x], **taken))
+
+
+@rule(is_op("slice")(_selected))
+def slice_of_selected(found: Match) -> Expr | None:
+    """Merges two slices if axes of size 1 are removed between them, as `x[3][2:5]` does."""
+    inner, selected = found.call(_inner_slice), found.call(_selected)
+    if max(found.uses(inner), found.uses(selected)) > 1 and found.uses(found[_x]) == 1:
+        return None
+    kept = [n for n, size in enumerate(inner.tensor.shape) if size != 1]
+    if tuple(inner.tensor.shape[n] for n in kept) != selected.tensor.shape:
+        return None
+    taken = _slice_at_once(found[_x].tensor, inner.attrs, found.attrs, kept)
+    if taken is None:
+        return None
+    assert isinstance(found.root.type, TensorType)
+    return get_op("reshape")(get_op("slice")(found[_x], **taken), shape=found.root.type.shape)
+
+
+def _slice_at_once(
+    x: TensorType, first: Attrs, second: Attrs, places: Sequence[int]
+) -> dict[str, Any] | None:
+    """Returns the attributes of one slice of `x` for two slices; `places` has the axis of `x` for
+    each axis of the second slice's operand. None if sizes or arguments decide what is left.
+    """
+    parts = {axis % x.rank: part for axis, *part in _slices(first)}
+    for axis, *part in _slices(second):
+        along = places[axis % len(places)]
+        both = _slices_at_once(parts[along], part, x.shape[along]) if along in parts else part
+        if both is None:
+            return None
+        parts[along] = both
+    begin, end, strides = zip(*parts.values(), strict=True)
+    if not all(isinstance(bound, (int, SymDim)) for bound in (*begin, *end, *strides)):
+        return None
+    return {"begin": begin, "end": end, "strides": strides, "axes": tuple(parts)}
+
+
+def _slices(attrs: Attrs) -> Iterator[tuple[Any, ...]]:
+    """Yields the axes of a slice with its bounds and strides."""
+    strides = attrs.strides or (1,) * len(attrs.axes)
+    return zip(attrs.axes, attrs.begin, attrs.end, strides, strict=True)
+
+
+def _slices_at_once(first: list[Any], second: list[Any], size: Dim) -> list[Any] | None:
+    """Returns the bounds and the stride of two slices of one axis; None if sizes decide them."""
+    if not all(isinstance(n, int) for n in (size, *first, *second)):
+        return None
+    (low, high, step), (begin, end, stride) = first, second
+    if step < 1 or stride < 1:
+        return None
+    start, left = slice_bounds(low, high, step, size)
+    offset, count = slice_bounds(begin, end, stride, left)
+    place, stride = start + offset * step, step * stride
+    return [place, place + count * stride, stride]
 
 
 @rule(is_op("clip")(_inner_clip))
@@ -279,6 +348,8 @@ RULES: Final[tuple[Rule, ...]] = (
     reshape_of_reshape,
     transpose_of_transpose,
     swap_between_reshapes,
+    slice_of_slice,
+    slice_of_selected,
     transpose_that_moves_nothing,
     clip_of_clip,
     relu_of_relu,
