@@ -180,5 +180,6 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
             return name, {"stages": tuple(chosen), "first": first, "count": count}
         case "rfactor":
             lanes = draw(st.lists(loop, min_size=1, max_size=2, unique=True))
-            return name, {"stage": draw(stage), "lanes": tuple(lanes)}
+            within = draw(st.sampled_from(["", *names]))
+            return name, {"stage": draw(stage), "lanes": tuple(lanes), "within": within}
     return name, {"loop": draw(loop)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.ir.dims import Dim, ceil_div
+from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
@@ -146,6 +147,11 @@ class StageInfo:
         """Whether each element is a long chain of instructions, all of them on `f32`."""
         dtypes = {load.dtype for _, load in reads(self.store)} | {self.store.buffer.dtype}
         return self.is_costly and dtypes == {"f32"}
+
+    @property
+    def is_sum_of_floats(self) -> bool:
+        """Whether the stage adds up rounded numbers."""
+        return self.store.combiner == "sum" and is_float(self.store.buffer.dtype)
 
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
@@ -295,6 +301,8 @@ def walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
     simplifier = Simplifier()
     by_name = {n.name: n for n in info.loops}
     a, b = by_name[outer], by_name[inner]
+    if b.size == 1:
+        return True
     accesses = [(load.source, load.indices) for _, load in reads(info.store)]
     accesses.append((info.store.buffer, info.store.indices))
     for buffer, indices in accesses:

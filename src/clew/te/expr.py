@@ -164,9 +164,7 @@ class Index(Scalar):
         self.facts = facts
         self.repeats = repeats
 
-    def part(
-        self, name: str, extent: Dim, facts: Facts = (), *, repeats: bool = False
-    ) -> Index:
+    def part(self, name: str, extent: Dim, facts: Facts = (), *, repeats: bool = False) -> Index:
         """Returns a loop variable over parts of this loop, where its facts and more ones hold."""
         facts = (*self.facts, *facts)
         repeats = repeats or self.repeats

@@ -421,18 +421,21 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 
 
 @primitive
-def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
+def rfactor(
+    nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...], within: str = ""
+) -> Nest:
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 
-    Partial results are in registers; a loop `<stage>.rf` combines them at the end. To reduce along
+    Partial results are in registers; a loop `<stage>.rf` combines them at the end of the reduction,
+    or of each iteration of the reduction loop `within`, so that sums stay short. To reduce along
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
-    for name in lanes:
+    for name in (*lanes, within) if within else lanes:
         rewrite_loops(nest, name, lambda found: found)
-    body = _rfactor_in(nest.body, stage, lanes)
+    body = _rfactor_in(nest.body, stage, lanes, within)
     if body is nest.body:
         raise ScheduleError(
             "S025", f"loops {', '.join(lanes)} do not reduce stage {stage!r} side by side"
@@ -440,19 +443,23 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     return nest.with_body(body)
 
 
-def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
-    """Returns the statement with each outermost reduction loop of the stage split."""
+def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> Stmt:
+    """Returns the statement with each reduction loop of the stage split: the outermost one, or the
+    outermost one inside `within`.
+    """
     if isinstance(stmt, For):
         stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
-        if len(stores) == 1 and not any(contains(i, stmt.index) for i in ours[0].indices):
+        deep = within and any(loop.name == within for loop in loops(stmt))
+        reduces = not any(contains(i, stmt.index) for i in ours[0].indices)
+        if len(stores) == 1 and reduces and not deep:
             return _factored((stmt,), lanes) or stmt
-        body = _rfactor_in(stmt.body, stage, lanes)
+        body = _rfactor_in(stmt.body, stage, lanes, within)
         return stmt.with_body(body)
     if isinstance(stmt, If):
-        body = _rfactor_in(stmt.body, stage, lanes)
+        body = _rfactor_in(stmt.body, stage, lanes, within)
         return stmt if body is stmt.body else replace(stmt, body=body)
     stmts = getattr(stmt, "stmts", None)
     if stmts is None:
@@ -460,7 +467,7 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
     together = _factored(stmts, lanes) if _has_free_copies(stmts, stage) else None
     if together is not None:
         return together
-    new = [_rfactor_in(s, stage, lanes) for s in stmts]
+    new = [_rfactor_in(s, stage, lanes, within) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
 
 

@@ -27,6 +27,7 @@ from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
+from clew.te.expr import Binary, Imm, Scalar
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,12 @@ class Rows(Rule[RowStages]):
         out = schedule.cache_write(root) if info.is_reduction else root
         members = [m for m in match.members if m != root or info.is_reduction]
         axes = info.axes_in(out)
-        shared = _row_rank(infos, members, info)
-        row, inside = axes[:shared], axes[shared:]
+        own = shared = _row_rank(infos, members, info)
+        row, inside = axes[:own], axes[own:]
+        grouped = _steps_of_group(infos, members, info, own)
+        if grouped:
+            group, step = schedule.split(inside[0], grouped)
+            row, inside, shared = [*row, group], [step, *inside[1:]], own + 1
         columns = _columns(infos, members, shared, target) if row else set()
         for member in reversed(members) if row else ():
             inner = infos[member].store.buffer.shape[shared:]
@@ -72,13 +77,15 @@ class Rows(Rule[RowStages]):
             elif infos[member].is_reduction:
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
             else:
-                own = infos[member].axes
-                last = [joined(schedule, infos[member], own[shared:])] if own[shared:] else own[-1:]
+                names = infos[member].axes
+                last = names[-1:]
+                if names[shared:]:
+                    last = [joined(schedule, infos[member], names[shared:])]
                 vectorize_last(schedule, last, target, infos[member])
         if root in columns:  # registers are copied out one by one
             split_columns(schedule, inside[-1], target.vector_lanes(info.store.buffer.dtype))
         else:
-            last = [joined(schedule, info, info.axes[shared:], inside)] if inside else []
+            last = [joined(schedule, info, info.axes[own:], inside)] if inside else []
             vectorize_last(schedule, last, target, info)
         if not info.is_reduction:
             write_past_caches(schedule, info, target)
@@ -136,6 +143,40 @@ def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) 
             if not same_extent or not _reads_own(info, position, buffers):
                 rank = min(rank, position)
     return rank
+
+
+def _steps_of_group(
+    infos: dict[str, StageInfo], members: list[str], root: StageInfo, rank: int
+) -> int:
+    """Returns how many steps of the root's first unshared axis read one row of the other stages,
+    such as the channels of a group; 0 if it is no such axis.
+    """
+    extent = root.store.buffer.shape[rank] if rank < len(root.axes) else 0
+    if root.is_reduction or not isinstance(extent, int):
+        return 0
+    own, others = root.store.indices[rank], [infos[m] for m in members]
+    buffers = {id(info.store.buffer) for info in others}
+    divisors = {
+        _divisor(load.indices[rank], own) if rank < len(load.indices) else 0
+        for load in buffer_loads(root.store.value)
+        if id(load.source) in buffers
+    }
+    by = divisors.pop() if len(divisors) == 1 else 0
+    if by < 2 or extent % by:
+        return 0
+    for info in others:
+        shape = info.store.buffer.shape
+        if rank >= len(shape) or shape[rank] != extent // by or not _reads_own(info, rank, buffers):
+            return 0
+    return by
+
+
+def _divisor(index: Scalar, of: Scalar) -> int:
+    """Returns the number by which an index divides another, rounding down; 0 if it is not such."""
+    match index:
+        case Binary(op="floordiv", a=a, b=Imm(value=int() as by)) if a is of:
+            return by
+    return 0
 
 
 def _reads_own(info: StageInfo, position: int, buffers: set[int]) -> bool:
