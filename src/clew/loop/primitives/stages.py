@@ -452,7 +452,7 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> 
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
-        deep = within and any(loop.name == within for loop in loops(stmt))
+        deep = any(loop.name == within for loop in loops(stmt))
         reduces = not any(contains(i, stmt.index) for i in ours[0].indices)
         if len(stores) == 1 and reduces and not deep:
             return _factored((stmt,), lanes) or stmt
@@ -464,7 +464,9 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> 
     stmts = getattr(stmt, "stmts", None)
     if stmts is None:
         return stmt
-    together = _factored(stmts, lanes) if _has_free_copies(stmts, stage) else None
+    deep = any(loop.name == within for inner in stmts for loop in loops(inner))
+    joint = not deep and _has_free_copies(stmts, stage)
+    together = _factored(stmts, lanes) if joint else None
     if together is not None:
         return together
     new = [_rfactor_in(s, stage, lanes, within) for s in stmts]
