@@ -61,6 +61,7 @@ WHOLE: Final = (
     aten.linspace.Scalar_Tensor,
     aten.triu.default,
     aten.tril.default,
+    aten.roll.default,
 )
 # Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
 # other ones.
