@@ -16,7 +16,7 @@ from opinfo.quick import quicken
 from opinfo.report import by_entry
 
 # The list may grow. A lower number means that operators were lost.
-LEAST = 575
+LEAST = 578
 # One of each kind of converter.
 FEW = (
     Task("bincount", "i64"),
