@@ -311,8 +311,11 @@ def test_loading_needs_nothing_that_compiles(
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
     dims = {
         f"clew.ir.{name}"
-        for name in ("dims", "dim_code", "dim_places", "dim_records", "dim_text", "size_rules")
-    }
+        for name in (
+            "dims", "dim_code", "dim_places", "dim_records", "dim_text", "size_formulas",
+            "size_rules",
+        )
+    }  # fmt: skip
     assert {m for m in ours if m.startswith("clew.ir.")} == dims
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     drivers = {f"driver.{name}" for name in ("driver", "flow", "pool", "run", "system")}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,6 +108,34 @@ class Samples(torch.nn.Module):
             results.append(sample(*tensors[:count]))
             tensors = tensors[count:]
         return results
+
+
+@contextmanager
+def in_f64(module: Sample | Samples) -> Iterator[Sample | Samples]:
+    """A context in which a module computes in f64: arguments that are dtypes of floats name f64,
+    and integers become f64 where they become floats.
+    """
+    samples = module.samples if isinstance(module, Samples) else [module]
+    given, dtype = [sample.leaves for sample in samples], torch.get_default_dtype()
+    for sample in samples:
+        sample.leaves = [_WIDE.get(x, x) if _is_dtype(x) else x for x in sample.leaves]
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield module
+    finally:
+        torch.set_default_dtype(dtype)
+        for sample, leaves in zip(samples, given, strict=True):
+            sample.leaves = leaves
+
+
+def _is_dtype(leaf: Any) -> bool:
+    return isinstance(leaf, torch.dtype)
+
+
+_WIDE: Final = {
+    torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}  # fmt: skip
 
 
 def samples_of(task: Task, most: int | None) -> list[Sample]:

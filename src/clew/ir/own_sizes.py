@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from clew.ir.dims import SymDim
 from clew.ir.module import Module
+from clew.ir.size_formulas import is_formula
 from clew.ir.size_rules import RELATIONS, Comparison, SizeRule
 
 OWN_SIZES: Final = "sizes"
@@ -65,6 +65,6 @@ def _read(entries: Iterable[Any]) -> Iterator[SizeRule]:
 
 def _compares(entry: Any) -> bool:
     match entry:
-        case (int() | SymDim(), str(how), int() | SymDim()):
-            return how in RELATIONS
+        case (left, str(how), right):
+            return how in RELATIONS and is_formula(left) and is_formula(right)
     return False

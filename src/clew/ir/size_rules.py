@@ -1,4 +1,4 @@
-"""Rules on the sizes of a call: comparisons of dimensions that a module needs to hold.
+"""Rules on the sizes of a call: comparisons of formulas that a module needs to hold.
 
 Frontends find them where a model computes something else, or fails, for other sizes: `x.view(-1,
 3)` needs `n % 3 == 0`. Ranges of single sizes are in `own_sizes.py`.
@@ -9,11 +9,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
-from clew.ir.dim_records import of_record, to_record
-from clew.ir.dim_text import DIVISIONS
-from clew.ir.dims import Dim, SymDim, is_factor, is_unknown, substitute, value_at
+from clew.ir.dims import Dim, SymDim, is_factor
+from clew.ir.size_formulas import (
+    Formula,
+    formula_of_record,
+    formula_record,
+    has_unknown,
+    number_at,
+    replaced,
+    symbols_of,
+    text_of,
+)
 from clew.support.errors import GraphTypeError, InputError
 
 RELATIONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -24,12 +32,12 @@ RELATIONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-Comparison: TypeAlias = "tuple[Dim, str, Dim]"
+Comparison: TypeAlias = "tuple[Formula, str, Formula]"
 
 
 @dataclass(frozen=True)
 class SizeRule:
-    """Comparisons of dimensions, of which at least one holds in a call. `layer` needs the rule, and
+    """Comparisons of formulas, of which at least one holds in a call. `layer` needs the rule, and
     `code` is the line of the user's code that calls it; both may be unknown.
     """
 
@@ -38,19 +46,17 @@ class SizeRule:
     code: str = ""
 
     def __str__(self) -> str:
-        return " or ".join(f"{_bare(a)} {how} {_bare(b)}" for a, how, b in self.comparisons)
+        return " or ".join(f"{text_of(a)} {how} {text_of(b)}" for a, how, b in self.comparisons)
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the sizes in the rule."""
-        dims = (dim for left, _, right in self.comparisons for dim in (left, right))
-        return frozenset[str]().union(*(d.symbols for d in dims if isinstance(d, SymDim)))
+        sides = (side for left, _, right in self.comparisons for side in (left, right))
+        return frozenset[str]().union(*map(symbols_of, sides))
 
     def at(self, sizes: Mapping[str, Dim]) -> SizeRule:
         """Returns the rule with named sizes replaced."""
-        found = [
-            (substitute(a, sizes), how, substitute(b, sizes)) for a, how, b in self.comparisons
-        ]
+        found = [(replaced(a, sizes), how, replaced(b, sizes)) for a, how, b in self.comparisons]
         return SizeRule(tuple(found), self.layer, self.code)
 
     def check(self, sizes: Mapping[str, int]) -> None:
@@ -73,7 +79,7 @@ class SizeRule:
     @property
     def record(self) -> Any:
         """The rule as JSON values."""
-        compared = [(to_record(a), how, to_record(b)) for a, how, b in self.comparisons]
+        compared = [(formula_record(a), how, formula_record(b)) for a, how, b in self.comparisons]
         return [compared, self.layer, self.code]
 
     @staticmethod
@@ -81,8 +87,8 @@ class SizeRule:
         """Returns the rule of a `record`; ValueError for a record of another form."""
         compared, layer, code = record
         if any(how not in RELATIONS for _, how, _ in compared):
-            raise ValueError(f"{compared!r} compares no dimensions")
-        found = [(of_record(a), str(how), of_record(b)) for a, how, b in compared]
+            raise ValueError(f"{compared!r} compares no sizes")
+        found = [(formula_of_record(a), str(how), formula_of_record(b)) for a, how, b in compared]
         return SizeRule(tuple(found), str(layer), str(code))
 
 
@@ -94,9 +100,9 @@ def size_rule(
     """
     found = []
     for left, how, right in comparisons:
-        if is_unknown(left) or is_unknown(right):
+        if has_unknown(left) or has_unknown(right):
             return None
-        if how == "==":
+        if how == "==" and _is_dim(left) and _is_dim(right):
             left, right = _as_remainder(left, right) or _as_remainder(right, left) or (left, right)
             if left == right or (right == 0 and _is_multiple(left)):
                 return None
@@ -110,18 +116,18 @@ def _is_multiple(remainder: Dim) -> bool:
     return atom is not None and atom.op == "%" and is_factor(atom.args[1], atom.args[0])
 
 
-def _bare(dim: Dim) -> str:
-    """Returns a dimension as text, without the parentheses of a quotient or remainder."""
-    atom = dim.atom if isinstance(dim, SymDim) else None
-    return str(dim)[1:-1] if atom is not None and atom.op in DIVISIONS else str(dim)
+def _is_dim(formula: Formula) -> TypeGuard[Dim]:
+    return isinstance(formula, (int, SymDim))
 
 
 def _holds(comparison: Comparison, sizes: Mapping[str, int]) -> bool:
     left, how, right = comparison
     try:
-        return RELATIONS[how](value_at(left, sizes), value_at(right, sizes))
+        return RELATIONS[how](number_at(left, sizes), number_at(right, sizes))
     except GraphTypeError:  # a division by 0, where values are empty
         return True
+    except (ArithmeticError, ValueError, TypeError):  # the model's own code fails
+        return False
 
 
 def _as_remainder(left: Dim, right: Dim) -> tuple[Dim, Dim] | None:

@@ -122,7 +122,7 @@ _REFUSED: Final = {
     "in parts": 4,
     "without dilation": 3,
     "nonzero bits": 2,
-    "infinite positions": 2,
+    "infinite positions": 3,
     "axes in mode": 2,
     "positions in the dtype": 2,
     "no regions": 2,

@@ -182,3 +182,33 @@ def test_ranges_and_bags_of_free_steps():
     more = [(torch.randint(0, 8, (5, 7)), weight)]
     free = {0: AUTO, 1: AUTO}
     agrees(ranges, torch.randint(0, 8, (3, 4)), weight, dynamic=[free, {}], more=more)
+
+
+def test_histograms():
+    x = torch.tensor([0.1, 2.0, -1.0, 0.5, 0.5, 3.0, float("nan")])
+    weight = torch.arange(7.0)
+
+    def counts(x, weight):
+        return (
+            *torch.histogram(x, torch.tensor([-1.0, 0.0, 0.5, 2.0]), weight=weight),
+            *torch.histogram(x, 4, range=(-1, 3), weight=weight, density=True),
+            *torch.histogram(x.nan_to_num(), 3),
+            *torch.histogram(x[:1], 2),
+        )
+
+    agrees(counts, x, weight)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("initial", [None, 1.5])
+def test_reduced_segments(reduce, initial):
+    def reduced(x, lengths, offsets):
+        return (
+            torch.segment_reduce(x, reduce, lengths=lengths, initial=initial),
+            torch.segment_reduce(x, reduce, offsets=offsets, initial=initial),
+            torch.segment_reduce(
+                x, reduce, lengths=lengths.expand(5, 4) - 0, axis=1, initial=initial, unsafe=True
+            ),
+        )
+
+    agrees(reduced, torch.randn(5, 5, 2), torch.tensor([2, 0, 1, 2]), torch.tensor([0, 3, 3, 5]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,18 @@ CASES: dict[str, tuple[Callable[..., Any], set[int]]] = {
     "branch on 1": (single_row, {1}),
     "branch without consequence": (same_for_one, set()),
     "branch on a remainder": (both, {0, 1, 3, 4, 5, 7, 8}),
+    "branch on a quotient in floats": (lambda x: x if x.shape[0] / 3 > 1 else x * 2, {0, 1, 2, 3}),
+    "branch on a root": (lambda x: x if x.shape[0] ** 0.5 > 2 else x * 2, {0, 1, 2, 3, 4}),
+    "branch on a power": (lambda x: x if 2 ** x.shape[0] > 5 else x * 2, {0, 1, 2}),
+    "branch on a bit": (lambda x: x if x.shape[0] & 1 else x * 2, {1, 3, 5, 7}),
+    "branch on a distance": (lambda x: x if abs(x.shape[0] - 3) > 1 else x * 2, {2, 3, 4}),
+    "slice to a rounded float": (lambda x: x[: int(x.shape[0] * 0.5)], {0, 1, 2, 3, 4, 5, 8}),
+    "slice from a rounded float": (lambda x: x[round(x.shape[0] * 0.3) :] * 2, set()),
+    "factor": (lambda x: x * math.ceil(x.shape[0] / 4), set()),
+    "count of steps": (lambda x: torch.arange(0, 1, 0.7 / x.shape[0]) * x.sum(), {0}),
+    "steps to the size": (lambda x: torch.arange(x.shape[0] / 2, x.shape[0], 0.3), set()),
+    "roll": (lambda x: torch.roll(x, 2), set()),
+    "roll rows": (lambda x: torch.roll(x[None] * 2, (1, -2), (0, 1)), set()),
 }
 
 
@@ -166,6 +180,79 @@ def test_rules_of_several_inputs_and_of_fixed_sizes() -> None:
     assert caught.value.code == "I318"
 
 
+class Written(nn.Module):
+    """Writes to a part of its first argument, of the second one's size."""
+
+    def __init__(self, write: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        self.write(x, y)
+        return x
+
+
+def write_tail(x: torch.Tensor, y: torch.Tensor) -> None:
+    x[:, -y.shape[1] :] = y
+
+
+def add_to_head(x: torch.Tensor, y: torch.Tensor) -> None:
+    x[:, : y.shape[1]] += y
+
+
+def fill(x: torch.Tensor, y: torch.Tensor) -> None:
+    x[:, y.shape[1] :] = -1.5
+
+
+@pytest.mark.parametrize("write", [write_tail, add_to_head, fill])
+@pytest.mark.parametrize("dims", [(Dim.AUTO, Dim.AUTO), (Dim("n"), Dim("m"))])
+def test_parts_that_are_written_to_may_be_single_or_whole(write: Any, dims: Any) -> None:
+    module = Written(write)
+    dynamic = ({1: dims[0]}, {1: dims[1]})
+    model = compiled_from(module, torch.randn(3, 6), torch.randn(3, 4), dynamic=dynamic)
+    for n, m in [(6, 4), (6, 6), (6, 1), (1, 1), (5, 3)]:
+        x, y = torch.randn(3, n), torch.randn(3, m)
+        ours = torch.as_tensor(model(x.numpy(), y.numpy()))
+        torch.testing.assert_close(ours, module(x, y))
+    if write is not fill:
+        with pytest.raises(ClewError, match=r"y\.1|m"):
+            model(np.ones((3, 4), np.float32), np.ones((3, 6), np.float32))
+
+
+def test_writes_to_elements_that_share_memory_fail_as_in_torch() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> None:
+        x[:1].expand(3, -1)[:, : y.shape[1]] = y
+
+    with pytest.raises(ClewError, match="more than one element"):
+        compiled_from(
+            Written(write),
+            torch.randn(3, 6),
+            torch.randn(3, 4),
+            dynamic=({1: Dim.AUTO}, {1: Dim.AUTO}),
+        )
+
+
+def test_formulas_of_sizes() -> None:
+    n = SymDim.symbol("n")
+    rule = SizeRule((((("trunc", ("*", 0.5, ("float", n))), "==", 2)),))
+    assert str(rule) == "trunc((0.5 * float(n))) == 2"
+    assert rule.names == {"n"}
+    assert SizeRule.of_record(json.loads(json.dumps(rule.record))) == rule
+    assert str(rule.at({"n": 3 * SymDim.symbol("m")})) == "trunc((0.5 * float(3*m))) == 2"
+    rule.check({"n": 5})
+    with pytest.raises(ClewError, match="for n = 6"):
+        rule.check({"n": 6})
+    power, quotient = (SizeRule((((op, 2, n), ">", 0),)) for op in ("**", "/"))
+    power.check({"n": 52})
+    with pytest.raises(ClewError, match="needs 2 / n > 0"):  # without a value
+        quotient.check({"n": 0})
+    with pytest.raises(ClewError):  # too large to compute
+        power.check({"n": 1 << 60})
+    with pytest.raises(ValueError, match="no formula"):
+        SizeRule.of_record([[[{"eval": [1]}, "==", 2]], "", ""])
+
+
 def test_rules_in_few_words() -> None:
     n, m = SymDim.symbol("n"), SymDim.symbol("m")
     assert str(size_rule([(3 * (n // 3), "==", n)])) == "n % 3 == 0"
@@ -177,5 +264,5 @@ def test_rules_in_few_words() -> None:
     rule.check({"n": 4, "m": 0})  # undefined: whatever divides reports it
     with pytest.raises(ClewError, match="for m = 2, n = 4"):
         rule.check({"n": 4, "m": 2})
-    with pytest.raises(ValueError, match="compares no dimensions"):
+    with pytest.raises(ValueError, match="compares no sizes"):
         SizeRule.of_record([[[1, "=", 2]], "", ""])

@@ -36,3 +36,13 @@ def test_means_of_uneven_windows(is_free, kernel, stride, padding, counts_paddin
 
 def test_a_window_that_leaves_a_rest():
     agrees(lambda x: F.avg_pool2d(x, 2, 3, 1, True, False), torch.randn(2, 3, 9, 10))
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_nearest_elements_of_reflected_positions(align: bool) -> None:
+    def sample(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, "nearest", "reflection", align)
+
+    places = torch.arange(-2, 2.01, 0.25)  # also halfway between elements
+    grid = torch.stack(torch.meshgrid(places, places, indexing="xy"), -1)[None]
+    agrees(sample, torch.randn(1, 2, 4, 8), grid)

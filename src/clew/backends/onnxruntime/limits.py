@@ -32,6 +32,8 @@ def _grid(call: Call) -> str:
     rank = call.args[0].tensor.rank
     if rank < _IMAGE:
         return "it samples images and volumes only"
+    if call.attrs.get("reflect_first"):
+        return "it chooses the nearest element before it reflects positions"
     return "it has no cubic sampling of volumes" if _cubic(call) and rank > _IMAGE else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -61,6 +61,7 @@ WHOLE: Final = (
     aten.linspace.Scalar_Tensor,
     aten.triu.default,
     aten.tril.default,
+    aten.roll.default,
 )
 # Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
 # other ones.
@@ -192,7 +193,88 @@ def _encoder_layer(
     return norm(src + feed(src), gamma_2, beta_2)
 
 
+def _histogram(x: Any, bins: Any, weight: Any = None, density: bool = False) -> tuple[Any, Any]:
+    """`torch.histogram` with given edges: elements are counted where they lie between two edges;
+    the last bin has both its edges.
+    """
+    flat, count = x.reshape(-1), bins.shape[0] - 1
+    inside = (flat >= bins[0]) & (flat <= bins[-1])
+    place = torch.searchsorted(bins, flat, right=True) - 1
+    place = torch.where(inside, place.clamp(0, count - 1), 0)
+    each = torch.ones_like(flat) if weight is None else weight.reshape(-1)
+    found = x.new_zeros(count).scatter_add(0, place, torch.where(inside, each, 0))
+    if density:
+        found = found / found.sum() / (bins[1:] - bins[:-1])
+    return found, bins
+
+
+def _histogram_of_count(
+    x: Any,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Any = None,
+    density: bool = False,
+) -> tuple[Any, Any]:
+    """`torch.histogram` with a number of bins, between bounds or the extremes of the elements."""
+    low: Any
+    high: Any
+    if range is not None:
+        low, high = range
+        wider = 0.5 if low == high else 0.0
+    elif x.numel() == 0:
+        low, high, wider = 0.0, 1.0, 0.0
+    else:
+        low, high = x.amin(), x.amax()
+        wider = torch.where(low == high, 0.5, 0.0).to(x.dtype)
+    edges = torch.linspace(low - wider, high + wider, bins + 1, dtype=x.dtype)
+    return _histogram(x, edges, weight, density)
+
+
+_NEUTRAL: Final = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
+_COMBINED: Final = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "amin"}
+
+
+def _segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> Any:
+    """`torch.segment_reduce` over the axis that is the last one of `lengths` or `offsets`."""
+    if lengths is None:
+        lengths = offsets[..., 1:] - offsets[..., :-1]
+        first = offsets[..., :1]
+    else:
+        first = torch.zeros_like(lengths[..., :1])
+    axis, count = lengths.dim() - 1, lengths.shape[-1]
+    inner = data.dim() - axis - 1
+    bounds = torch.cat([first, first + lengths.cumsum(-1)], -1)
+    rows = torch.arange(data.shape[axis], dtype=bounds.dtype)
+    rows = rows.expand(*data.shape[:axis], data.shape[axis]).contiguous()
+    place = torch.searchsorted(bounds.contiguous(), rows, right=True) - 1
+    place = torch.where(place < 0, count, place)  # in no segment
+    place = place.reshape(*place.shape, *(1,) * inner).expand(data.shape)
+    shape = [*data.shape[:axis], count + 1, *data.shape[axis + 1 :]]
+    start = data.new_full(shape, _NEUTRAL[reduce] if initial is None else initial)
+    found = start.scatter_reduce(axis, place, data, _COMBINED[reduce]).narrow(axis, 0, count)
+    if reduce == "mean":
+        sizes = lengths.reshape(*lengths.shape, *(1,) * inner)
+        found = found / sizes.clamp(min=1)
+        if initial is None:
+            found = torch.where(sizes == 0, float("nan"), found)
+    return found.to(data.dtype)
+
+
 _OWN: Final[Table] = {
+    aten.segment_reduce.default: _segment_reduce,
+    aten.histogram.bins_tensor: _histogram,
+    aten.histogram.bin_ct: _histogram_of_count,
     aten._native_multi_head_attention.default: _attention_of_module,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
 }

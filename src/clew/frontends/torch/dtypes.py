@@ -74,13 +74,18 @@ def check_tensor(tensor: torch.Tensor, what: str) -> None:
 
     Errors: U061 (dtypes), U062 (another layout or device).
     """
+    check_layout(tensor, what)
+    check_device(tensor, what)
+    given_dtype(tensor.dtype, f"{what} is of")
+
+
+def check_layout(tensor: torch.Tensor, what: str) -> None:
+    """Checks that a tensor is dense and not quantized. Errors: U062."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise UnsupportedError(
             "U062", f"{what} is a {kind} tensor", hint="convert it: x.to_dense(), x.dequantize()"
         )
-    check_device(tensor, what)
-    given_dtype(tensor.dtype, f"{what} is of")
 
 
 def check_device(tensor: torch.Tensor, what: str) -> None:

@@ -17,9 +17,10 @@ from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
 
 from clew.frontends.torch.decompositions import decompositions
-from clew.frontends.torch.dtypes import check_device
+from clew.frontends.torch.dtypes import check_device, check_layout
 from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
@@ -27,6 +28,7 @@ from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
+from clew.frontends.torch.writes import free_writes
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
 
 
@@ -103,7 +105,7 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
     Errors: M050 for any error in it, with the user's line if the error has one.
     """
     try:
-        with warnings.catch_warnings(), free_time():
+        with warnings.catch_warnings(), free_time(), free_writes():
             warnings.simplefilter("ignore")
             yield
     except MemoryError:
@@ -123,17 +125,20 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
 
     During decomposition, dicts replace arguments and results that are objects of registered
     classes: torch would construct these objects while it traces, and tensors that the constructors
-    make would be constants without a value.
+    make would be constants without a value. The program's guards are left out, too: as code that
+    is traced (`n == 1 or max(0, n - m) == k`), they would give narrower guards.
     """
     signature = program.module_call_graph[0].signature
     if signature is None:
         return program.run_decompositions(decompositions())
-    given = signature.in_spec, signature.out_spec
+    given, guards = (signature.in_spec, signature.out_spec), program._guards_code
     try:
         signature.in_spec, signature.out_spec = map(plain, given)
+        program._guards_code = []
         found = program.run_decompositions(decompositions())
     finally:
         signature.in_spec, signature.out_spec = given
+        program._guards_code = guards
     kept = found.module_call_graph[0].signature
     assert kept is not None
     kept.in_spec, kept.out_spec = given
@@ -184,8 +189,12 @@ def _exported(
         warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         with locate(layer=name.rpartition(".")[0]):
+            _check_quantized(tensor, f"the tensor {name!r}")
             check_device(tensor, f"the tensor {name!r}")
     _register_classes()
+    for path, leaf in pytree.tree_leaves_with_path((tuple(args), dict(kwargs or {}))):
+        if isinstance(leaf, torch.Tensor):
+            _check_quantized(leaf, f"the argument {_argument(path)}")
 
     own_kwargs: Mapping[str, Any] = dict(kwargs or {})
 
@@ -219,6 +228,19 @@ def _exported(
             program = export(free.hints())
             return whole(program, names=debug_names(plain), least=free.least)
     return Exported(plain)
+
+
+def _check_quantized(tensor: torch.Tensor, what: str) -> None:
+    """Checks that a tensor is not quantized: torch's own error names none. Errors: U062."""
+    if tensor.is_quantized:
+        check_layout(tensor, what)
+
+
+def _argument(path: Sequence[Any]) -> str:
+    """Returns the text for the place of a leaf in arguments and keyword arguments."""
+    keywords, *inner = path
+    first = f"kwargs{inner[0]}" if keywords.idx else f"args{inner[0]}"
+    return f"{first}{pytree.keystr(tuple(inner[1:]))}"
 
 
 def _all_sizes() -> contextlib.AbstractContextManager[Any]:

@@ -8,7 +8,8 @@ own code only choose between equal computations for sizes of 0 and 1; these are 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,10 +19,20 @@ from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
 
 from clew.frontends.torch.places import is_own, shown_line
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.size_formulas import FUNCTIONS, Formula
 from clew.ir.size_rules import Comparison, SizeRule, size_rule
+from clew.support.errors import UnsupportedError
 
 _COMPARED: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_INFIX: Final[Mapping[type[ast.operator], str]] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|",
+}  # fmt: skip
+_OF_DIMS: Final[Mapping[str, Callable[..., Dim]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "max": dim_max, "min": dim_min,
 }  # fmt: skip
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -37,7 +48,10 @@ class GuardReader:
         self._whole = whole
 
     def rules(self, *programs: ExportedProgram) -> Iterator[SizeRule]:
-        """Yields the rules in the guards of programs, which are versions of one program."""
+        """Yields the rules in the guards of programs, which are versions of one program.
+
+        Errors: U060 for a guard that cannot be checked in calls.
+        """
         known: set[str] = set()
         for program in programs:
             lines = _lines(program)
@@ -47,13 +61,19 @@ class GuardReader:
                     yield from self._rules(text, lines.get(text, ""))
 
     def _rules(self, text: str, code: str) -> Iterator[SizeRule]:
-        with suppress(_UnreadError, SyntaxError):
-            for compared in self._read(ast.parse(text, mode="eval").body):
-                if not code and (any(map(self._is_choice, compared)) or _is_range(compared)):
-                    continue
-                rule = size_rule(compared, code=code)
-                if rule is not None:
-                    yield rule
+        try:
+            read = self._read(ast.parse(text, mode="eval").body)
+        except (_UnreadError, SyntaxError):
+            hint = "branch on sizes with comparisons of arithmetic"
+            error = UnsupportedError("U060", f"the program is valid only if {text}", hint=hint)
+            error.position = code
+            raise error from None
+        for compared in read:
+            if not code and (any(map(self._is_choice, compared)) or _is_range(compared)):
+                continue
+            rule = size_rule(compared, code=code)
+            if rule is not None:
+                yield rule
 
     def _is_choice(self, compared: Comparison) -> bool:
         """Whether torch's own code makes such comparisons to treat sizes of 0 and 1 separately."""
@@ -68,7 +88,7 @@ class GuardReader:
             case ast.Compare(left, [how], [right]) if type(how) in _COMPARED:
                 compared = _COMPARED[type(how)]
                 compared = compared if holds else _OPPOSITE[compared]
-                return [((self._dim(left), compared, self._dim(right)),)]
+                return [((self._formula(left), compared, self._formula(right)),)]
             case ast.UnaryOp(ast.Not(), inner):
                 return self._read(inner, holds=not holds)
             case ast.BoolOp(op, values):
@@ -79,30 +99,21 @@ class GuardReader:
                     return [tuple(one for part in parts for one in part[0])]
         raise _UnreadError
 
-    def _dim(self, node: ast.expr) -> Dim:
+    def _formula(self, node: ast.expr) -> Formula:
         match node:
-            case ast.Constant(int(value)):
+            case ast.Constant(int() | float() as value):
                 return value
             case ast.UnaryOp(ast.USub(), inner):
-                return self._dim(inner) * -1
-            case ast.BinOp(left, op, right):
-                a, b = self._dim(left), self._dim(right)
-                match op:
-                    case ast.Add():
-                        return a + b
-                    case ast.Sub():
-                        return a - b
-                    case ast.Mult():
-                        return a * b
-                    case ast.FloorDiv():
-                        return a // b
-                    case ast.Mod():
-                        return a % b
-            case ast.Call(ast.Name("max" | "min" as name), [first, *others]):
-                found = self._dim(first)
-                for other in others:
-                    found = (dim_max if name == "max" else dim_min)(found, self._dim(other))
-                return found
+                return _applied("*", self._formula(inner), -1)
+            case ast.BinOp(left, op, right) if type(op) in _INFIX:
+                return _applied(_INFIX[type(op)], self._formula(left), self._formula(right))
+            case ast.Call(ast.Name(name) | ast.Attribute(_, name), [first, *others]):
+                name = name.removeprefix("sym_")  # torch.sym_float
+                if name in FUNCTIONS:
+                    found = self._formula(first)
+                    for other in others:
+                        found = _applied(name, found, self._formula(other))
+                    return found if others else _applied(name, found)
             case ast.Subscript(ast.Call(ast.Attribute(tensor, "size")), ast.Constant(int(axis))):
                 shape = self._inputs.get(_argument(tensor))
                 if isinstance(shape, tuple) and axis < len(shape):
@@ -112,6 +123,15 @@ class GuardReader:
                 if not isinstance(number, tuple):
                     return number
         raise _UnreadError
+
+
+def _applied(name: str, *operands: Formula) -> Formula:
+    """Returns a function of formulas: a dimension if it is one of dimensions."""
+    rule = _OF_DIMS.get(name)
+    if rule is not None and all(isinstance(operand, (int, SymDim)) for operand in operands):
+        found: Dim = rule(*operands)
+        return found
+    return (name, *operands)
 
 
 def _is_range(compared: Sequence[Comparison]) -> bool:
@@ -129,7 +149,7 @@ def _is_range(compared: Sequence[Comparison]) -> bool:
 
 
 class _UnreadError(Exception):
-    """A guard of another form, which gives no rule."""
+    """A guard of another form."""
 
 
 def _argument(node: ast.expr) -> str:

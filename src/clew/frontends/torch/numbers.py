@@ -96,6 +96,7 @@ def arithmetic(importer: Values, node: fx.Node, args: list[Value]) -> Value:
     if isinstance(known, torch.SymInt) and importer.sizes.is_named(known):
         with suppress(UnsupportedError):
             return importer.sizes.dim(known)
+    args = [a for a in args if a is not None]  # `round` of no digits
     whole = all(map(_is_whole, args)) and node.target in _INTEGERS
     dtype = "i64" if whole else "f64"
     operands = [importer.as_dtype(a, dtype if not _is_truth(a) else "bool") for a in args]
@@ -103,8 +104,7 @@ def arithmetic(importer: Values, node: fx.Node, args: list[Value]) -> Value:
     found = rules[node.target](*operands)
     if isinstance(known, torch.SymInt):
         found = cast(found, "i64")
-        if known.node.expr.is_Symbol:
-            importer.sizes.number(known.node.expr, found)
+        importer.sizes.number(known, found)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import sympy
 import torch
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 
 from clew.frontends.building import call
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min
@@ -19,12 +20,13 @@ class Sizes:
     """The dimensions that torch's symbols stand for.
 
     A symbol of an input's size has a name. One that only the data decide (`u0`) is learned from the
-    operator that decides it, or from the scalar that is read as a number.
+    operator that decides it, or from the scalar that is read as a number. Integers that are rounded
+    from floats (`int(n * 1.5)`) are read from the scalars that compute them.
     """
 
     def __init__(self) -> None:
         self._dims: dict[sympy.Expr, Dim] = {}
-        self._numbers: dict[sympy.Symbol, Expr] = {}
+        self._numbers: dict[sympy.Expr, Expr] = {}
         self.carriers: dict[str, Expr] = {}
         """For a size that the data decide, a value that has it."""
 
@@ -38,9 +40,9 @@ class Sizes:
         """
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
 
-    def number(self, symbol: sympy.Symbol, value: Expr) -> None:
-        """Records that a symbol is the value of a scalar `i64[]`."""
-        self._numbers[symbol] = value
+    def number(self, integer: torch.SymInt, value: Expr) -> None:
+        """Records that an integer is the value of a scalar `i64[]`."""
+        self._numbers[integer.node.expr] = value
 
     def learn(self, size: Any, found: Dim) -> None:
         """Records that a size of torch is a dimension, if the size is a symbol without one."""
@@ -63,8 +65,17 @@ class Sizes:
         return self._dim(size.node.expr)
 
     def is_named(self, size: torch.SymInt) -> bool:
-        """Whether an integer depends on sizes only, not on the values of scalars."""
-        return all(symbol in self._dims for symbol in size.node.expr.free_symbols)
+        """Whether an integer is computed from sizes as integers, not from the values of scalars."""
+        expr = size.node.expr
+        return all(symbol in self._dims for symbol in expr.free_symbols) and not expr.has(*_ROUNDED)
+
+    def is_dim(self, size: Any) -> bool:
+        """Whether an integer of torch has a dimension."""
+        try:
+            self.dim(size)
+        except UnsupportedError:
+            return False
+        return True
 
     def shape(self, sizes: Any) -> tuple[Dim, ...]:
         """Returns the dimensions for a shape of torch."""
@@ -75,8 +86,8 @@ class Sizes:
             return int(expr)
         if expr in self._dims:  # a symbol, or an expression that is itself an input
             return self._dims[expr]
-        if isinstance(expr, sympy.Symbol):
-            return self._of_symbol(expr)
+        if isinstance(expr, (sympy.Symbol, *_ROUNDED)):
+            return self._of_number(expr)
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
             return reduce(lambda a, b: a * b, [self._dim(expr.base)] * int(expr.exp))
         rule = _RULES.get(type(expr).__name__)
@@ -88,21 +99,22 @@ class Sizes:
             )
         return reduce(rule, map(self._dim, expr.args))
 
-    def _of_symbol(self, symbol: sympy.Symbol) -> Dim:
-        number = self._numbers.get(symbol)
+    def _of_number(self, expr: sympy.Expr) -> Dim:
+        number = self._numbers.get(expr)
         if number is None:
             raise UnsupportedError(
                 "U060",
-                f"no value tells the size {symbol}",
+                f"no value tells the size {expr}",
                 hint="compute it from sizes of inputs, or from a tensor (x.item())",
             )
         room = call("room", number)
         found: Dim = room.tensor.shape[0]
-        self._dims[symbol] = found
+        self._dims[expr] = found
         self.carriers[str(found)] = room
         return found
 
 
+_ROUNDED: Final = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
 _RULES: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
     "Add": lambda a, b: a + b,
     "Mul": lambda a, b: a * b,

@@ -140,7 +140,7 @@ class Traced:
                 with importer.located(node):
                     params.append(_parameter(importer, name, fake, taken[position]))
                 if isinstance(fake, torch.SymInt) and not taken[position].is_size:
-                    sizes.number(fake.node.expr, params[-1])
+                    sizes.number(fake, params[-1])
                 values.setdefault(node, in_parts(params[-1]))
             elif isinstance(fake, torch.SymInt):
                 values[node] = sizes.dim(fake) if node.users else None

@@ -148,6 +148,8 @@ def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
         Sample(f16(1, 2, 5, 4), f32(1, 3, 6, 2), low=-1.3, high=1.3),
         Sample(f64(1, 2, 5, 4), f64(1, 3, 6, 2), low=-1.3, high=1.3),
         Sample(i32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="nearest", low=-1.3, high=1.3),
+        Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="nearest", padding="reflection",
+               reflect_first=True, low=-3, high=3),
         Sample(f32(1, 2, 5, 4), f32(2, 3, 6, 2), error="T108"),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 3), error="T108"),
         Sample(f32(1, 2, 5, 4), i32(1, 3, 6, 2), error="T105"),
@@ -162,6 +164,7 @@ def grid_sample(
     mode: str = "linear",
     padding: str = "zeros",
     align_corners: bool = False,
+    reflect_first: bool = False,
 ) -> Tensor:
     """Samples `x[N, C, (D,) H, W]` at the positions in `grid[N, ..., axes]`, innermost axis first,
     in [-1, 1].
@@ -169,8 +172,9 @@ def grid_sample(
     `mode` is linear, nearest or cubic. `padding` beyond the edge is zeros, the border's elements,
     or the reflection. A position beyond the edge is moved inside before interpolation, except for
     cubic with a border, where the standard is silent: there each element around it is clamped, as
-    in ONNX Runtime and PyTorch. The nearest element is chosen before that. Weights are in the wider
-    of the two dtypes, at least f32.
+    in ONNX Runtime and PyTorch. The nearest element is chosen before that, or after it with
+    `reflect_first`, as in PyTorch; this makes a difference halfway between two elements. Weights
+    are in the wider of the two dtypes, at least f32.
 
     Errors: T105, T107, T108, T110. Source: ONNX GridSample-22.
     """
@@ -194,7 +198,7 @@ def grid_sample(
         size = x.shape[2 + axis]
         value = te.cast(wide, grid[(i[0], *i[2:], spatial - 1 - axis)])
         value = _unnormalized(value, size, align_corners)
-        if mode == "nearest":
+        if mode == "nearest" and not reflect_first:
             value = te.call("round", value)
         if padding == "reflection" or (padding == "border" and mode != "cubic"):
             n = te.cast(wide, te.size(size))
@@ -203,6 +207,8 @@ def grid_sample(
             if padding == "reflection":
                 back = _reflected(value, size, align_corners)
             value = te.select((value < low) | (value > high), back, value)
+        if mode == "nearest" and reflect_first:
+            value = te.call("round", value)
         return limited(value, size, 2)
 
     def held(index: Scalar, size: Dim) -> Scalar:

@@ -49,7 +49,9 @@ def _scaled(shape: Sequence[int], factors: NDArray[Any]) -> list[int]:
 
 @writes("grid_sample")
 def grid_sample(w: Writing) -> str:
-    """`GridSample`."""
+    """`GridSample`, which rounds positions before it reflects them."""
+    if w.attrs.reflect_first:
+        w.refuse("ONNX chooses the nearest element before it reflects positions")
     return w.emit(
         "GridSample",
         *w.inputs,

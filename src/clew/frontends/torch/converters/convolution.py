@@ -353,13 +353,16 @@ def grid_sampler(layer: Layer) -> Result:
     """Elements at positions of a grid."""
     modes = ("linear", "nearest", "cubic")
     paddings = ("zeros", "border", "reflection")
+    mode = modes[layer.integer("interpolation_mode")]
+    padding = paddings[layer.integer("padding_mode")]
     return call(
         "grid_sample",
         layer.tensor("input"),
         layer.tensor("grid"),
-        mode=modes[layer.integer("interpolation_mode")],
-        padding=paddings[layer.integer("padding_mode")],
+        mode=mode,
+        padding=padding,
         align_corners=layer.flag("align_corners"),
+        reflect_first=(mode, padding) == ("nearest", "reflection"),
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
+from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant
 from clew.ir.types import is_float
@@ -56,9 +57,10 @@ def scalar_tensor(layer: Layer) -> Result:
 @converter("arange")
 def arange(layer: Layer) -> Result:
     """Numbers from `start` in steps."""
-    dtype = layer.result().dtype
     start, step = layer.get("start", 0), layer.get("step", 1)
     end = layer["end"]
+    _count(layer, start, end, step)
+    dtype = layer.result().dtype
     whole = all(isinstance(v, (int, SymDim)) for v in (start, end, step))
     if whole and not isinstance(step, SymDim):
         if not isinstance(start, SymDim):
@@ -73,6 +75,15 @@ def arange(layer: Layer) -> Result:
     count = call("arange", start=0, stop=layer.result().shape[0], step=1, dtype="i64")
     scaled = call("multiply", cast(count, wide), layer.importer.as_dtype(step, wide))
     return cast(call("add", scaled, layer.importer.as_dtype(start, wide)), dtype)
+
+
+def _count(layer: Layer, start: Value, end: Value, step: Value) -> None:
+    """Computes the number of elements during the run if it is rounded from floats."""
+    size, sizes = layer.fakes[0].shape[0], layer.importer.sizes
+    if not sizes.is_dim(size):
+        first, last, stride = (layer.importer.as_dtype(v, "f64") for v in (start, end, step))
+        count = call("ceil", call("divide", call("subtract", last, first), stride))
+        sizes.number(size, cast(count, "i64"))
 
 
 @converter("linspace")
@@ -121,5 +132,5 @@ def item(layer: Layer) -> Result:
     if isinstance(value, torch.SymInt):
         x = cast(x, "i64")
         if value.node.expr.is_Symbol:
-            layer.importer.sizes.number(value.node.expr, x)
+            layer.importer.sizes.number(value, x)
     return cast(x, "f64") if isinstance(value, torch.SymFloat) else x

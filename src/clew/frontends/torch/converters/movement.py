@@ -242,11 +242,10 @@ def _rolled(x: Expr, shift: Dim, axis: int) -> Expr:
     size = x.tensor.shape[axis] if x.tensor.rank else 1
     if size in (0, 1):
         return x
-    first = (size - shift) % size
-    if first == 0:
-        return x
-    parts = [sliced(x, axis, first, size), sliced(x, axis, 0, first)]
-    return call("concatenate", *parts, axis=axis)
+    places = call("arange", start=-shift, stop=size - shift, step=1, dtype="i64")
+    # The size as a value: a remainder of sizes would not be defined for an empty axis.
+    count = call("arange", start=size, stop=size + 1, step=1, dtype="i64")
+    return call("gather", x, call("floor_mod", places, count), axis=axis)
 
 
 @converter("constant_pad_nd")
