@@ -89,7 +89,9 @@ def _program(
                 hint="this is a bug in clew",
             ) from error
 
-    program = TorchProgram(build, traced.inputs, traced.outputs, sorted(given.frozen), given.args)
+    program = TorchProgram(
+        build, traced.inputs, traced.outputs, sorted(given.frozen), given.args, traced.views
+    )
     programs.programs.append(program)
     return program
 

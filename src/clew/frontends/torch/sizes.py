@@ -25,6 +25,7 @@ class Sizes:
     def __init__(self) -> None:
         self._dims: dict[sympy.Expr, Dim] = {}
         self._numbers: dict[sympy.Symbol, Expr] = {}
+        self._signed: set[sympy.Symbol] = set()
         self.carriers: dict[str, Expr] = {}
         """For a size that the data decide, a value that has it."""
 
@@ -38,9 +39,11 @@ class Sizes:
         """
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
 
-    def number(self, symbol: sympy.Symbol, value: Expr) -> None:
+    def number(self, symbol: sympy.Symbol, value: Expr, *, may_be_negative: bool = False) -> None:
         """Records that a symbol is the value of a scalar `i64[]`."""
         self._numbers[symbol] = value
+        if may_be_negative:
+            self._signed.add(symbol)
 
     def learn(self, size: Any, found: Dim) -> None:
         """Records that a size of torch is a dimension, if the size is a symbol without one."""
@@ -95,6 +98,12 @@ class Sizes:
                 "U060",
                 f"no value tells the size {symbol}",
                 hint="compute it from sizes of inputs, or from a tensor (x.item())",
+            )
+        if symbol in self._signed:
+            raise UnsupportedError(
+                "U060",
+                f"the size depends on the integer {symbol}, which may be negative",
+                hint="torch._check(n >= 0) tells torch that it is not",
             )
         room = call("room", number)
         found: Dim = room.tensor.shape[0]

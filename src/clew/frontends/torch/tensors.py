@@ -44,6 +44,8 @@ def writer(dtype: torch.dtype) -> Callable[[Array], torch.Tensor]:
 
 
 def _from_array(array: Array) -> torch.Tensor:
-    """Returns an array as a tensor; a read-only one, such as a constant of the model, is copied."""
+    """Returns an array as a tensor; a read-only one, such as a constant of the model, is copied. A
+    tensor without elements owns its memory, so that `out=` can resize it.
+    """
     found: torch.Tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-    return found
+    return found if array.size else torch.empty_like(found)

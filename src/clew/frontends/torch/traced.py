@@ -20,6 +20,7 @@ from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import name_of
+from clew.frontends.torch.result_views import ResultViews
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -33,7 +34,7 @@ from clew.support.errors import ClewError
 class TracedOutput:
     """A result: a tensor of `dtype`, or an integer if that is None. `order` is the order in which
     torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is no
-    output of the program: its value is known.
+    output of the program: its value is known, or torch makes it as a view.
     """
 
     dtype: torch.dtype | None = None
@@ -87,7 +88,11 @@ class Traced:
         (ending,) = graph.graph.find_nodes(op="output")
         results = ending.args[0]
         several = isinstance(results, (list, tuple))
-        self.outputs = [_output(r) for r in (results if several else [results])]
+        self.views = ResultViews(graph)
+        self.outputs = [
+            TracedOutput(fixed=True) if n in self.views.calls else _output(r)
+            for n, r in enumerate(results if several else [results])
+        ]
 
     def module(self, args: Sequence[Any]) -> Module:
         """Returns the module with the weights among the graph's arguments.
@@ -95,6 +100,7 @@ class Traced:
         Errors: those of importing.
         """
         importer, params, values = self._start(args)
+        importer.viewed = self.views.nodes
         found = importer.run(values)
         outputs = [
             _stored(importer, value, output)
@@ -119,7 +125,7 @@ class Traced:
         for node in self._nodes:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                if is_size(size) and size.node.expr.is_Symbol:
                     sizes.name(size.node.expr, str(size.node.expr), _least(size) or 0)
         taken = {given.position: given for given in self.inputs}
         for given in self.inputs:
@@ -139,10 +145,10 @@ class Traced:
                     values[node] = sizes.dim(fake)
                 with importer.located(node):
                     params.append(_parameter(importer, name, fake, taken[position]))
-                if isinstance(fake, torch.SymInt) and not taken[position].is_size:
-                    sizes.number(fake.node.expr, params[-1])
+                if is_size(fake) and not taken[position].is_size:
+                    sizes.number(fake.node.expr, params[-1], may_be_negative=True)
                 values.setdefault(node, in_parts(params[-1]))
-            elif isinstance(fake, torch.SymInt):
+            elif is_size(fake):
                 values[node] = sizes.dim(fake) if node.users else None
             else:
                 values[node] = None
@@ -171,8 +177,10 @@ def _shown(graph: fx.GraphModule) -> set[Any]:
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value is a symbolic integer, whose value each call gives."""
-    return isinstance(value, torch.SymInt)
+    """Whether a value is a symbolic integer, whose value each call gives. The integers that stand
+    for the lengths of a nested tensor are not: nothing is computed from them.
+    """
+    return isinstance(value, torch.SymInt) and not value.node.is_nested_int()
 
 
 def _least(size: torch.SymInt) -> int | None:
