@@ -446,3 +446,26 @@ def test_nested_tensors() -> None:
             found, wanted = compiled(x), run(x)
             assert found[0].shape == x.shape
             same([found[0].values(), *found[1:]], [wanted[0].values(), *wanted[1:]])
+
+
+def test_numbers_computed_from_sizes_as_results() -> None:
+    def broken(x: torch.Tensor) -> tuple[Any, ...]:
+        large, twice, third = x.shape[0] > 4, x.shape[0] * 2, x.shape[0] / 3
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + twice + third, large, twice, third, y if large else -y
+
+    agrees(broken, rows(3, 5, 9), dynamic=True)
+    assert not clew.torch.last().left
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_data_dependent_numbers_and_sizes_as_results() -> None:
+    def use(x: torch.Tensor) -> tuple[Any, ...]:
+        positive = x > 0
+        count, some = positive.sum().item(), positive.any().item()
+        joined = torch.zeros(2 * x[positive].shape[0]).reshape(2, -1) + x[positive]
+        return x * count, count, some, joined, positive.nonzero(), joined.shape[1]
+
+    agrees(use, rows(3, 5), dynamic=True)
+    assert not clew.torch.last().left

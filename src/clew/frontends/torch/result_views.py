@@ -1,7 +1,8 @@
-"""Results of a traced graph that are views of its inputs or of its other results.
+"""Results of a traced graph that torch makes: views of its inputs or of its other results, and
+numbers computed from sizes.
 
-torch makes them: results that share memory must have the strides and the storage offset of eager.
-AOT restores such a result as a view of its base by these numbers.
+Results that share memory must have the strides and the storage offset of eager: AOT restores such
+a result as a view of its base by these numbers.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from clew.frontends.torch.numbers import is_arithmetic
 
 
 class ResultViews:
-    """The results of a graph that are views, by position, and the calls that make them."""
+    """The results of a graph that torch makes, and the calls that make them."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         self._inputs = list(graph.graph.find_nodes(op="placeholder"))
         (ending,) = graph.graph.find_nodes(op="output")
         found = ending.args[0] if isinstance(ending.args[0], (list, tuple)) else [ending.args[0]]
         self._results: list[Any] = list(found)
-        bases = {r for r in self._results if isinstance(r, fx.Node) and _viewed(r) is None}
+        bases = {r for r in self._results if isinstance(r, fx.Node) and _is_computed(r)}
         sources = bases.union(self._inputs)
         needed = {n: _needed(r, sources) for n, r in enumerate(self._results)}
         self.calls: dict[int, list[fx.Node]] = {
@@ -62,6 +63,12 @@ class ResultViews:
                 results[position] = view
 
         return add
+
+
+def _is_computed(node: fx.Node) -> bool:
+    """Whether a node may be a tensor that is no view."""
+    number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return not number and _viewed(node) is None
 
 
 def _viewed(node: fx.Node) -> fx.Node | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from clew.frontends.building import call, scalar
 from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
@@ -27,12 +28,14 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, UnsupportedError
+
+_MANY: Final = 2**20
 
 
 @dataclass(frozen=True)
 class TracedOutput:
-    """A result: a tensor of `dtype`, or an integer if that is None. `order` is the order in which
+    """A result: a tensor of `dtype`, or a number if that is None. `order` is the order in which
     torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is no
     output of the program: its value is known, or torch makes it as a view.
     """
@@ -207,7 +210,7 @@ def _output(result: Any) -> TracedOutput:
         return TracedOutput(fixed=True)
     if isinstance(fake, torch.Tensor):
         return TracedOutput(fake.dtype, _order(fake))
-    if isinstance(fake, torch.SymInt) or fake is None:
+    if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)) or fake is None:
         return TracedOutput(None)
     return TracedOutput(fixed=True, value=fake)
 
@@ -235,7 +238,8 @@ def _is_token(node: fx.Node) -> bool:
 
 def _order(fake: torch.Tensor) -> tuple[int, ...]:
     """Returns where each axis of a tensor is stored, () if axes are stored as they are counted."""
-    if fake.is_contiguous():
+    # torch does not compare sizes that the data decide.
+    if not has_free_unbacked_symbols(fake) and fake.is_contiguous():
         return ()
     strides = [(_hint(fake.stride(a)), a) for a in range(fake.dim())]
     stored = [a for _, a in sorted(strides, key=lambda s: (-s[0], s[1]))]
@@ -245,9 +249,10 @@ def _order(fake: torch.Tensor) -> tuple[int, ...]:
 
 
 def _hint(size: Any) -> int:
+    """Returns the example's size; `_MANY` for one that the data decide."""
     if isinstance(size, torch.SymInt):
         found = size.node.hint
-        return int(found) if found is not None else 1
+        return int(found) if found is not None else _MANY
     return int(size)
 
 
@@ -261,4 +266,6 @@ def _stored(importer: GraphImporter, value: Value, output: TracedOutput) -> Expr
         return whole(value, output.dtype)
     if isinstance(value, SymDim):
         return importer.scalar_of(value, "i64")
-    return scalar(value, "i64")
+    if isinstance(value, (bool, int, float)):
+        return scalar(value, {bool: "bool", int: "i64"}.get(type(value), "f64"))
+    raise UnsupportedError("U065", f"a result of type {type(value).__name__}")
