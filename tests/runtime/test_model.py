@@ -1,5 +1,7 @@
 """Models called from many threads at once, and in a forked child, give what they give alone."""
 
+import copy
+import pickle
 import subprocess
 import threading
 from collections.abc import Callable
@@ -172,3 +174,11 @@ def test_input_takes_what_becomes_an_array() -> None:
     np.testing.assert_array_equal(spec.check([1.0, 2.0]), [1, 2])
     values = [np.zeros(1), np.zeros(2)]
     assert InputSpec("list", None, []).check(values) is values
+
+
+def test_copies_are_the_model_and_it_is_not_pickled(make: Any, tmp_path: Path) -> None:
+    model = make("resnet_tiny", 1)
+    assert copy.copy(model) is model
+    assert copy.deepcopy({"model": model})["model"] is model
+    with pytest.raises(ClewError, match=r"(?s)I048.*save\(path\)"):
+        pickle.dumps(model)

@@ -392,3 +392,80 @@ def test_an_input_that_clew_refuses_leaves_the_graph_in_eager() -> None:
     (left,) = clew.torch.last().left
     assert left.code == "U062"
     assert "on the device meta" in left.reason
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.chunk(3, 1), x.sum()),
+        lambda x: (x[1:], x[:, -2:].t(), x.expand(2, *x.shape), x.sum()),
+        lambda x: torch.meshgrid(x[0], x[1], indexing="ij"),
+        lambda x: (x.add_(1), x[1:, 1:], x.sum())[1:],
+        lambda x: (lambda y: (y[1:], y.view(-1)[8:], y + 1))(x * 2),
+    ],
+)
+def test_views_of_free_sizes_as_results(function: Callable[..., Any]) -> None:
+    agrees(function, rows(4, 5, 7), dynamic=True)
+
+
+def test_views_of_inputs_are_not_computed() -> None:
+    agrees(lambda x: (x[:, 1:], x.sum(1)), rows(4, 5), dynamic=True)
+    (program,) = clew.torch.last()
+    assert len(program.compiled.outputs) == 1
+    fates = program.compiled.trace.accounted()
+    assert "a result that is a view, which torch makes" in str(fates["slice"])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: x[:k] * k,
+        lambda x, k: x[k:] * k,
+        lambda x, k: F.pad(x, (k, 1)) + k,
+        lambda x, k: x.roll(k, 0) + x.tril(k),
+    ],
+)
+def test_integers_that_are_negative(function: Callable[..., Any]) -> None:
+    agrees(function, [(torch.randn(6, 6), k) for k in (-3, -1, 2, 0, -2)], dynamic=True)
+    agrees(function, [(torch.randn(6, 6), k) for k in (2, 3, -1, -2)])
+
+
+def test_nested_tensors() -> None:
+    layer, norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = norm(layer(x)).relu() * 2 + 1
+        return y, y.values(), y.sum(1)
+
+    compiled = torch.compile(run, backend="clew")
+    with torch.no_grad():
+        for lengths in ((2, 3), (4, 1), (3, 5, 2)):
+            x = torch.nested.nested_tensor(
+                [torch.randn(n, 4) for n in lengths], layout=torch.jagged
+            )
+            found, wanted = compiled(x), run(x)
+            assert found[0].shape == x.shape
+            same([found[0].values(), *found[1:]], [wanted[0].values(), *wanted[1:]])
+
+
+def test_numbers_computed_from_sizes_as_results() -> None:
+    def broken(x: torch.Tensor) -> tuple[Any, ...]:
+        large, twice, third = x.shape[0] > 4, x.shape[0] * 2, x.shape[0] / 3
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + twice + third, large, twice, third, y if large else -y
+
+    agrees(broken, rows(3, 5, 9), dynamic=True)
+    assert not clew.torch.last().left
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_data_dependent_numbers_and_sizes_as_results() -> None:
+    def use(x: torch.Tensor) -> tuple[Any, ...]:
+        positive = x > 0
+        count, some = positive.sum().item(), positive.any().item()
+        joined = torch.zeros(2 * x[positive].shape[0]).reshape(2, -1) + x[positive]
+        return x * count, count, some, joined, positive.nonzero(), joined.shape[1]
+
+    agrees(use, rows(3, 5), dynamic=True)
+    assert not clew.torch.last().left

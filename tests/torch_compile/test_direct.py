@@ -37,7 +37,7 @@ def test_results_are_those_of_eager_wherever_tensors_lie(program: Any) -> None:
 
 
 def test_contiguous_tensors_are_read_in_place(program: Any) -> None:
-    read = [program._direct([x]) is not None for x in tensors()]
+    read = [program._current.direct([x]) is not None for x in tensors()]
     assert read == [True, True, True, False, False, True]
 
 
@@ -48,7 +48,7 @@ def test_lazy_negatives_and_misaligned_tensors_are_converted(program: Any) -> No
     odd = torch.frombuffer(room, dtype=torch.float32, count=24, offset=1).view(3, 8)
     odd.copy_(tensors()[0])
     for x in (negative, odd):
-        assert program._direct([x]) is None
+        assert program._current.direct([x]) is None
         assert torch.equal(program(x)[0], torch.relu(x).T)
 
 
@@ -71,7 +71,7 @@ def test_indices_out_of_range_are_refused() -> None:
     with torch.no_grad():
         compiled(torch.tensor([0, 4]))
         (found,) = clew.torch.last()
-        assert found._direct is not None
+        assert found._current.direct is not None
         with pytest.raises(InputError, match="I320"):
             compiled(torch.tensor([0, 5]))
         assert torch.equal(compiled(torch.tensor([1, 2])), table(torch.tensor([1, 2])))

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -76,6 +76,22 @@ class Model(Shown, ABC, Generic[K]):
         self._form = form
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
+
+    def __copy__(self) -> Self:
+        """Returns the model itself, which calls do not change."""
+        return self
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
+        """Returns the model itself, so that a module that holds one can be copied."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Errors: I048, because native code and packed weights cannot be pickled."""
+        raise InputError(
+            "I048",
+            "a compiled model cannot be pickled",
+            hint="pass a file: model.save(path) and clew.load_compiled(path)",
+        )
 
     def _about(self) -> str:
         inputs = listed(f"{i.name} {i.shown_type}" for i in self._inputs)

@@ -13,7 +13,10 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    is_traceable_wrapper_subclass,
+)
 
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
@@ -23,6 +26,7 @@ from clew.support.settings import requested_threads
 from clew.torch.inputs import inputs_of
 from clew.torch.partition import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
+from clew.torch.weights import can_hold
 
 _OPTIONS: Final = (
     "threads", "precision", "tuned", "keep_f32", "fuse", "extend", "opt_level", "sizes",
@@ -64,7 +68,10 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
     compiled_with = aot_autograd(
         fw_compiler=compiled, inference_compiler=compiled, decompositions=decompositions()
     )
-    with _whole():
+    nested = any(
+        map(is_traceable_wrapper_subclass, args)
+    )  # classes that decompose calls themselves
+    with nullcontext() if nested else _whole():
         run: Callable[..., Any] = compiled_with(module, list(args))
     return plain[0] if plain else run
 
@@ -126,7 +133,7 @@ def _given(
     frozen = {
         n
         for n, p in enumerate(positions)
-        if p in static and n not in changed and isinstance(taken[n], torch.Tensor)
+        if p in static and n not in changed and can_hold(taken[n])
     }
     return Given(taken, shown, frozen, earlier)
 

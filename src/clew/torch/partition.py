@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,8 @@ def run_by_parts(
         return _program(graph, given, options, programs)
     except ClewError as error:
         try:
-            refused = Traced(graph, given.names, given.frozen).refused(given.args)
+            with _coded():
+                refused = Traced(graph, given.names, given.frozen).refused(given.args)
         except ClewError:  # of an input of the graph, which is no call
             refused = {}
         if not refused:  # no call is the cause: an input is, or it imports and does not compile
@@ -77,21 +79,36 @@ def _program(
     Errors: those of importing and compiling it; C083 for a bug in clew, so that the user's program
     goes on in eager, and the report tells of it.
     """
-    traced = Traced(graph, given.names, given.frozen, given.earlier)
+    with _coded():
+        traced = Traced(graph, given.names, given.frozen, given.earlier)
 
     def build(args: Sequence[Any]) -> Any:
-        try:
+        with _coded():
             return compile(traced.module(args), **options)
-        except (AssertionError, LookupError, TypeError, AttributeError) as error:
-            raise CompileError(
-                "C083",
-                f"the graph could not be compiled: {type(error).__name__}: {error}",
-                hint="this is a bug in clew",
-            ) from error
 
-    program = TorchProgram(build, traced.inputs, traced.outputs, sorted(given.frozen), given.args)
+    program = TorchProgram(
+        build, traced.inputs, traced.outputs, sorted(given.frozen), given.args, traced.views
+    )
     programs.programs.append(program)
     return program
+
+
+@contextmanager
+def _coded() -> Iterator[None]:
+    """Gives a code to Python errors of clew, and to torch's about sizes that the data decide.
+
+    Errors: C083.
+    """
+    try:
+        yield
+    except (AssertionError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        if isinstance(error, ClewError):
+            raise
+        raise CompileError(
+            "C083",
+            f"the graph could not be compiled: {type(error).__name__}: {error}",
+            hint="this is a bug in clew",
+        ) from error
 
 
 class _Supported(OperatorSupportBase):  # type: ignore[misc]

@@ -7,60 +7,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter, itemgetter
 from types import FrameType
-from typing import Any, Final, overload
-from weakref import ref
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
-import torch
 
 from clew.compiled import CompiledModel
+from clew.frontends.torch.result_views import ResultViews
 from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec, elements
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
-from clew.torch.direct import direct_call
+from clew.torch.direct import Direct, direct_call
 from clew.torch.report import Left
-
-
-class Weights:
-    """Tensors whose values a program holds, with what tells that they changed: their memory, and
-    the version that operators in place count up. They are not kept alive.
-    """
-
-    def __init__(self, positions: Sequence[int], args: Sequence[Any]) -> None:
-        # Two positions more, so that the getter always returns a tuple.
-        self._pick = itemgetter(*positions, slice(0), slice(0))
-        tensors = self._pick(args)[:-2]
-        self._versions = list(map(_version, tensors))
-        self._places = list(map(_place, tensors))
-        self._refs = [ref(t, self._dropped) for t in tensors]
-        self._alive = True  # as long as no tensor is gone: another may then have its memory
-        self._told: Callable[[], Any] = lambda: None
-
-    def same(self, args: Sequence[Any]) -> bool:
-        """Whether the arguments hold the same weights, unchanged."""
-        tensors = self._pick(args)[:-2]
-        return (
-            self._alive
-            and list(map(_version, tensors)) == self._versions
-            and list(map(_place, tensors)) == self._places
-        )
-
-    def when_dropped(self, told: Callable[[], Any]) -> None:
-        """Sets what is called when a tensor is gone, after which `same` is false."""
-        self._told = told
-
-    def _dropped(self, _: Any) -> None:
-        self._alive = False
-        self._told()
-
+from clew.torch.weights import Weights
 
 _KEPT: Final = 256  # sets of weights of one graph, as of equal blocks of a model
-_version: Final = attrgetter("_version")
-_place: Final = torch.Tensor.data_ptr
+
+
+class _Current(NamedTuple):
+    """The model that a program calls, what tells whether it fits, and how to call it on torch's
+    memory, if that is possible.
+    """
+
+    compiled: CompiledModel
+    weights: Weights
+    direct: Direct | None
 
 
 class TorchProgram:
@@ -76,6 +49,7 @@ class TorchProgram:
         outputs: Sequence[TracedOutput],
         weights: Sequence[int],
         args: Sequence[Any],
+        views: ResultViews | None = None,
     ) -> None:
         self._build = build
         self._made: dict[tuple[int, ...], tuple[CompiledModel, Weights]] = {}
@@ -86,29 +60,38 @@ class TorchProgram:
         self._inputs = inputs
         self._outputs = [o for o in outputs if not o.fixed]
         self._writers = list(map(_writer, self._outputs))
+        self._add_views = views.function() if views is not None and views.calls else None
         self._lock = Lock()
-        self._take(args)
+        self._current = self._take(args)
 
     def __call__(self, *args: Any) -> list[Any]:
         """Returns the results for the graph's arguments, weights included."""
-        if not self._weights.same(args):
-            self._take(args)
+        compiled, weights, direct = self._current  # read once: another thread may set it
+        if not weights.same(args):
+            compiled, _, direct = self._take(args)
         results = None
-        if self._direct is not None and self._recorded is None:
-            results = self._direct(args)
+        if direct is not None and self._recorded is None:
+            results = direct(args)
         if results is None:
-            results = self._converted(args)
+            results = self._converted(compiled, args)
         for position, value in self._fixed.items():
             results.insert(position, value)
+        if self._add_views is not None:
+            self._add_views(args, results)
         return results
 
-    def _converted(self, args: Sequence[Any]) -> list[Any]:
-        """Runs the program on NumPy arrays, and returns the results that are not fixed."""
+    @property
+    def compiled(self) -> CompiledModel:
+        """The model with the weights of the latest call."""
+        return self._current.compiled
+
+    def _converted(self, compiled: CompiledModel, args: Sequence[Any]) -> list[Any]:
+        """Runs a model on NumPy arrays, and returns the results that are not fixed."""
         given = [read(args[n]) for n, read in self._readers]
-        checked = list(map(InputSpec.check, self.compiled.inputs, given))
+        checked = list(map(InputSpec.check, compiled.inputs, given))
         if self._recorded is not None:
-            self._recorded.append((self.compiled, [np.array(array) for array in checked]))
-        found = self.compiled.run_checked(checked)
+            self._recorded.append((compiled, [np.array(array) for array in checked]))
+        found = compiled.run_checked(checked)
         return [write(array) for write, array in zip(self._writers, found, strict=True)]
 
     @contextmanager
@@ -122,22 +105,23 @@ class TorchProgram:
         finally:
             self._recorded = None
 
-    def _take(self, args: Sequence[Any]) -> None:
-        """Makes the model with the weights among the arguments the current one. It is compiled if
-        there is none: kernels come from the cache, and packing is done again.
+    def _take(self, args: Sequence[Any]) -> _Current:
+        """Makes the model with the weights among the arguments the current one, and returns it. It
+        is compiled if there is none: kernels come from the cache, and packing is done again.
         """
         with self._lock:
             key = tuple(id(args[n]) for n in self._frozen)
             compiled, weights = self._made.get(key, (None, None))
             if compiled is None or weights is None or not weights.same(args):
                 compiled, weights = self._build(args), Weights(self._frozen, args)
-                weights.when_dropped(partial(self._made.pop, key, None))
+                weights.when_expired(partial(self._made.pop, key, None))
                 self._made.pop(key, None)
                 while len(self._made) >= _KEPT:
                     self._made.pop(next(iter(self._made)))
                 self._made[key] = compiled, weights
-            self.compiled, self._weights = compiled, weights
-            self._direct = direct_call(compiled, self._inputs, self._outputs)
+            direct = direct_call(compiled, self._inputs, self._outputs)
+            self._current = _Current(compiled, weights, direct)
+            return self._current
 
 
 def _reader(given: TracedInput) -> Callable[[Any], Array]:

@@ -30,6 +30,16 @@ def test_divisions_of_integers():
     agrees(divide, a.float() / 3, b.float(), more=[(b.float(), torch.full((7,), 0.1))])
 
 
+def test_nan_and_infinity():
+    def apply(x, y):
+        return torch.atan2(x, y), torch.atan2(y, x), x.sign(), x.sgn(), torch.copysign(x, y)
+
+    values = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.0])
+    pairs = torch.cartesian_prod(values, values)
+    agrees(apply, pairs[:, 0], pairs[:, 1])
+    agrees(apply, pairs[:, 0].double(), pairs[:, 1].double())
+
+
 def test_promotion():
     def promote(i, f, h, t):
         return (

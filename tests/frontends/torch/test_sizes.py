@@ -135,3 +135,19 @@ def test_a_file_with_derived_dims(tmp_path: Path) -> None:
     assert [i.shape for i in model.inputs] == [("x.0", 2), ("2*x.0", 2)]
     assert refusal(model, zeros(3, 2), zeros(5, 2))[0] == "I042"
     assert refusal(model, zeros(100, 2), zeros(200, 2))[0] == "I317"
+
+
+class Positives(torch.nn.Module):
+    def forward(self, x):
+        count = x[x > 0].shape[0]
+        return count, x.sum() * count, torch.full((2,), count), x / (2 * x.nonzero().shape[0] + 1)
+
+
+@pytest.mark.parametrize("dynamic", [None, ({0: Dim.AUTO},)])
+def test_counts_of_elements_as_numbers(dynamic: Any) -> None:
+    model = compiled_from(Positives(), torch.randn(3, 4), dynamic=dynamic)
+    for rows in (3, 5, 3) if dynamic else (3, 3):
+        x = torch.randn(rows, 4)
+        found, wanted = model(x.numpy()), Positives()(x)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)

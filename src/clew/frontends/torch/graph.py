@@ -15,7 +15,7 @@ from clew.frontends.building import call
 from clew.frontends.torch.dtypes import check_tensor, to_numpy
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
-from clew.frontends.torch.omitted import UNUSED, Undecomposed
+from clew.frontends.torch.omitted import UNUSED, VIEWED, Undecomposed
 from clew.frontends.torch.places import (
     is_check,
     is_layer,
@@ -68,6 +68,7 @@ class GraphImporter(Values):
         self.places: list[CodePlace] = []
         self.rules: list[SizeRule] = []
         self.refused: dict[fx.Node, ClewError] = {}
+        self.viewed: set[fx.Node] = set()  # calls whose views torch makes, as results
         self._probing = probing
         self._checked = _only_checked(module.graph)
         self._names = layer_names(filter(is_layer, module.graph.nodes), prefix)
@@ -148,8 +149,14 @@ class GraphImporter(Values):
             for node in post_order(body, into_functions=True)
             for source in node.span.sources
         }
+        viewed = {self._names[node] for node in self.viewed if node in self._names}
+        unused = dict.fromkeys(viewed, VIEWED)
         settled = [
-            (source.layer, source.op, UNUSED if values else "known at import")
+            (
+                source.layer,
+                source.op,
+                unused.get(source.layer, UNUSED) if values else "known at import",
+            )
             for source, values in self.layers.items()
             if source not in alive
         ]

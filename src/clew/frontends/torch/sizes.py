@@ -27,6 +27,7 @@ class Sizes:
     def __init__(self) -> None:
         self._dims: dict[sympy.Expr, Dim] = {}
         self._numbers: dict[sympy.Expr, Expr] = {}
+        self._signed: set[sympy.Expr] = set()
         self.carriers: dict[str, Expr] = {}
         """For a size that the data decide, a value that has it."""
 
@@ -40,9 +41,11 @@ class Sizes:
         """
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
 
-    def number(self, integer: torch.SymInt, value: Expr) -> None:
+    def number(self, integer: torch.SymInt, value: Expr, *, may_be_negative: bool = False) -> None:
         """Records that an integer is the value of a scalar `i64[]`."""
         self._numbers[integer.node.expr] = value
+        if may_be_negative:
+            self._signed.add(integer.node.expr)
 
     def learn(self, size: Any, found: Dim) -> None:
         """Records that a size of torch is a dimension, if the size is a symbol without one."""
@@ -106,6 +109,13 @@ class Sizes:
                 "U060",
                 f"no value tells the size {expr}",
                 hint="compute it from sizes of inputs, or from a tensor (x.item())",
+            )
+        signed = self._signed & {expr, *expr.free_symbols}
+        if signed:
+            raise UnsupportedError(
+                "U060",
+                f"the size depends on the integer {min(map(str, signed))}, which may be negative",
+                hint="torch._check(n >= 0) tells torch that it is not",
             )
         room = call("room", number)
         found: Dim = room.tensor.shape[0]

@@ -44,6 +44,9 @@ def writer(dtype: torch.dtype) -> Callable[[Array], torch.Tensor]:
 
 
 def _from_array(array: Array) -> torch.Tensor:
-    """Returns an array as a tensor; a read-only one, such as a constant of the model, is copied."""
-    found: torch.Tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-    return found
+    """Returns an array as a contiguous tensor; a read-only one, such as a constant of the model, is
+    copied. A tensor without elements owns its memory, so that `out=` can resize it.
+    """
+    is_ready = array.flags.writeable and array.flags.c_contiguous
+    found: torch.Tensor = torch.from_numpy(array if is_ready else array.copy("C"))
+    return found if array.size else torch.empty_like(found)

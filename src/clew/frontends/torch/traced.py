@@ -8,10 +8,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from clew.frontends.building import call, scalar
 from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
@@ -20,20 +21,23 @@ from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import name_of
+from clew.frontends.torch.result_views import ResultViews
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, UnsupportedError
+
+_MANY: Final = 2**20
 
 
 @dataclass(frozen=True)
 class TracedOutput:
-    """A result: a tensor of `dtype`, or an integer if that is None. `order` is the order in which
+    """A result: a tensor of `dtype`, or a number if that is None. `order` is the order in which
     torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is no
-    output of the program: its value is known.
+    output of the program: its value is known, or torch makes it as a view.
     """
 
     dtype: torch.dtype | None = None
@@ -87,7 +91,11 @@ class Traced:
         (ending,) = graph.graph.find_nodes(op="output")
         results = ending.args[0]
         several = isinstance(results, (list, tuple))
-        self.outputs = [_output(r) for r in (results if several else [results])]
+        self.views = ResultViews(graph)
+        self.outputs = [
+            TracedOutput(fixed=True) if n in self.views.calls else _output(r)
+            for n, r in enumerate(results if several else [results])
+        ]
 
     def module(self, args: Sequence[Any]) -> Module:
         """Returns the module with the weights among the graph's arguments.
@@ -95,6 +103,7 @@ class Traced:
         Errors: those of importing.
         """
         importer, params, values = self._start(args)
+        importer.viewed = self.views.nodes
         found = importer.run(values)
         outputs = [
             _stored(importer, value, output)
@@ -119,7 +128,7 @@ class Traced:
         for node in self._nodes:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                if is_size(size) and size.node.expr.is_Symbol:
                     sizes.name(size.node.expr, str(size.node.expr), _least(size) or 0)
         taken = {given.position: given for given in self.inputs}
         for given in self.inputs:
@@ -139,10 +148,10 @@ class Traced:
                     values[node] = sizes.dim(fake)
                 with importer.located(node):
                     params.append(_parameter(importer, name, fake, taken[position]))
-                if isinstance(fake, torch.SymInt) and not taken[position].is_size:
-                    sizes.number(fake, params[-1])
+                if is_size(fake) and not taken[position].is_size:
+                    sizes.number(fake, params[-1], may_be_negative=True)
                 values.setdefault(node, in_parts(params[-1]))
-            elif isinstance(fake, torch.SymInt):
+            elif is_size(fake):
                 values[node] = sizes.dim(fake) if node.users else None
             else:
                 values[node] = None
@@ -171,8 +180,10 @@ def _shown(graph: fx.GraphModule) -> set[Any]:
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value is a symbolic integer, whose value each call gives."""
-    return isinstance(value, torch.SymInt)
+    """Whether a value is a symbolic integer, whose value each call gives. The integers that stand
+    for the lengths of a nested tensor are not: nothing is computed from them.
+    """
+    return isinstance(value, torch.SymInt) and not value.node.is_nested_int()
 
 
 def _least(size: torch.SymInt) -> int | None:
@@ -199,7 +210,7 @@ def _output(result: Any) -> TracedOutput:
         return TracedOutput(fixed=True)
     if isinstance(fake, torch.Tensor):
         return TracedOutput(fake.dtype, _order(fake))
-    if isinstance(fake, torch.SymInt) or fake is None:
+    if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)) or fake is None:
         return TracedOutput(None)
     return TracedOutput(fixed=True, value=fake)
 
@@ -227,7 +238,8 @@ def _is_token(node: fx.Node) -> bool:
 
 def _order(fake: torch.Tensor) -> tuple[int, ...]:
     """Returns where each axis of a tensor is stored, () if axes are stored as they are counted."""
-    if fake.is_contiguous():
+    # torch does not compare sizes that the data decide.
+    if not has_free_unbacked_symbols(fake) and fake.is_contiguous():
         return ()
     strides = [(_hint(fake.stride(a)), a) for a in range(fake.dim())]
     stored = [a for _, a in sorted(strides, key=lambda s: (-s[0], s[1]))]
@@ -237,9 +249,10 @@ def _order(fake: torch.Tensor) -> tuple[int, ...]:
 
 
 def _hint(size: Any) -> int:
+    """Returns the example's size; `_MANY` for one that the data decide."""
     if isinstance(size, torch.SymInt):
         found = size.node.hint
-        return int(found) if found is not None else 1
+        return int(found) if found is not None else _MANY
     return int(size)
 
 
@@ -253,4 +266,6 @@ def _stored(importer: GraphImporter, value: Value, output: TracedOutput) -> Expr
         return whole(value, output.dtype)
     if isinstance(value, SymDim):
         return importer.scalar_of(value, "i64")
-    return scalar(value, "i64")
+    if isinstance(value, (bool, int, float)):
+        return scalar(value, {bool: "bool", int: "i64"}.get(type(value), "f64"))
+    raise UnsupportedError("U065", f"a result of type {type(value).__name__}")

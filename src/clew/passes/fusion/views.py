@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from clew.ir.dims import Dim, is_unknown, product, typical
 from clew.ir.expr import Call, Expr, Function, TupleGetItem
+from clew.ir.late_sizes import sizes_in
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
@@ -75,7 +76,8 @@ def is_settled(function: Function) -> bool:
     size and no attribute depends on a value of the run.
     """
     nodes = (*function.params, *post_order(function.body))
-    if any(isinstance(n, Call) and argument_references(n.attrs) for n in nodes):
+    calls = [n for n in nodes if isinstance(n, Call)]
+    if any(argument_references(n.attrs) or any(map(sizes_in, n.attrs.values())) for n in calls):
         return False
     return all(_is_known(n.type) for n in nodes)
 

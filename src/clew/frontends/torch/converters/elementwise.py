@@ -44,9 +44,21 @@ for _name, _op in {
     "relu": "nn.relu",
 }.items():
     converter(_name)(_unary(_op))
-converter("sign")(
-    lambda layer: layer.tensor() if layer.type().dtype == "bool" else call("sign", layer.tensor())
-)
+
+
+@converter("sign")
+def sign(layer: Layer) -> Result:
+    """-1, 0 or 1; 0 for NaN."""
+    x = layer.tensor()
+    dtype = x.tensor.dtype
+    if dtype == "bool":
+        return x
+    found = call("sign", x)
+    if not is_float(dtype):
+        return found
+    return call("where", call("isnan", x), scalar(0, dtype), found)
+
+
 for _name in ("ceil", "floor", "trunc"):
     converter(_name)(
         lambda layer, name=_name: _whole(layer, name)  # type: ignore[misc]
@@ -310,7 +322,7 @@ def angle_of(y: Expr, x: Expr) -> Expr:
     # The smaller of the two is divided by the larger, so that no quotient overflows.
     top = call("where", steep, x, y)
     below = call("where", steep, y, x)
-    nothing = call("equal", below, zero)
+    nothing = call("logical_and", call("equal", below, zero), call("equal", top, zero))  # not NaN
     ratio = call("divide", top, call("where", nothing, scalar(1, dtype), below))
     both = call("logical_and", _infinite(x), _infinite(y))
     same = call("equal", call("less", x, zero), call("less", y, zero))
