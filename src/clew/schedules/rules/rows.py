@@ -151,7 +151,8 @@ def _steps_of_group(
     """Returns how many steps of the root's first unshared axis read one row of the other stages,
     such as the channels of a group; 0 if it is no such axis.
     """
-    extent = root.store.buffer.shape[rank] if rank < len(root.axes) else 0
+    shape = root.store.buffer.shape
+    extent = shape[rank] if rank < len(shape) else None
     if root.is_reduction or not isinstance(extent, int):
         return 0
     own, others = root.store.indices[rank], [infos[m] for m in members]
@@ -165,8 +166,8 @@ def _steps_of_group(
     if by < 2 or extent % by:
         return 0
     for info in others:
-        shape = info.store.buffer.shape
-        if rank >= len(shape) or shape[rank] != extent // by or not _reads_own(info, rank, buffers):
+        sizes = info.store.buffer.shape
+        if rank >= len(sizes) or sizes[rank] != extent // by or not _reads_own(info, rank, buffers):
             return 0
     return by
 
