@@ -68,10 +68,9 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
     compiled_with = aot_autograd(
         fw_compiler=compiled, inference_compiler=compiled, decompositions=decompositions()
     )
-    nested = any(
-        map(is_traceable_wrapper_subclass, args)
-    )  # classes that decompose calls themselves
-    with nullcontext() if nested else _whole():
+    # Classes such as nested tensors take calls apart themselves.
+    apart = any(map(is_traceable_wrapper_subclass, args))
+    with nullcontext() if apart else _whole():
         run: Callable[..., Any] = compiled_with(module, list(args))
     return plain[0] if plain else run
 
