@@ -69,7 +69,7 @@ def _apart(schedule: Schedule, info: StageInfo) -> tuple[str, str]:
     around = [name for name in axes if schedule.extent(name) > 1 and name != deepest]
     if around:
         return deepest, around[-1]
-    if not schedule.is_multiple(deepest, schedule.extent(deepest)):  # of free size
+    if not schedule.is_static(deepest):
         return deepest, ""
     within, deepest = schedule.split(deepest, _MOST_SUMMED)
     return deepest, within
