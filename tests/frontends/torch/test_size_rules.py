@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 import clew
 from clew.frontends.torch import from_torch
+from clew.frontends.torch.guards import GuardReader
 from clew.ir.dims import SymDim
 from clew.ir.own_sizes import size_rules_of
 from clew.ir.parser import parse_module
@@ -159,6 +161,23 @@ def test_branches_in_programs_that_the_user_exports() -> None:
     with pytest.raises(ClewError, match=r"needs x\.0 % 4 == 2") as caught:
         model(np.ones(5, np.float32))
     assert "x.shape[0] % 4 == 2" in caught.value.position
+
+
+@pytest.mark.parametrize(
+    ("guard", "rules"),
+    [
+        ("6 < 6 * L['x'].size()[0]", []),
+        ("2 * L['x'].size()[0] >= 4", []),
+        ("L['x'].size()[0] * L['y'].size()[0] > 3", []),
+        ("5 < 2 * L['x'].size()[0]", ["5 < 2*n"]),
+        ("L['x'].size()[0] > L['y'].size()[0]", ["n > m"]),
+    ],
+)
+def test_guards_of_torch_that_hold_from_two_on(guard: str, rules: list[str]) -> None:
+    """torch's own code treats sizes of 1 separately; programs of users assume sizes of 2."""
+    shapes = {"x": (SymDim.symbol("n"),), "y": (SymDim.symbol("m"),)}
+    program: Any = SimpleNamespace(_guards_code=[guard], graph=torch.fx.Graph())
+    assert [str(r) for r in GuardReader(shapes, whole=False).rules(program)] == rules
 
 
 def test_rules_of_several_inputs_and_of_fixed_sizes() -> None:

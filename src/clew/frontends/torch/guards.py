@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
 
 from clew.frontends.torch.places import is_own, shown_line
-from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, substitute
 from clew.ir.size_formulas import FUNCTIONS, Formula
 from clew.ir.size_rules import Comparison, SizeRule, size_rule
 from clew.support.errors import UnsupportedError
@@ -34,6 +34,7 @@ _OF_DIMS: Final[Mapping[str, Callable[..., Dim]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
     "%": operator.mod, "max": dim_max, "min": dim_min,
 }  # fmt: skip
+_OF_ORDER: Final = ("<", "<=", ">", ">=")
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -80,7 +81,7 @@ class GuardReader:
         left, how, right = compared
         if how == "!=":
             return isinstance(left, int) or isinstance(right, int)
-        return not self._whole and (how, right) == (">=", 2) and isinstance(left, SymDim)
+        return not self._whole and _holds_from_two(left, how, right)
 
     def _read(self, node: ast.expr, *, holds: bool = True) -> list[tuple[Comparison, ...]]:
         """Returns comparisons: of each tuple, one must hold; or the opposite."""
@@ -132,6 +133,18 @@ def _applied(name: str, *operands: Formula) -> Formula:
         found: Dim = rule(*operands)
         return found
     return (name, *operands)
+
+
+def _holds_from_two(left: Formula, how: str, right: Formula) -> bool:
+    """Whether an inequality of dimensions holds for all sizes that are at least 2."""
+    if not isinstance(left, (int, SymDim)) or not isinstance(right, (int, SymDim)):
+        return False
+    if how not in _OF_ORDER:
+        return False
+    more = (left - right if how[0] == ">" else right - left) - (len(how) == 1)
+    if not isinstance(more, SymDim):
+        return more >= 0
+    return at_least(substitute(more, {n: SymDim.symbol(n) + 1 for n in more.symbols}))
 
 
 def _is_range(compared: Sequence[Comparison]) -> bool:
