@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch.export import Dim
 
@@ -106,3 +107,25 @@ def test_operands_that_broadcast():
         combine, x, mask, source, torch.tensor(-3.0), slope,
         more=[(x * 2, ~mask, source + 1, torch.tensor(2.0), slope)],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        (((5, 4), (3, 4, 6), (5, 6)), ([1, 3], [0], [1, 2], [2, 3])),  # torch.nn.Bilinear
+        (((2, 3, 4), (2, 4, 5), (2, 5)), ([3], [1], [1, 2], [2, 3])),
+        (((3, 4), (4, 5), (3,)), ([2], [0], [1, 2], [1])),
+        (((3, 4), (4,), (3, 4)), ([], [0], [], [0, 1])),
+        (((3, 4), (3, 4), (3,)), ([], [], [1], [1])),
+    ],
+)
+def test_products_of_three(shapes, axes):
+    tensors = [torch.randn(*shape) for shape in shapes]
+    agrees(lambda *x: torch._trilinear(*x, *axes), *tensors)
+
+
+def test_bilinear_layers_of_free_batches():
+    layer = torch.nn.Bilinear(4, 6, 3).eval()
+    free = ({0: Dim.AUTO},) * 2
+    x, y = torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    agrees(lambda x, y: layer(x, y), x, y, dynamic=free, more=[(x[:1], y[:1])])

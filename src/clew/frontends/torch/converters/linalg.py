@@ -10,6 +10,7 @@ from clew.frontends.building import call, cast, constant, reshaped, scalar
 from clew.frontends.torch.converters.reduce import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter, name_of
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 
 
@@ -124,17 +125,45 @@ def with_effects(layer: Layer) -> Result:
 
 @converter("_trilinear")
 def trilinear(layer: Layer) -> Result:
-    """Products of three tensors, each with new axes, summed over axes."""
-    found: Expr | None = None
-    for n in (1, 2, 3):
-        x = layer.tensor(f"i{n}")
-        shape = list(x.tensor.shape)
-        for axis in sorted(layer.integers(f"expand{n}")):
-            shape.insert(axis, 1)
-        x = reshaped(x, shape)
-        found = x if found is None else call("multiply", found, x)
-    assert found is not None
-    return layer.shaped(call("sum", found, axes=layer.integers("sumdim"), keepdims=False))
+    """Products of three tensors, each with new axes, summed over axes: first over the axes that the
+    third one lacks, as a matrix product.
+    """
+    operands = [layer.tensor(f"i{n}") for n in (1, 2, 3)]
+    news = [set(layer.integers(f"expand{n}")) for n in (1, 2, 3)]
+    rank = operands[0].tensor.rank + len(news[0])
+    first, second, third = ([a for a in range(rank) if a not in new] for new in news)
+    summed = layer.integers("sumdim")
+    inner = [a for a in summed if a in first and a in second and a not in third]
+    shared = [a for a in first if a in second and a not in inner]
+    rows = [a for a in first if a not in second]
+    columns = [a for a in second if a not in first]
+    products = call(
+        "nn.matmul",
+        _grouped(operands[0], first, shared, rows, inner),
+        _grouped(operands[1], second, shared, inner, columns),
+    )
+    sizes = dict(zip([*first, *second], [*_shape(operands[0]), *_shape(operands[1])], strict=True))
+    order = [*shared, *rows, *columns]
+    split = reshaped(products, [sizes[a] for a in order])
+    ordered = call("transpose", split, axes=tuple(order.index(a) for a in sorted(order)))
+    both = reshaped(ordered, [sizes[a] if a in order else 1 for a in range(rank)])
+    last = dict(zip(third, _shape(operands[2]), strict=True))
+    other = reshaped(operands[2], [last.get(a, 1) for a in range(rank)])
+    return layer.shaped(call("sum", call("multiply", both, other), axes=summed, keepdims=False))
+
+
+def _shape(x: Expr) -> tuple[Dim, ...]:
+    return x.tensor.shape
+
+
+def _grouped(x: Expr, axes: list[int], shared: list[int], a: list[int], b: list[int]) -> Expr:
+    """Returns an operand of a matrix product: its axes, numbered `axes`, as shared ones and two
+    groups, each of which is one axis.
+    """
+    sizes = dict(zip(axes, _shape(x), strict=True))
+    ordered = call("transpose", x, axes=tuple(axes.index(n) for n in (*shared, *a, *b)))
+    groups = [product(tuple(sizes[n] for n in group)) for group in (a, b)]
+    return reshaped(ordered, [*(sizes[n] for n in shared), *groups])
 
 
 # --- norms and distances --------------------------------------------------------------------------
