@@ -136,6 +136,14 @@ def test_bags_without_padding(mode):
     agrees(bags, *args, dynamic=[{0: AUTO}, {0: AUTO}, {}], more=more)
 
 
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_one_size(mode, padding):
+    layer = torch.nn.EmbeddingBag(8, 6, mode=mode, padding_idx=padding).eval()
+    more = [(torch.full((3, 5), 3),), (torch.randint(0, 8, (9, 5)),)]
+    agrees(lambda x: layer(x), torch.randint(0, 8, (4, 5)), dynamic=[{0: AUTO}], more=more)
+
+
 def test_slices_from_behind_by_free_sizes():
     def slices(x, y):
         n = y.shape[1]

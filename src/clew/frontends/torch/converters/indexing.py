@@ -17,7 +17,7 @@ from clew.frontends.torch.converters.movement import (
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, SymDim, product
-from clew.ir.expr import Expr
+from clew.ir.expr import Call, Expr
 from clew.ir.types import is_float
 from clew.ops.common import broadcast_shapes
 from clew.te.interpret import identity_of
@@ -456,30 +456,51 @@ def embedding_bag(layer: Layer) -> Result:
         rows = call("multiply", rows, reshaped(scale, (count, 1)))
     if layer.flag("include_last_offset"):
         offsets = sliced(offsets, 0, 0, bags)
-    place = call("arange", start=0, stop=count, step=1, dtype="i64")
-    begun = call("less_equal", reshaped(cast(offsets, "i64"), (bags, 1)), place)
-    bag: Expr = call(
-        "subtract", call("sum", cast(begun, "i64"), axes=(0,), keepdims=False), scalar(1, "i64")
-    )
     dtype = rows.tensor.dtype
-    places = reshaped(bag, (count, 1))
     neutral = scalar(float("-inf") if mode == 2 else 0, dtype)
-    ones: Expr = call("broadcast_to", scalar(1, dtype), shape=(count,))
+    ones: Expr = call("broadcast_to", scalar(1, dtype), shape=(count, 1))
     padding = layer.integer("padding_idx", -1)
     if padding >= 0:
-        taken = call("not_equal", indices, scalar(padding, indices.tensor.dtype))
-        rows = call("where", reshaped(taken, (count, 1)), rows, neutral)
+        differs = call("not_equal", indices, scalar(padding, indices.tensor.dtype))
+        taken = reshaped(differs, (count, 1))
+        rows = call("where", taken, rows, neutral)
         ones = cast(taken, dtype)
-    start = call("broadcast_to", neutral, shape=wanted.shape)
+    size = _size_of_bags(offsets, count, bags)
+    places = None if size else reshaped(_bags(offsets, count), (count, 1))
+
+    def collected(values: Expr) -> Expr:
+        """Returns the sum or maximum of the values of each bag."""
+        width = values.tensor.shape[1]
+        if places is None:
+            apart = reshaped(values, (bags, size, width))
+            return call("max" if mode == 2 else "sum", apart, axes=(1,), keepdims=False)
+        start = call("broadcast_to", neutral, shape=(bags, width))
+        return call("scatter_nd", start, places, values, reduction="max" if mode == 2 else "add")
+
+    found = collected(rows)
     if mode == 2:
-        best = call("scatter_nd", start, places, rows, reduction="max")
-        empty = call("isinf", best, positive=False)
-        found: Expr = call("where", empty, scalar(0, dtype), best)
-    else:
-        found = call("scatter_nd", start, places, rows, reduction="add")
-    if mode == 1:
-        none = call("broadcast_to", scalar(0, dtype), shape=(bags,))
-        sizes = call("scatter_nd", none, places, ones, reduction="add")
-        sizes = call("maximum", sizes, scalar(1, dtype))
-        found = call("divide", found, reshaped(sizes, (bags, 1)))
+        empty = call("isinf", found, positive=False)
+        found = call("where", empty, scalar(0, dtype), found)
+    elif mode == 1:
+        found = call("divide", found, call("maximum", collected(ones), scalar(1, dtype)))
     return [found, *(layer.filled(0, n) for n in range(1, len(layer.fakes)))]
+
+
+def _size_of_bags(offsets: Expr, count: Dim, bags: Dim) -> int:
+    """Returns how many indices each bag has; 0 if the bags are not known to have the same number,
+    as those of a matrix of indices do.
+    """
+    if not (isinstance(offsets, Call) and offsets.op_name == "arange" and offsets.attrs.start == 0):
+        return 0
+    step = offsets.attrs.step
+    return step if isinstance(step, int) and step > 0 and bags * step == count else 0
+
+
+def _bags(offsets: Expr, count: Dim) -> Expr:
+    """Returns the bag of each index, `i64[count]`: the number of bags that begin up to there."""
+    begun = call("broadcast_to", scalar(0, "i64"), shape=(count + 1,))
+    bags = offsets.tensor.shape[0]
+    ones = call("broadcast_to", scalar(1, "i64"), shape=(bags,))
+    begun = call("scatter_nd", begun, reshaped(offsets, (bags, 1)), ones, reduction="add")
+    passed = sliced(call("cumsum", begun, axis=0), 0, 0, count)
+    return call("subtract", passed, scalar(1, "i64"))
