@@ -46,3 +46,28 @@ def test_nearest_elements_of_reflected_positions(align: bool) -> None:
     places = torch.arange(-2, 2.01, 0.25)  # also halfway between elements
     grid = torch.stack(torch.meshgrid(places, places, indexing="xy"), -1)[None]
     agrees(sample, torch.randn(1, 2, 4, 8), grid)
+
+
+@pytest.mark.parametrize("sizes", [7, (3, 5), (1, 2)])
+@pytest.mark.parametrize("pool", [F.adaptive_avg_pool2d, F.adaptive_max_pool2d])
+def test_windows_that_divide_images_of_free_size(pool, sizes):
+    free = [{0: AUTO, 2: AUTO, 3: AUTO}]
+    more = [(torch.randn(1, 3, 7, 20),), (torch.randn(3, 3, 31, 8),), (torch.randn(1, 3, 4, 5),)]
+    agrees(lambda x: pool(x, sizes), torch.randn(2, 3, 12, 14), dynamic=free, more=more)
+
+
+def test_no_windows():
+    agrees(lambda x: F.adaptive_avg_pool2d(x, (0, 2)), torch.randn(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.75, 1.5, 2])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_images_of_free_size_scaled(mode, scale):
+    free = [{0: AUTO, 2: AUTO, 3: AUTO}]
+    more = [(torch.randn(1, 3, 17, 9),), (torch.randn(3, 3, 8, 31),)]
+    agrees(
+        lambda x: F.interpolate(x, scale_factor=scale, mode=mode),
+        torch.randn(2, 3, 12, 14),
+        dynamic=free,
+        more=more,
+    )

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import sympy
 import torch
-from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, ToFloat, TruncToInt
 
 from clew.frontends.building import call
-from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.dims import Dim, SymDim, ceil_div, dim_max, dim_min
 from clew.ir.expr import Expr
 from clew.support.errors import UnsupportedError
 
@@ -89,6 +89,9 @@ class Sizes:
             return int(expr)
         if expr in self._dims:  # a symbol, or an expression that is itself an input
             return self._dims[expr]
+        scaled = self._scaled(expr)
+        if scaled is not None:
+            return scaled
         if isinstance(expr, (sympy.Symbol, *_ROUNDED)):
             return self._of_number(expr)
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
@@ -101,6 +104,19 @@ class Sizes:
                 hint="compute sizes with +, -, *, //, %, min and max",
             )
         return reduce(rule, map(self._dim, expr.args))
+
+    def _scaled(self, expr: sympy.Expr) -> Dim | None:
+        """Returns the dimension for `int(n * 1.5)`, a size times a fraction that floats hold
+        exactly; None for other expressions.
+        """
+        if expr in self._numbers or not isinstance(expr, (CeilToInt, FloorToInt, TruncToInt)):
+            return None
+        factor, size = expr.args[0].as_coeff_Mul()
+        over, under = float(factor).as_integer_ratio()
+        if not isinstance(size, ToFloat) or not 0 < over <= _MOST or under > _MOST:
+            return None
+        product = self._dim(size.args[0]) * over
+        return ceil_div(product, under) if isinstance(expr, CeilToInt) else product // under
 
     def _of_number(self, expr: sympy.Expr) -> Dim:
         number = self._numbers.get(expr)
@@ -124,6 +140,7 @@ class Sizes:
         return found
 
 
+_MOST: Final = 1 << 20  # terms of a fraction whose products with sizes are exact in f64
 _ROUNDED: Final = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
 _RULES: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
     "Add": lambda a, b: a + b,

@@ -16,7 +16,7 @@ from clew.frontends.torch.converters.windows import (
 )
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, dim_max, dim_min, product
+from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, product
 from clew.ir.expr import Expr
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
@@ -232,6 +232,8 @@ def adaptive_avg_pool(layer: Layer) -> Result:
     x = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
+    if 0 in wanted:
+        return layer.filled(0)
     if all(w == 1 for w in wanted):
         return layer.shaped(call("mean", x, axes=tuple(range(first, x.tensor.rank)), keepdims=True))
     for axis, out in enumerate(wanted, first):
@@ -244,21 +246,23 @@ def _adaptive(layer: Layer, x: Expr, axis: int, out: Dim) -> Expr:
     shape = x.tensor.shape
     if size == out:
         return x
-    if not isinstance(out, int) or (not isinstance(size, int) and out != 1):
-        if size % out == 0:
-            parts = (*shape[:axis], out, size // out, *shape[axis + 1 :])
-            return call("mean", reshaped(x, parts), axes=(axis + 1,), keepdims=False)
-        raise layer.unsupported(f"from {size} to {out} elements of free size")
-    if out == 1 or (isinstance(size, int) and size % out == 0):
+    if out == 1 or size % out == 0:
         parts = (*shape[:axis], out, size // out, *shape[axis + 1 :])
         return call("mean", reshaped(x, parts), axes=(axis + 1,), keepdims=False)
-    assert isinstance(size, int)
+    return _of_windows(layer, "mean", x, axis, out)
+
+
+def _of_windows(layer: Layer, reduction: str, x: Expr, axis: int, out: Dim) -> Expr:
+    """Returns a reduction of each of the windows that divide an axis."""
+    size = x.tensor.shape[axis]
+    if not isinstance(out, int):
+        raise layer.unsupported(f"from {size} to {out} elements of free size")
     pieces = []
     for n in range(out):
-        begin, end = n * size // out, -(-(n + 1) * size // out)
+        begin, end = n * size // out, ceil_div((n + 1) * size, out)
         part = call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
-        pieces.append(call("mean", part, axes=(axis,), keepdims=True))
-    return call("concatenate", *pieces, axis=axis)
+        pieces.append(call(reduction, part, axes=(axis,), keepdims=True))
+    return pieces[0] if len(pieces) == 1 else call("concatenate", *pieces, axis=axis)
 
 
 @converter("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
@@ -275,15 +279,7 @@ def adaptive_max_pool(layer: Layer) -> Result:
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
     for axis, out in enumerate(wanted, first):
-        size = x.tensor.shape[axis]
-        if not isinstance(size, int) or not isinstance(out, int):
-            raise layer.unsupported(f"from {size} to {out} elements of free size")
-        pieces = []
-        for n in range(out):
-            begin, end = n * size // out, -(-(n + 1) * size // out)
-            part = call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
-            pieces.append(call("max", part, axes=(axis,), keepdims=True))
-        x = pieces[0] if len(pieces) == 1 else call("concatenate", *pieces, axis=axis)
+        x = _of_windows(layer, "max", x, axis, out)
     return [layer.shaped(x), layer.filled(0, 1)]
 
 
