@@ -1,11 +1,14 @@
-"""Models of free sizes for the tests of builds, and what they are made of."""
+"""Models of free sizes for the tests of builds, what they are made of, and how they are judged."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+import clew
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -54,3 +57,28 @@ def feeds_of_decoder(b: int, s: int, past: int, seed: int = 0, state: str = "pas
     names = f"{state}_k", f"{state}_v"
     held = {n: drawn(b, past, 48, seed=seed + k) for k, n in enumerate(names, 1)}
     return {"x": drawn(b, s, 48, seed=seed), **held}
+
+
+def compiled(data: bytes, **options: Any) -> clew.CompiledModel:
+    return clew.compile(data, **{"threads": 1, **options})
+
+
+def builds(model: clew.CompiledModel) -> int:
+    """Returns the number of builds that a model has made, or has found in the cache."""
+    return model.builds_made + model.from_cache
+
+
+def reference(data: bytes, feeds: Feeds) -> Feeds:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(data, options)
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, map(np.asarray, session.run(names, feeds)), strict=True))
+
+
+def close(found: Feeds, expected: Feeds) -> None:
+    assert found.keys() == expected.keys()
+    for name, wanted in expected.items():
+        scale = float(np.abs(wanted).max(initial=1))
+        assert found[name].shape == wanted.shape
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=2e-5 * scale)

@@ -14,9 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from free_models import F32, decoder, drawn, feeds_of_decoder, made
+from free_models import (
+    F32,
+    builds,
+    close,
+    compiled,
+    decoder,
+    drawn,
+    feeds_of_decoder,
+    made,
+    reference,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
@@ -29,9 +38,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
-Size = int | str
 I64 = TensorProto.INT64
-TARGETS = ("cpu", "cpu-avx2", "cpu-avx512")
 BERT = "bert_tiny_dynamic"
 
 
@@ -57,34 +64,6 @@ def images() -> bytes:
         w0=drawn(32, 3, 3, 3) / 5, b0=drawn(32), w1=drawn(32, 32, 5, 5) / 28,
         w2=drawn(32, 1, 3, 3) / 3, w3=drawn(20, 32, 1, 1) / 6,
         scales=np.array([1, 1, 2, 2], np.float32),
-    )  # fmt: skip
-
-
-def tiled(n: Size = "n", h: Size = "h", w: Size = "w", channels: int = 32) -> bytes:
-    """A convolution that is computed by Winograd's method."""
-    node = helper.make_node("Conv", ["x", "f"], ["y"], pads=[1, 1, 1, 1])
-    weight = drawn(channels, channels, 3, 3) / (3 * channels**0.5)
-    return made([node], {"x": [n, channels, h, w]}, ["y"], f=weight)
-
-
-def bordered() -> bytes:
-    """Windows whose borders move with the size of the image, and sums over images and lines."""
-    pool = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["largest"], strides=[2, 2], **pool),
-        helper.make_node("AveragePool", ["x"], ["mean"], **pool),
-        helper.make_node("AveragePool", ["x"], ["wide"], kernel_shape=[1, 5], pads=[0, 2, 0, 2],
-                         strides=[1, 3], count_include_pad=1),
-        helper.make_node("Conv", ["x", "w"], ["dilated"], pads=[2, 3, 2, 3], dilations=[2, 3]),
-        helper.make_node("InstanceNormalization", ["x", "scale", "bias"], ["normal"]),
-        helper.make_node("Softmax", ["x"], ["share"], axis=3),
-        helper.make_node("ReduceMax", ["x", "axes"], ["most"], keepdims=0),
-        helper.make_node("GlobalAveragePool", ["dilated"], ["total"]),
-    ]  # fmt: skip
-    outputs = ["largest", "mean", "wide", "dilated", "normal", "share", "most", "total"]
-    return made(
-        nodes, {"x": ["n", 32, "h", "width"]}, outputs, w=drawn(32, 32, 3, 3) / 17,
-        scale=drawn(32), bias=drawn(32), axes=np.array([2, 3]),
     )  # fmt: skip
 
 
@@ -134,18 +113,6 @@ def heads() -> bytes:
         helper.make_node("Relu", ["z"], ["y"]),
     ]
     return made(nodes, {"x": ["b", "s"]}, ["y"], zero=np.array(0), last=np.array([1]))
-
-
-def attended() -> bytes:
-    """Attention of one head with a free number of queries."""
-    nodes = [
-        helper.make_node("MatMul", ["q", "k"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
-        helper.make_node("MatMul", ["weights", "v"], ["y"]),
-    ]
-    return made(
-        nodes, {"q": [1, 1, "n", 20], "k": [1, 1, 20, 40], "v": [1, 1, 40, 20]}, ["y"]
-    )  # fmt: skip
 
 
 def joined() -> bytes:
@@ -251,31 +218,6 @@ MODELS: dict[str, tuple[Callable[[], bytes], Callable[..., Feeds], list[tuple[in
 }  # fmt: skip
 
 
-def compiled(data: bytes, **options: Any) -> clew.CompiledModel:
-    return clew.compile(data, **{"threads": 1, **options})
-
-
-def builds(model: clew.CompiledModel) -> int:
-    """Returns the number of builds that a model has made, or has found in the cache."""
-    return model.builds_made + model.from_cache
-
-
-def reference(data: bytes, feeds: Feeds) -> Feeds:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(data, options)
-    names = [each.name for each in session.get_outputs()]
-    return dict(zip(names, map(np.asarray, session.run(names, feeds)), strict=True))
-
-
-def close(found: Feeds, expected: Feeds) -> None:
-    assert found.keys() == expected.keys()
-    for name, wanted in expected.items():
-        scale = float(np.abs(wanted).max(initial=1))
-        assert found[name].shape == wanted.shape
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=2e-5 * scale)
-
-
 def same(found: Feeds, expected: Feeds) -> None:
     for name, wanted in expected.items():
         np.testing.assert_array_equal(found[name], wanted)
@@ -334,73 +276,6 @@ def test_a_transposed_convolution_of_free_size_to_a_given_size() -> None:
     for h, w in ((5, 6), (4, 6), (5, 5)):
         feeds = {"x": drawn(1, 4, h, w)}
         close(model.run(feeds), reference(data, feeds))
-
-
-def test_winograd_convolutions() -> None:
-    data = tiled()
-    model = compiled(data, cache=False)
-    for n, h, w in ((1, 32, 32), (2, 7, 13), (1, 1, 1), (1, 65, 30)):
-        feeds = {"x": drawn(n, 32, h, w)}
-        close(model.run(feeds), reference(data, feeds))
-    assert model.builds_made == 1
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(
-    ("sizes", "channels", "side"),
-    [
-        (("n", 7, 7), 256, GuardSide.END),
-        (("n", 14, 14), 256, GuardSide.START),
-        (("n", 24, 24), 64, GuardSide.END),
-        (("n", 56, 56), 64, GuardSide.START),
-        (("n", 3, 101), 64, GuardSide.END),
-        (("n", 55, 57), 32, GuardSide.END),
-        (("n", "h", 56), 64, GuardSide.END),
-        ((1, 56, "w"), 64, GuardSide.START),
-        ((2, "h", 7), 256, GuardSide.END),
-    ],
-)
-def test_winograd_convolutions_with_some_free_sizes(
-    target: str,
-    sizes: tuple[Size, Size, Size],
-    channels: int,
-    side: GuardSide,
-    runs_here: Callable[[Any], None],
-) -> None:
-    runs_here(target)
-    data = tiled(*sizes, channels)
-    model = compiled(data, threads=2, target=target, guard=side)
-    for free in ((1, 1, 1), (2, 56, 7), (5, 57, 56), (17, 3, 101), (3, 40, 33)):
-        n, h, w = (at if isinstance(s, str) else s for s, at in zip(sizes, free, strict=True))
-        feeds = {"x": drawn(n, channels, h, w)}
-        close(model.run(feeds), reference(data, feeds))
-    assert builds(model) == 1
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("threads", "side"), [(1, GuardSide.END), (2, GuardSide.START)])
-def test_borders_of_images(
-    target: str, threads: int, side: GuardSide, runs_here: Callable[[Any], None]
-) -> None:
-    runs_here(target)
-    data = bordered()
-    model = compiled(data, threads=threads, target=target, guard=side)
-    sizes = [(1, 1), (2, 3), (9, 7), (1, 31), (16, 16), (31, 33), (64, 17), (7, 97), (33, 130)]
-    for n, (h, w) in enumerate(sizes, 1):
-        feeds = {"x": drawn(1 + n % 2, 32, h, w)}
-        close(model.run(feeds), reference(data, feeds))
-    assert builds(model) == 1
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_attention_of_one_head(target: str, runs_here: Callable[[Any], None]) -> None:
-    runs_here(target)
-    data = attended()
-    model = compiled(data, threads=2, target=target, guard=GuardSide.END)
-    for n in (1, 2, 3, 7, 16, 40, 101):
-        feeds = {"q": drawn(1, 1, n, 20), "k": drawn(1, 1, 20, 40), "v": drawn(1, 1, 40, 20)}
-        close(model.run(feeds), reference(data, feeds))
-    assert builds(model) == 1
 
 
 @pytest.mark.parametrize("name", ["images", "decoder"])

@@ -68,9 +68,11 @@ class Sizes:
         return self._dim(size.node.expr)
 
     def is_named(self, size: torch.SymInt) -> bool:
-        """Whether an integer is computed from sizes as integers, not from the values of scalars."""
+        """Whether an integer is computed from sizes exactly, not from the values of scalars."""
         expr = size.node.expr
-        return all(symbol in self._dims for symbol in expr.free_symbols) and not expr.has(*_ROUNDED)
+        if not all(symbol in self._dims for symbol in expr.free_symbols):
+            return False
+        return all(self._scaled(part) is not None for part in expr.atoms(*_ROUNDED))
 
     def is_dim(self, size: Any) -> bool:
         """Whether an integer of torch has a dimension."""

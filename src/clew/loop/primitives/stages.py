@@ -452,9 +452,8 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> 
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
-        deep = any(loop.name == within for loop in loops(stmt))
         reduces = not any(contains(i, stmt.index) for i in ours[0].indices)
-        if len(stores) == 1 and reduces and not deep:
+        if len(stores) == 1 and reduces and not _has_loop(stmt, within):
             return _factored((stmt,), lanes) or stmt
         body = _rfactor_in(stmt.body, stage, lanes, within)
         return stmt.with_body(body)
@@ -464,13 +463,16 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> 
     stmts = getattr(stmt, "stmts", None)
     if stmts is None:
         return stmt
-    deep = any(loop.name == within for inner in stmts for loop in loops(inner))
-    joint = not deep and _has_free_copies(stmts, stage)
+    joint = not _has_loop(stmt, within) and _has_free_copies(stmts, stage)
     together = _factored(stmts, lanes) if joint else None
     if together is not None:
         return together
     new = [_rfactor_in(s, stage, lanes, within) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
+
+
+def _has_loop(stmt: Stmt, name: str) -> bool:
+    return bool(name) and any(loop.name == name for loop in loops(stmt))
 
 
 def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:

@@ -58,6 +58,7 @@ class Rows(Rule[RowStages]):
         out = schedule.cache_write(root) if info.is_reduction else root
         members = [m for m in match.members if m != root or info.is_reduction]
         axes = info.axes_in(out)
+        # Leading axes that select a row: the root's own, and those that the other stages have.
         own = shared = _row_rank(infos, members, info)
         row, inside = axes[:own], axes[own:]
         grouped = _steps_of_group(infos, members, info, own)

@@ -26,10 +26,10 @@ from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
 
-# The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
-# Tiles in a group of an image of free size: each weight is read once for as many products.
+# Tiles in a group of counted tiles: each weight is read once for as many products.
 _FEWEST_TILES: Final = 24
 _MOST_TILES: Final = 64
+# The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
 _FEWEST_GROUPS: Final = 4
 # The fewest rows of products in a group, for a register tile.
 _FEWEST_ROWS: Final = 6
@@ -386,8 +386,7 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
         stages.data_tiles,
     ):
         schedule.vectorize(info.axes[4])
-    if (
-        stages.is_counted
-    ):  # checks of each pixel take a divided position; most tiles have no padding
+    if stages.is_counted:
+        # Checks of each pixel take a divided position; most tiles have no padding.
         schedule.check_whole(column)
     return [cb, *rows]

@@ -10,7 +10,7 @@ from clew.frontends.building import call, cast, constant, reshaped, scalar
 from clew.frontends.torch.converters.reduce import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter, name_of
-from clew.ir.dims import Dim, product
+from clew.ir.dims import product
 from clew.ir.expr import Expr
 
 
@@ -142,25 +142,22 @@ def trilinear(layer: Layer) -> Result:
         _grouped(operands[0], first, shared, rows, inner),
         _grouped(operands[1], second, shared, inner, columns),
     )
-    sizes = dict(zip([*first, *second], [*_shape(operands[0]), *_shape(operands[1])], strict=True))
+    shapes = [x.tensor.shape for x in operands]
+    sizes = dict(zip((*first, *second), (*shapes[0], *shapes[1]), strict=True))
     order = [*shared, *rows, *columns]
     split = reshaped(products, [sizes[a] for a in order])
     ordered = call("transpose", split, axes=tuple(order.index(a) for a in sorted(order)))
     both = reshaped(ordered, [sizes[a] if a in order else 1 for a in range(rank)])
-    last = dict(zip(third, _shape(operands[2]), strict=True))
+    last = dict(zip(third, shapes[2], strict=True))
     other = reshaped(operands[2], [last.get(a, 1) for a in range(rank)])
     return layer.shaped(call("sum", call("multiply", both, other), axes=summed, keepdims=False))
-
-
-def _shape(x: Expr) -> tuple[Dim, ...]:
-    return x.tensor.shape
 
 
 def _grouped(x: Expr, axes: list[int], shared: list[int], a: list[int], b: list[int]) -> Expr:
     """Returns an operand of a matrix product: its axes, numbered `axes`, as shared ones and two
     groups, each of which is one axis.
     """
-    sizes = dict(zip(axes, _shape(x), strict=True))
+    sizes = dict(zip(axes, x.tensor.shape, strict=True))
     ordered = call("transpose", x, axes=tuple(axes.index(n) for n in (*shared, *a, *b)))
     groups = [product(tuple(sizes[n] for n in group)) for group in (a, b)]
     return reshaped(ordered, [*(sizes[n] for n in shared), *groups])
