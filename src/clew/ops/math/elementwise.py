@@ -59,7 +59,7 @@ def broadcast(name: str, a: Tensor, b: Tensor, body: Callable[[Scalar, Scalar], 
 
 @register_op(
     "add",
-    traits=Traits(symbolic=symbolic.ADD, sizes="computed"),
+    traits=Traits(symbolic=symbolic.ADD, sizes="computed", never_negative="as operands"),
     commutative=True,
     associative=True,
     samples=_NUMBERS,
@@ -81,7 +81,7 @@ def subtract(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "multiply",
-    traits=Traits(symbolic=symbolic.MULTIPLY, sizes="computed"),
+    traits=Traits(symbolic=symbolic.MULTIPLY, sizes="computed", never_negative="as operands"),
     commutative=True,
     associative=True,
     samples=_NUMBERS,
@@ -116,7 +116,7 @@ def _divide(x: Scalar, y: Scalar) -> Scalar:
 
 @register_op(
     "divide",
-    traits=Traits(symbolic=symbolic.DIVIDE, sizes="computed"),
+    traits=Traits(symbolic=symbolic.DIVIDE, sizes="computed", never_negative="as operands"),
     samples=(
         *_SHAPES,
         Sample(i32(3, 5), i32(5), low=-9, high=9),
@@ -231,7 +231,9 @@ _ORDERED = (*_NUMBERS, Sample(i64(2, 3), i64(2, 3)))
 
 @register_op(
     "maximum",
-    traits=Traits(symbolic=symbolic.MAXIMUM, sizes="computed"),
+    traits=Traits(
+        symbolic=symbolic.MAXIMUM, sizes="computed", second_zero=True, never_negative="as operands"
+    ),
     commutative=True,
     associative=True,
     samples=_ORDERED,
@@ -244,7 +246,7 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "minimum",
-    traits=Traits(symbolic=symbolic.MINIMUM, sizes="computed"),
+    traits=Traits(symbolic=symbolic.MINIMUM, sizes="computed", second_zero=True),
     commutative=True,
     associative=True,
     samples=_ORDERED,

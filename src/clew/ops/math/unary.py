@@ -45,7 +45,7 @@ def _intrinsic(name: str, x: Tensor) -> Tensor:
     return te.compute(x.shape, lambda *i: te.call(name, x[i]), name, layout=x.layout)
 
 
-@register_op("exp", samples=_ANY)
+@register_op("exp", traits=Traits(never_negative="always"), samples=_ANY)
 def exp(x: Tensor) -> Tensor:
     """E to the power of `x`. Source: ONNX Exp-13."""
     return _intrinsic("exp", x)
@@ -57,7 +57,9 @@ def log(x: Tensor) -> Tensor:
     return _intrinsic("log", x)
 
 
-@register_op("sqrt", traits=Traits(sizes="computed"), samples=_POSITIVE)
+@register_op(
+    "sqrt", traits=Traits(sizes="computed", never_negative="as operands"), samples=_POSITIVE
+)
 def sqrt(x: Tensor) -> Tensor:
     """Square root. Source: ONNX Sqrt-13."""
     return _intrinsic("sqrt", x)
@@ -69,7 +71,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return _intrinsic("rsqrt", x)
 
 
-@register_op("sigmoid", samples=_ANY)
+@register_op("sigmoid", traits=Traits(never_negative="always"), samples=_ANY)
 def sigmoid(x: Tensor) -> Tensor:
     """`1 / (1 + exp(-x))`. Source: ONNX Sigmoid-13."""
     return _intrinsic("sigmoid", x)
@@ -224,7 +226,7 @@ def negative(x: Tensor) -> Tensor:
 
 @register_op(
     "abs",
-    traits=Traits(symbolic=symbolic.ABS, sizes="computed"),
+    traits=Traits(symbolic=symbolic.ABS, sizes="computed", never_negative="always"),
     samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105")),
 )
 def abs_(x: Tensor) -> Tensor:
@@ -263,7 +265,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @register_op(
     "cast",
-    traits=Traits(symbolic=symbolic.CAST, sizes="computed"),
+    traits=Traits(symbolic=symbolic.CAST, sizes="computed", never_negative="as operands"),
     samples=(
         Sample(f32(3, 5), dtype="i32", low=-9, high=9),
         Sample(i64(3, 5), dtype="f32", low=-9, high=9),

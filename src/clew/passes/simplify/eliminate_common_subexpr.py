@@ -62,7 +62,7 @@ class _Merger(Rewriter):
         if not isinstance(new.op, Op) or (new.op.host and not new.args):
             return new
         args = tuple(a.id for a in new.args)
-        if new.op.commutative and len(args) == 2:
+        if len(args) == 2 and new.op.commutes(getattr(new.args[0].type, "dtype", "")):
             args = (min(args), max(args))
         return self._known.setdefault((new.op.name, new.attrs, args), new)
 

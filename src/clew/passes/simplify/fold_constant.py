@@ -286,7 +286,10 @@ def _is_move(call: Call) -> bool:
         return True
     moved = call.op.derived(moved_by, [call.args[0].tensor], call.attrs)
     value = call.args[0].splat_value
-    return moved is not None and all(other == value for other in moved.values)
+    return moved is not None and all(
+        other == value and math.copysign(1, other) == math.copysign(1, value)
+        for other in moved.values
+    )
 
 
 def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool:

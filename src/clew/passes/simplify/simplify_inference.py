@@ -11,6 +11,7 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.expand import expand
 from clew.patterns import Match, is_op, rule, wildcard
+from clew.patterns.exactness import EXACT
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SimplifyInference(Pass):
 _x = wildcard()
 
 
-@rule(is_op("identity")(_x))
+@rule(is_op("identity")(_x), EXACT)
 def identity(found: Match) -> Expr | None:
     """Replaces the identity, as which dropout is imported, by its operand."""
     return found[_x]

@@ -1,0 +1,31 @@
+"""Statements of how the result of a rewrite differs from the value that it replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """For which values a rewrite keeps all bits (`exact_for`), and how other results `differ`.
+
+    Payloads of NaN do not count. A rewrite that differs needs a licence: the optimization level of
+    its pass, unless `licence` names another.
+    """
+
+    exact_for: str = "all values"
+    differs: str = ""
+    licence: str = ""
+
+
+EXACT: Final = Exactness()
+ROUNDED: Final = Exactness(
+    "no values",
+    "rounding; values near the limits of the dtype may overflow, or not; "
+    "NaN and infinite operands give NaN and infinities as before",
+)
+REORDERED: Final = Exactness(
+    "integers",
+    "the order of sums, and so their rounding and the sign of a sum of zeros",
+)
