@@ -20,12 +20,11 @@ class Exactness:
 
 
 EXACT: Final = Exactness()
+"""Nothing is computed differently."""
 ROUNDED: Final = Exactness(
-    "no values",
-    "rounding; values near the limits of the dtype may overflow, or not; "
-    "NaN and infinite operands give NaN and infinities as before",
+    "none",
+    "rounding, signs of zeros, and overflow of intermediate results",
 )
-REORDERED: Final = Exactness(
-    "integers",
-    "the order of sums, and so their rounding and the sign of a sum of zeros",
-)
+"""The same formula with other intermediate results."""
+REORDERED: Final = Exactness("integers", "the order of sums, and so their rounding")
+"""The same products and sums in another order."""

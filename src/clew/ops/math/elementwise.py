@@ -182,7 +182,9 @@ def _mod_reference(a: Array, b: Array) -> Array:
     "floor_mod", traits=Traits(symbolic=symbolic.REMAINDER, sizes="computed"), samples=_REMAINDERS
 )
 def floor_mod(a: Tensor, b: Tensor) -> Tensor:
-    """Remainder of flooring division, with the sign of `b` (Python's `%`). Source: ONNX Mod-13."""
+    """Remainder of flooring division, with the sign of `b` (Python's `%`); a zero has the sign of
+    `a`, as in PyTorch. Source: ONNX Mod-13.
+    """
     need_number("floor_mod", a)
     return broadcast("floor_mod", a, b, _floor_remainder)
 
@@ -190,7 +192,8 @@ def floor_mod(a: Tensor, b: Tensor) -> Tensor:
 @floor_mod.reference
 def _floor_mod_reference(a: Array, b: Array) -> Array:
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.mod(a, b))
+        rest = np.mod(a, b)
+        return np.where(rest == 0, np.fmod(a, b), rest)
 
 
 def _integer_power(base: Scalar, exponent: Scalar) -> Scalar:

@@ -8,7 +8,7 @@ import numpy as np
 
 from clew import te
 from clew.ir import symbolic
-from clew.ir.types import DTYPES, TensorType, is_float
+from clew.ir.types import DTYPES, TensorType, integer_limits, is_float
 from clew.ops.common import (
     boolean,
     computable,
@@ -310,6 +310,7 @@ def cast(x: Tensor, *, dtype: str) -> Tensor:
         Sample(f32(3, 5), max=1.0),
         Sample(f32(3)),
         Sample(i32(3, 5), min=-1.0, max=3.0, low=-9, high=9),
+        Sample(u8(5), min=-1.0, max=math.inf, low=0, high=9),
         Sample(boolean(3), min=0.0, error="T105"),
     ),
 )
@@ -318,7 +319,10 @@ def clip(x: Tensor, *, min: float | None = None, max: float | None = None) -> Te
     need_number("clip", x)
 
     def limit(value: float) -> te.Scalar:
-        return te.as_scalar(value if is_float(x.dtype) else int(value), x.dtype)
+        if not is_float(x.dtype):
+            low, high = integer_limits(x.dtype)
+            value = low if value <= low else high if value >= high else int(value)
+        return te.as_scalar(value, x.dtype)
 
     def body(*i: te.Scalar) -> te.Scalar:
         value = x[i]

@@ -41,8 +41,12 @@ class FoldScaleAxis(Pass):
 
     opt_level: ClassVar[int] = 2
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return _rules(_layers())
+
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return RuleRewriter(_rules(_layers())).rewrite_module(module)
+        return RuleRewriter(self.rules).rewrite_module(module)
 
 
 @dataclass(frozen=True)

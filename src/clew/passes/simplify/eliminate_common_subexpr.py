@@ -11,6 +11,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.text_arrays import is_text, packed
 
 
@@ -30,6 +31,7 @@ class EliminateCommonSubexpr(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = EXACT
 
     max_constant_elems: int = 4096
 
