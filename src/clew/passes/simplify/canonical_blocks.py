@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, is_float
 from clew.ops.registry import get_op
 from clew.patterns import Match, Rule, is_constant, is_op, is_splat, rule, wildcard
 from clew.patterns.exactness import ROUNDED, Exactness
@@ -92,7 +92,8 @@ _sixth = _near(1 / 6)
 )
 def hard_swish(found: Match) -> Expr | None:
     """`x clip(x + 3, 0, 6) / 6`."""
-    if found[_x].tensor.dtype == "f64" and not _has_f32_sixth(found):
+    dtype = found[_x].tensor.dtype
+    if not is_float(dtype) or (dtype == "f64" and not _has_f32_sixth(found)):
         return None
     return get_op("nn.hard_swish")(found[_x])
 

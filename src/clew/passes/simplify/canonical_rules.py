@@ -54,14 +54,18 @@ def _commutative_with_constant_first(node: Expr) -> bool:
         and len(node.args) == 2
         and isinstance(node.args[0], Constant)
         and not isinstance(node.args[1], Constant)
-        and (node.args[0].is_splat or node.op.commutes(node.args[0].tensor.dtype))
+        and (node.op.commutes(node.args[0].tensor.dtype) or _has_no_zero(node.args[0]))
     )
+
+
+def _has_no_zero(constant: Constant) -> bool:
+    return constant.splat_value != 0 if constant.is_splat else bool((constant.data != 0).all())
 
 
 @rule(is_call().check(_commutative_with_constant_first), EXACT)
 def constant_second(found: Match) -> Expr | None:
-    """`c + x` is `x + c`. Of maxima only if all elements of `c` are equal: kernels then return `x`
-    of two zeros in either order.
+    """`c + x` is `x + c`. A maximum with a constant that has zeros stays: of two zeros, it returns
+    the second.
     """
     call = found.root
     assert isinstance(call, Call)
@@ -100,7 +104,7 @@ def mean_over_image(found: Match) -> Expr | None:
 
 @rule(
     is_op("nn.max_pool2d")(_x),
-    Exactness("all values but zeros", "which of two zeros is the maximum"),
+    Exactness("integers, and floats but zeros", "which of two zeros is the maximum"),
 )
 def max_pool_of_long_windows(found: Match) -> Expr | None:
     """The maximum of a window is the maximum of its lines' maxima, which adjacent windows share."""

@@ -291,14 +291,13 @@ def divide_by_power_of_two(found: Match) -> Expr | None:
     return get_op("multiply")(found[_x], Constant.splat(inverse, divisor.tensor))
 
 
-_ROOTS: Final = {0.5: "sqrt", -0.5: "rsqrt"}
-_exponent = is_splat(lambda value: value in (2, -1, *_ROOTS))
+_exponent = is_splat(lambda value: value in (2, -1, 0.5))
 
 
 @rule(is_op("power")(_x, _exponent), EXACT)
 def simple_power(found: Match) -> Expr | None:
-    """`x ^ 2` and `x ^ -1`; `x ^ 0.5` and `x ^ -0.5` where `x` is never negative, nor -0: the power
-    of -0 is that of 0, and the power of minus infinity is not NaN.
+    """`x ^ 2` and `x ^ -1`; `x ^ 0.5` where `x` is never negative, nor -0: the power of -0 is that
+    of 0, and the power of minus infinity is not NaN.
     """
     x, exponent = found[_x], found.constant(_exponent).splat_value
     if x.type != found.root.type:
@@ -309,7 +308,15 @@ def simple_power(found: Match) -> Expr | None:
         return None
     if exponent == -1:
         return get_op("reciprocal")(x)
-    return get_op(_ROOTS[exponent])(x) if never_negative(x) else None
+    return get_op("sqrt")(x) if never_negative(x) else None
+
+
+@rule(is_op("power")(_x, is_splat(-0.5)), Exactness("none", "rounded twice, not once"))
+def inverse_root(found: Match) -> Expr | None:
+    """`x ^ -0.5` is `rsqrt(x)` where `x` is never negative, nor -0."""
+    x = found[_x]
+    same = x.type == found.root.type and is_float(x.tensor.dtype)
+    return get_op("rsqrt")(x) if same and never_negative(x) else None
 
 
 @rule(is_op("divide")(is_splat(1), _x), EXACT)
@@ -404,6 +411,7 @@ RULES: Final[tuple[Rule, ...]] = (
     cast_of_cast,
     divide_by_power_of_two,
     simple_power,
+    inverse_root,
     one_over,
     reciprocal_of_root,
     one_of_the_sizes,
