@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -190,7 +191,9 @@ def draw_schedule(draw: Random, kind: str, schedule: Schedule) -> Counter[str]:
         with suppress(ScheduleError):
             opening(schedule)
     for _ in range(draw.randint(1, 6)):
-        for _ in range(_MOST_DRAWS):
+        for drawn in count():
+            if drawn >= _MOST_DRAWS and schedule.steps:
+                break
             name, args = draw_step(draw, schedule)
             try:
                 schedule.apply(name, **args)

@@ -38,10 +38,8 @@ from clew.trace.span import Source, Span
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _CLOSE: Final = 1e-5
 _HALVES: Final = ("f16", "bf16")
-# Units in the last place of a half-precision result, or of the largest in its tensor: kernels round
-# once per operator, and factors of products may be rounded before.
+# Kernels round once per operator, and factors of products may be rounded before.
 _UNITS: Final = 2.0
-_UNITS_OF_LARGEST: Final = 0.5
 # Attributes and blocks also contain literal sizes, which cannot be compared with a symbol.
 _NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
 OUTSIDE: Final = "I320"
@@ -161,8 +159,10 @@ def _is_half(value: Any) -> bool:
     return isinstance(value, np.ndarray) and from_numpy(value.dtype) in _HALVES
 
 
-def _half_difference(actual: Array, exact: Array) -> str:
-    """Returns how many units a half-precision result is from the exact one, or "" if few."""
+def half_difference(actual: Array, exact: Array, units: float = _UNITS) -> str:
+    """Returns where a half-precision result is more than some units in the last place from the
+    exact one, and a quarter of as many units of the largest element; "" if nowhere.
+    """
     limits = ml_dtypes.finfo(actual.dtype)
     found, wanted = actual.astype(np.float64), np.asarray(exact).astype(np.float64)
     if not wanted.size:
@@ -170,7 +170,7 @@ def _half_difference(actual: Array, exact: Array) -> str:
     sizes = np.abs(wanted)
     unit = np.exp2(np.floor(np.log2(np.maximum(sizes, float(limits.smallest_normal)))))
     largest = np.max(sizes, initial=0.0, where=np.isfinite(sizes))
-    bound = np.maximum(_UNITS * unit, _UNITS_OF_LARGEST * largest) * float(limits.eps)
+    bound = units * np.maximum(unit, largest / 4) * float(limits.eps)
     with np.errstate(invalid="ignore"):
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         overflown = np.isinf(found) & (sizes >= float(limits.max)) & (found * wanted > 0)
@@ -179,7 +179,7 @@ def _half_difference(actual: Array, exact: Array) -> str:
         return ""
     place = tuple(map(int, np.argwhere(wrong)[0]))
     return (
-        f"{int(wrong.sum())} of {wrong.size} elements are off by more than {_UNITS:g} units in the "
+        f"{int(wrong.sum())} of {wrong.size} elements are off by more than {units:g} units in the "
         f"last place of {from_numpy(actual.dtype)}, first at {place}: {found[place]}, "
         f"exactly {wanted[place]}"
     )
@@ -192,7 +192,7 @@ def difference(actual: Array, expected: Array, exact: Array | None = None) -> st
     if from_numpy(expected.dtype) in _HALVES:
         if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
             return f"{actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
-        return _half_difference(actual, expected if exact is None else exact)
+        return half_difference(actual, expected if exact is None else exact)
     try:
         if is_float(from_numpy(expected.dtype)):
             wide = actual.astype("f8"), expected.astype("f8")
