@@ -21,7 +21,7 @@ import clew.ops  # noqa: F401
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
-from clew.ir.types import TensorType, is_float, to_numpy
+from clew.ir.types import TensorType, from_numpy, is_float, to_numpy
 from clew.ops.registry import get_op
 from clew.passes.base import PassContext
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
@@ -238,8 +238,9 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         lambda x, z: call("nn.softmax", call("add", x, splat(0, x)), axis=1),
         lambda x, z: call("nn.log_softmax", call("add", x, splat(0, x)), axis=1),
         *(
-            lambda x, z, name=name: call(name, call("add", x, splat(0, x)))
+            lambda x, z, name=name, c=c: call(name, call("add", x, splat(c, x)))
             for name in ("exp", "sigmoid", "abs", "cos", "cosh")
+            for c in (0, 1)
         ),
     ],
     "same_type_again": [lambda x, z: call("cast", x, dtype=x.tensor.dtype)],
@@ -279,7 +280,7 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         for to in ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "u32", "i64", "bool")
     ],
     "divide_by_power_of_two": [
-        lambda x, z, c=c: call("divide", x, splat(c, x)) for c in (2, -4, 0.5, 1024, 2.0**-10)
+        lambda x, z, c=c: call("divide", x, splat(c, x)) for c in (2, -4, 0.5, 1024, 2.0**-10, 3)
     ],
     "simple_power": [
         lambda x, z: call("power", x, splat(2, x)),
@@ -497,6 +498,7 @@ def test_powers_are_those_of_c(exponent: float, dtype: str) -> None:
     with np.errstate(all="ignore"):
         dense = np.full(inputs["x"].shape, exponent, inputs["x"].dtype)  # NumPy's fast way is not
         wanted = np.power(inputs["x"], dense)[:, 0]
+        assert differing(interpret(model, inputs)["y0"][:, 0], wanted).size == 0
     apart = differing(found, wanted)
     finite = np.isfinite(wanted[apart]) & np.isfinite(found[apart]) & (wanted[apart] != 0)
     assert finite.all()
@@ -644,3 +646,49 @@ def test_chains_of_exact_operators() -> None:
 @pytest.mark.exhaustive
 def test_many_chains_of_exact_operators() -> None:
     _check_chains(range(1000))
+
+
+# --- zeros of operators, as in PyTorch and ONNX Runtime -------------------------------------------
+
+
+def _compiled(name: str, *arrays: Array, **attrs: Any) -> Array:
+    inputs: list[Expr] = [
+        Var(f"x{n}", TensorType(a.shape, from_numpy(a.dtype))) for n, a in enumerate(arrays)
+    ]
+    model = module_of(inputs, call(name, *inputs, **attrs))
+    fed = {f"x{n}": a for n, a in enumerate(arrays)}
+    found = clew.compile(model, threads=1, cache=False).run(fed)["y0"]
+    assert differing(found, interpret(model, fed)["y0"]).size == 0
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+def test_zero_remainders_have_the_sign_of_the_dividend(dtype: str) -> None:
+    a, b = (np.array(v).astype(to_numpy(dtype)) for v in ([0.0, -0.0, 3, -3, 6], [-3.0] * 5))
+    for name in ("floor_mod", "mod"):
+        found = _compiled(name, a, b)
+        assert np.signbit(found).tolist() == [False, True, False, True, False]
+
+
+def test_zeros_that_a_scatter_does_not_reach_keep_their_sign() -> None:
+    x, places = np.full((4, 3), -0.0, np.float32), np.array([[1, 1, 1]])
+    found = _compiled("scatter_elements", x, places, np.ones((1, 3), np.float32), reduction="add")
+    assert np.signbit(found).tolist() == [[True] * 3, [False] * 3, [True] * 3, [True] * 3]
+    assert found[1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_sums_of_minus_zero_are_zero(rows: int) -> None:
+    x = np.full((rows, 5), -0.0, np.float32)
+    for name in ("sum", "mean"):
+        assert not np.signbit(_compiled(name, x, axes=(0,))).any()
+    for name in ("max", "min"):
+        assert np.signbit(_compiled(name, x, axes=(0,))).all()
+    for name in ("nn.relu", "floor", "sqrt", "sin", "nn.leaky_relu"):
+        assert np.signbit(_compiled(name, x)).all()
+
+
+def test_limits_of_clips_of_integers_are_in_their_range() -> None:
+    x = np.array([0, 1, 7, 255], np.uint8)
+    assert _compiled("clip", x, min=-1.0, max=3.0).tolist() == [0, 1, 3, 3]
+    assert _compiled("clip", x, min=2.0, max=math.inf).tolist() == [2, 2, 7, 255]
