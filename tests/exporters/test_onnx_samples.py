@@ -12,10 +12,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (  # type: ignore[import
     Fail,
     InvalidArgument,
     InvalidGraph,
-    NotImplemented,  # noqa: A004
+    NotImplemented,
     RuntimeException,
 )
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, NotImplemented
 
 import clew.ops  # noqa: F401
 from clew.exporters.onnx import can_write, write, written_operators

@@ -382,7 +382,7 @@ def test_threads_do_not_share_what_overlap_fills_before(loop: str) -> None:
     """The first iteration's part is in the memory of one thread."""
     schedule = Schedule(plain("even", 5, 6)[0])
     schedule.compute_at("doubled", "out.i").overlap("doubled", "out.i", "out.j")
-    with pytest.raises(ScheduleError, match="S009.*do not share doubled"):
+    with pytest.raises(ScheduleError, match=r"S009.*do not share doubled"):
         schedule.parallel(loop)
 
 

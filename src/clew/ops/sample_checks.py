@@ -163,7 +163,7 @@ def half_difference(actual: Array, exact: Array, units: float = _UNITS) -> str:
     """Returns where a half-precision result is more than some units in the last place from the
     exact one, and a quarter of as many units of the largest element; "" if nowhere.
     """
-    limits = ml_dtypes.finfo(actual.dtype)
+    limits = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
     found, wanted = actual.astype(np.float64), np.asarray(exact).astype(np.float64)
     if not wanted.size:
         return ""

@@ -123,7 +123,7 @@ def _overflows(weight: Constant, scale: Array) -> bool:
     """
     if weight.is_lazy or weight.data.size == 0:
         return False
-    limit = float(ml_dtypes.finfo(weight.data.dtype).max)
+    limit = float(ml_dtypes.finfo(weight.data.dtype).max)  # type: ignore[no-untyped-call]
     ends = float(weight.data.max()), -float(weight.data.min())
     most = max(size if np.isfinite(size) else limit for size in ends)
     return not most * float(np.abs(scale).max()) <= limit
