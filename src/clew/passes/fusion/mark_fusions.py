@@ -15,6 +15,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Pattern, explain, find_all
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import ClewWarning, InputError, UnsupportedError
 from clew.support.shown import counted, indented
 
@@ -94,6 +95,7 @@ class MarkFusions(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     fusions: tuple[Fusion, ...] = ()
 

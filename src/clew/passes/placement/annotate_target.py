@@ -14,6 +14,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.placement.claims import Claims, keys_of
 from clew.passes.placement.flat import keeps_constants
 from clew.passes.placement.rules import FIRST, Rule
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class AnnotateTarget(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     backends: tuple[Claims, ...] = ()
     rule: Rule = FIRST

@@ -21,6 +21,7 @@ from clew.ops.math.dense_codes import (
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, reshaped
+from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _FLOATS: Final = ("f32", "f16", "bf16")
@@ -57,6 +58,9 @@ class MultiplyCodes(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "the order of sums; data are split into narrower parts", "level 2 and `precision=`"
+    )
 
     parts: int = 2
     dtype: str = "f32"
