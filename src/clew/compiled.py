@@ -23,7 +23,7 @@ from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
-from clew.build.tracing import trace_of
+from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.conversions import Conversions
@@ -62,6 +62,7 @@ from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
 from clew.trace.trace import Trace
+from clew.trace.verify import VerifyReport
 
 Array = np.ndarray[Any, Any]
 
@@ -607,21 +608,45 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def trace(self) -> Trace:
         """The trace of every layer, from the model to instructions and back. That of a build for
-        all sizes needs no run.
+        all sizes needs no run. Without a build, only its `verify` works, which makes the build for
+        its inputs; its other methods raise I044 until a run has made one.
 
-        Errors: I044 (see `build`); I045 for a model compiled with `trace=False`.
+        Errors: I045 for a model compiled with `trace=False`.
         """
-        build = self.template
         if not self.options.trace:
             raise InputError(
                 "I045", "the model was compiled without its trace", hint="compile with trace=True"
             )
+        try:
+            return self._trace_of(self.template)
+        except InputError as error:
+            if error.code != "I044":
+                raise
+        return trace_of(
+            lambda: self.template.stages, lambda: kernel_traces(self.template), self._verify
+        )
+
+    def _trace_of(self, build: BuildTemplate) -> Trace:
         # Builds that differ only in sizes share their stages and kernels, and so their trace.
         found = self._traces.get(id(build.stages))
         if found is None:
-            found = trace_of(build.stages, lambda: kernel_traces(build))
+            found = trace_of(build.stages, lambda: kernel_traces(build), self._verify)
             self._traces[id(build.stages)] = found
         return found
+
+    def _verify(
+        self,
+        trace: Trace,
+        given: Sequence[Any],
+        named: Mapping[str, Any],
+        rtol: float,
+        atol: float,
+    ) -> VerifyReport:
+        """Verifies the links of the build for inputs that are given as in a call."""
+        checked = self.checked(given, named, options=VERIFY_OPTIONS)
+        build = self._build_for(checked)
+        inputs = dict(zip(self._input_names, checked, strict=True))
+        return verify(self._trace_of(build), inputs, build.sizes, rtol, atol)
 
     @property
     def kernels(self) -> list[Kernel]:

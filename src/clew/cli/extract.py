@@ -46,7 +46,11 @@ def extract(
     ] = [],  # noqa: B006
     kernel: Annotated[str, typer.Option(metavar="NAME", help="A kernel, by name.")] = "",
     nodes: Annotated[
-        str, typer.Option(metavar="BEGIN:END", help="Kernels and host steps, by position.")
+        str,
+        typer.Option(
+            metavar="BEGIN:END|NAME,...",
+            help="Nodes of the executor: positions in graph.json, the end not included, or names.",
+        ),
     ] = "",
     pattern: Annotated[
         str,

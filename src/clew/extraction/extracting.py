@@ -38,7 +38,7 @@ def extract(
     end: Names = (),
     layers: Names = (),
     kernel: str = "",
-    nodes: str | range | tuple[int, int] | None = None,
+    nodes: str | range | tuple[int, int] | Sequence[str] | None = None,
     pattern: Pattern | None = None,
     match: int = 0,
     inputs: Any = None,
@@ -59,7 +59,8 @@ def extract(
     - `layers`: just these;
     - `pattern`: the nodes covered by its `match`-th match;
     - `kernel`: one of a compiled model, by name;
-    - `nodes`: a range of the executor's nodes, kernels and host steps in the order they run.
+    - `nodes`: some of the executor's nodes: a range of positions in `graph.json`
+      (`compiled.graph()`), or names.
 
     The first three refer to the imported graph: their values come from a run at opt level 0, which
     computes every layer as imported. The last two refer to the optimized program, with its layouts
@@ -95,7 +96,7 @@ def extract(
     with following(links):
         if kernel or nodes is not None:
             program = fused_program(model, run, shapes, options, value_names(source))
-            part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
+            part = program.kernel(kernel) if kernel else _nodes_of(program, nodes)
             if source is None:
                 return part
             given = dict(zip(program.model.input_names, program.arrays, strict=True))
@@ -322,20 +323,28 @@ def value_names(source: str | Path | None) -> ValueNames:
     return {(line.name, n): name for line in lines for n, name in enumerate(line.outputs) if name}
 
 
-def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the first position of a range of nodes, and the position after its last.
+def _nodes_of(
+    program: FusedProgram, nodes: str | range | tuple[int, int] | Sequence[str] | None
+) -> Part:
+    """Returns the part with some of the executor's nodes: a range of positions, or names.
 
-    Errors: I143.
+    Errors: I133, I134, I143.
     """
     if isinstance(nodes, range) and nodes.step == 1:
-        return nodes.start, nodes.stop
-    if isinstance(nodes, tuple) and len(nodes) == 2:
-        return nodes
-    begin, _, end = str(nodes).partition(":")
-    if not (begin.isdecimal() and end.isdecimal()):
+        return program.range(nodes.start, nodes.stop)
+    if isinstance(nodes, tuple) and len(nodes) == 2 and all(isinstance(n, int) for n in nodes):
+        return program.range(*nodes)  # type: ignore[arg-type]
+    if isinstance(nodes, str):
+        begin, _, end = nodes.partition(":")
+        if begin.isdecimal() and end.isdecimal():
+            return program.range(int(begin), int(end))
+        known = {node.name for node in program.nodes}
+        return program.named([nodes] if nodes in known else names_of(nodes.split(",")))
+    names = list(nodes or ())
+    if not names or not all(isinstance(name, str) for name in names):
         raise InputError(
             "I143",
-            f"{nodes!r} is not a range of the executor's nodes",
-            hint="BEGIN:END, the end not included, as in 10:25",
+            f"{nodes!r} are not nodes of the executor",
+            hint="a range of positions in graph.json, the end not included, as in 10:25; or names",
         )
-    return int(begin), int(end)
+    return program.named(names)

@@ -25,7 +25,7 @@ from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text, packed
+from clew.support.text_arrays import as_objects, content, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
@@ -367,7 +367,7 @@ def decides_now(array: Any) -> bool:
 def _content(array: Array) -> bytes:
     if not decides_now(array):
         return b""
-    return (packed(array) if is_text(array) else array).tobytes()
+    return content(array)
 
 
 def _outside(value: Any) -> Any:
