@@ -24,10 +24,12 @@ from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
+from clew.build.replacing import Replacing
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.conversions import Conversions
 from clew.graph_json import ExecutorGraph
+from clew.ir.defaults import Defaults
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
@@ -42,6 +44,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.input_spec import check_sizes
 from clew.runtime.model import (
     KEPT_SIZES,
+    Model,
     Ready,
     SizesKey,
     decides_now,
@@ -91,14 +94,18 @@ class CompiledModel(ProfiledModel[Kernel]):
         cache: Cache,
         *,
         is_stored: bool = True,
+        defaults: Defaults | None = None,
     ) -> None:
-        """With `is_stored`, the build comes from the cache, or is stored there once it is made."""
+        """With `is_stored`, the build comes from the cache, or is stored there once it is made.
+        `defaults` are the inputs that are constants until a call replaces them.
+        """
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
         super().__init__(inputs, outputs_of(module), form_of(module))
         self.budgets = options.budgets
         self._model = module
         self.options = options
         self._cache = cache
+        self._replacing = Replacing[CompiledModel](defaults)
         self._pool = shared_pool(options.threads)
         self._by_value: tuple[int, ...] = ()
         # What a build for all sizes is made of: the module, with names for values that decide.
@@ -341,6 +348,59 @@ class CompiledModel(ProfiledModel[Kernel]):
             unmet += unknown_layers(names, module, "keep_f32", certain=False)
         tell(unmet, self._told)
 
+    # --- inputs with default values ---
+
+    @property
+    def replaceable(self) -> tuple[str, ...]:
+        """Names of the inputs with a default value, which are constants until a call, by name, gives
+        another value. The first such call compiles the model with this input.
+        """
+        return self._replacing.names
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        if self._replacing.names:
+            model, given = self._with_replaced(inputs, named)
+            if model is not self:
+                return model(given)
+        return super().__call__(*inputs, **named)
+
+    __call__.__doc__ = Model.__call__.__doc__
+
+    def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+        if self._replacing.names:
+            model, given = self._with_replaced(inputs, named)
+            if model is not self:
+                return model.run(given)
+        return super().run(*inputs, **named)
+
+    run.__doc__ = Model.run.__doc__
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[CompiledModel, Mapping[str, Any]]:
+        """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
+        name; this model if the call replaces none.
+        """
+        values, first, rest = self._replacing.split(inputs, named)
+        if not values:
+            return self, {}
+        given = super()._arranged(first, rest, ())
+        with self._lock, in_force(self.budgets):
+            model = self._replacing.model(values, self._compiled_with)
+        return model, {**dict(zip(self._input_names, given, strict=True)), **values}
+
+    def _compiled_with(self, module: Module | DeferredModule) -> CompiledModel:
+        return CompiledModel(module, self.options, self._cache)
+
+    def _arranged(
+        self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
+    ) -> Sequence[Any]:
+        if self._replacing.names:
+            values = self._replacing.split(given, named).values
+            if values:
+                raise self._replacing.refusal(values)
+        return super()._arranged(given, named, options)
+
     # --- running ---
 
     @property
@@ -394,7 +454,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def builds_made(self) -> int:
         """The number of builds so far."""
-        return self._own_builds + sum(m.builds_made for m in self._variants.models.values())
+        others = [*self._variants.models.values(), *self._replacing.models]
+        return self._own_builds + sum(m.builds_made for m in others)
 
     @property
     def _compile_seconds(self) -> float:
@@ -544,7 +605,12 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def recompiled(self, **changes: Any) -> CompiledModel:
         """Returns the same module compiled with other `Options`, given by field name."""
-        made = CompiledModel(self._model, replace(self.options, **changes), self._cache)
+        made = CompiledModel(
+            self._model,
+            replace(self.options, **changes),
+            self._cache,
+            defaults=self._replacing.defaults,
+        )
         made._told.update(self._told)
         return made
 

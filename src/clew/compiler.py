@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,8 +78,8 @@ def compile(
     in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
     matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
     target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
-    `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
-    data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
+    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, and
+    `links` says which links to external data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
     sizes to compile for: `(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]`
     lists the sizes expected most, while others work too; `128` fixes the size; and `{"range": (1,
     512), "likely": [128]}` combines the first two (docs/names.md). `specialize=False` never makes a
@@ -138,6 +139,7 @@ def compile(
             hint="pass them to clew.load(file, inputs={...})",
         )
     chosen, schedules = extended(chosen, extend)
+    defaults = module.defaults
     with in_force(budgets), bounds_in_force(bounds):
         module, ranges = sized(module, sizes)
     _check_names(module, chosen, keep_f32, required, disabled, rule, replaced=passes is not None)
@@ -170,8 +172,11 @@ def compile(
         specialize=specialize,
         placement=placement,
     )
+    if defaults is not None:
+        again = defaults.with_inputs
+        defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes)[0])
     with collected_at_the_end():
-        return CompiledModel(module, options, store)
+        return CompiledModel(module, options, store, defaults=defaults)
 
 
 def _check_names(

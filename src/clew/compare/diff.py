@@ -108,7 +108,7 @@ def _references(
         if exact is model:
             found.append(Run(side, arrays))
             continue
-        exact(*arrays)
+        exact.run_checked(list(arrays))
         found.append(Run(Side(exact), arrays))
     return found[0], found[1]
 

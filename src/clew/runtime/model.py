@@ -116,6 +116,11 @@ class Model(Shown, ABC, Generic[K]):
         return self._input_names
 
     @property
+    def replaceable(self) -> tuple[str, ...]:
+        """Names of the inputs with a default value that a call may replace."""
+        return ()
+
+    @property
     def outputs(self) -> tuple[OutputSpec, ...]:
         """The outputs in order: names and, if known before a run, dtypes and shapes."""
         return self._outputs
