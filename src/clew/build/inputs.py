@@ -33,9 +33,10 @@ from clew.support.shown import Shown
 class Inputs(Shown):
     """The inputs of a module: `inputs` and `input_names` of its compiled model."""
 
-    def __init__(self, module: Module) -> None:
-        self.inputs = tuple(inputs_of(module))
-        self.input_names = module.input_names
+    def __init__(self, module: Module | DeferredModule) -> None:
+        found = inputs_of(module) if isinstance(module, Module) else declared_inputs(module)
+        self.inputs = tuple(found)
+        self.input_names = tuple(spec.name for spec in found)
         self._maps = [i.name for i in self.inputs if i.takes_mapping]
         self._initial = {i.name: i.initial for i in self.inputs if i.initial is not None}
 
@@ -79,6 +80,15 @@ class Inputs(Shown):
         Errors: I041 to I043 for `given`, I061 for sizes that are still unknown.
         """
         return list(complete(self.inputs, given or {}, seed).values())
+
+
+def module_for(model: Module | DeferredModule, inputs: Any) -> Module:
+    """Returns the module of a model. If the graph depends on inputs of a run, that is the graph for
+    these, given in one argument: a mapping, a tuple or list in order, or the only input.
+
+    Errors: I040 to I043, and those of an import.
+    """
+    return model if isinstance(model, Module) else model.module_for(Inputs(model).named_inputs(inputs))
 
 
 def inputs_of(module: Module) -> list[InputSpec]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
+from clew.build.inputs import module_for
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.editing.selection import parts_by_pattern
@@ -108,7 +109,7 @@ def extract(
                 f"{', '.join(options)}: layers are extracted from the imported graph",
                 hint="use these options with kernel= or nodes=, or for the part: part.compile(...)",
             )
-        module = module_of(model, shapes)
+        module = module_of(model, shapes, inputs=inputs)
         graph = ModuleGraph(module, values=value_names(source))
         if pattern is not None:
             return _by_pattern(graph, pattern, match, run, source)
@@ -142,11 +143,22 @@ def module_of(
     model: Module | CompiledModel | str | Path,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     links: str | None = None,
+    inputs: Any = None,
 ) -> Module:
-    """Returns a model's imported graph."""
+    """Returns a model's imported graph: if it depends on inputs of a run, the one for these inputs.
+
+    Errors: those of importing, and I040 to I043 for `inputs` that the graph depends on.
+    """
     if isinstance(model, CompiledModel):
+        given = {} if inputs is None else model.named_inputs(inputs, partial=True)
+        if model.is_symbolic and len(given) == len(model.inputs):
+            model.build_for(given)
         return model.module
-    return model if isinstance(model, Module) else frontends.load(model, inputs=shapes, links=links)
+    if isinstance(model, Module):
+        return model
+    if inputs is None:
+        return frontends.load(model, inputs=shapes, links=links)
+    return module_for(frontends.load_or_defer(model, inputs=shapes, links=links), inputs)
 
 
 def fused_program(
@@ -170,7 +182,7 @@ def fused_program(
         compiled = model
     else:
         compiled = compile(
-            module_of(model, shapes),
+            model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=shapes),
             threads=run.threads,
             on_progress=run.on_progress,
             **{"instruments": [Unkept()], "trace": False, **(options or {})},
@@ -214,7 +226,7 @@ def extract_ranges(
     Arguments and errors are those of `extract`.
     """
     source = onnx_file(model, source)
-    graph = ModuleGraph(module_of(model, shapes), values=value_names(source))
+    graph = ModuleGraph(module_of(model, shapes, inputs=inputs), values=value_names(source))
     run = Run(inputs, seed, threads, on_progress)
     return _between(graph, ranges, run, source)
 
@@ -333,15 +345,15 @@ def _nodes_of(
     if isinstance(nodes, range) and nodes.step == 1:
         return program.range(nodes.start, nodes.stop)
     if isinstance(nodes, tuple) and len(nodes) == 2 and all(isinstance(n, int) for n in nodes):
-        return program.range(*nodes)  # type: ignore[arg-type]
+        return program.range(*nodes)
     if isinstance(nodes, str):
         begin, _, end = nodes.partition(":")
         if begin.isdecimal() and end.isdecimal():
             return program.range(int(begin), int(end))
         known = {node.name for node in program.nodes}
         return program.named([nodes] if nodes in known else names_of(nodes.split(",")))
-    names = list(nodes or ())
-    if not names or not all(isinstance(name, str) for name in names):
+    names = [name for name in nodes or () if isinstance(name, str)]
+    if not names or len(names) < len(nodes or ()):
         raise InputError(
             "I143",
             f"{nodes!r} are not nodes of the executor",

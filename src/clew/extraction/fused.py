@@ -22,6 +22,7 @@ from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, carriers
 from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
+from clew.ir.size_names import names_in, plain_names
 from clew.ir.types import TupleType
 from clew.ir.visit import inner_functions, post_order
 from clew.kernel import Kernel
@@ -104,6 +105,7 @@ class FusedProgram:
         use = ran.use
         main = self.build.stages[-1].module.main
         module, params = kernel_module(use.call, self.values, main.params)
+        self._check_sizes(module)
         operands = dict(zip((p.id for p in main.params), self.arrays, strict=True))
         operands |= dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
         inputs = {name: operands[argument] for argument, name in params.items()}
@@ -111,6 +113,22 @@ class FusedProgram:
         kernel = Kernel(use, self.build)
         part = Part(use.name, "kernel", module, kernel.layers, inputs, outputs, dict(AS_FUSED))
         return replace(part, options=self._options([use]), notes=self._notes([use]))
+
+    def _check_sizes(self, module: Module) -> None:
+        """Checks that the inputs of a part give its sizes.
+
+        Errors: I156 for sizes that only the values of the model's inputs give.
+        """
+        nodes = post_order([module.main], into_functions=True)
+        missing = names_in(nodes) - plain_names(p.type for p in module.main.params)
+        for spec in self.model.inputs:
+            if missing.intersection(spec.value_names):
+                raise InputError(
+                    "I156",
+                    f"the part has sizes that the value of input {spec.name!r} gives",
+                    hint="extract layers, or load the model with that value: "
+                    f"clew.load(model, constants={{{spec.name!r}: ...}})",
+                )
 
     def _options(self, uses: Sequence[KernelUse]) -> dict[str, Any]:
         """Returns the options to compile the kernels again: no passes, this target, users'
@@ -209,6 +227,7 @@ class FusedProgram:
         inputs = [values[v.id] for v in (*cut.inputs, *cut.carried)]
         outputs = [values[v.id] for v in cut.outputs]
         module = cut.module
+        self._check_sizes(module)
         return Part(
             name,
             "nodes",
