@@ -161,9 +161,7 @@ CASES: Final[Mapping[str, Case]] = {
         { [relu] r = Relu (x) [some] y = Optional (r) }""",
         {"x": _row(1, -2)},
     ),
-    "any rank": Case(
-        lambda: _unranked("Relu"), ({"x": _row(1, -2)}, {"x": np.ones((2, 3), _F32)})
-    ),
+    "any rank": Case(lambda: _unranked("Relu"), ({"x": _row(1, -2)}, {"x": np.ones((2, 3), _F32)})),
     "inner rank unknown": _text(
         """agraph (float[n] x) => (float[k] y) <int64[2] s = {1,-1}>
         { [reshape] b = Reshape (x, s) [squeeze] q = Squeeze (b) [relu] y = Relu (q) }""",

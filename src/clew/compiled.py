@@ -19,18 +19,18 @@ from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
 from clew.build.kernel_trace import kernel_traces
+from clew.build.replacing import Replacing
 from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
-from clew.build.replacing import Replacing
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.conversions import Conversions
 from clew.graph_json import ExecutorGraph
-from clew.ir.defaults import Defaults
 from clew.ir.deciding import deciding_params
+from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.ir.size_names import SizeReader
@@ -352,8 +352,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def replaceable(self) -> tuple[str, ...]:
-        """Names of the inputs with a default value, which are constants until a call, by name, gives
-        another value. The first such call compiles the model with this input.
+        """Names of the inputs with a default value. They are constants until a call gives another
+        value, by name; the first such call compiles the model with this input.
         """
         return self._replacing.names
 

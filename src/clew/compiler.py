@@ -79,15 +79,15 @@ def compile(
     matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
     target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
     `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, and
-    `links` says which links to external data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
-    sizes to compile for: `(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]`
-    lists the sizes expected most, while others work too; `128` fixes the size; and `{"range": (1,
-    512), "likely": [128]}` combines the first two (docs/names.md). `specialize=False` never makes a
-    build for sizes that are met often (`compiled.specialized`), so that equal inputs always give
-    equal bits. `trace=False` records no lineage
-    and does not change the generated code. `guard` places every buffer between guard pages (for
-    tests), aligned to its end or start. `bounds` selects the treatment of values used as indices:
-    with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
+    `links` says which links to external data are followed, both as for `clew.load`. `sizes` gives,
+    by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range, both ends
+    included, that calls must keep; `[1, 8]` lists the sizes expected most, while others work too;
+    `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first two
+    (docs/names.md). `specialize=False` never makes a build for sizes that are met often
+    (`compiled.specialized`), so that equal inputs always give equal bits. `trace=False` records no
+    lineage and does not change the generated code. `guard` places every buffer between guard pages
+    (for tests), aligned to its end or start. `bounds` selects the treatment of values used as
+    indices: with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
     `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
     for untrusted files). If the graph depends on values or shapes known only during a run
     (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of

@@ -88,7 +88,9 @@ def module_for(model: Module | DeferredModule, inputs: Any) -> Module:
 
     Errors: I040 to I043, and those of an import.
     """
-    return model if isinstance(model, Module) else model.module_for(Inputs(model).named_inputs(inputs))
+    return (
+        model if isinstance(model, Module) else model.module_for(Inputs(model).named_inputs(inputs))
+    )
 
 
 def inputs_of(module: Module) -> list[InputSpec]:

@@ -49,9 +49,7 @@ class Replacing(Generic[M]):
                 values |= mine
         return Replaced(values, given, rest)
 
-    def model(
-        self, values: Mapping[str, Any], make: Callable[[Module | DeferredModule], M]
-    ) -> M:
+    def model(self, values: Mapping[str, Any], make: Callable[[Module | DeferredModule], M]) -> M:
         """Returns the model in which these defaults are inputs.
 
         Errors: those of an import and a build.

@@ -35,9 +35,7 @@ _CLIP_RANK: Final = 5
 _SIGNAL_RANK: Final = 3
 
 
-def trace_of(
-    stages: Stages, kernels: Kernels = (), verifier: Verifier | None = None
-) -> Trace:
+def trace_of(stages: Stages, kernels: Kernels = (), verifier: Verifier | None = None) -> Trace:
     """Returns the trace of a compilation. `stages` and `kernels` may be callables that return them;
     `verifier` verifies the links of a model that has several builds.
     """

@@ -28,9 +28,7 @@ class Module(Shown):
 
     __slots__ = ("defaults", "functions")
 
-    def __init__(
-        self, functions: Mapping[str, Function], defaults: Defaults | None = None
-    ) -> None:
+    def __init__(self, functions: Mapping[str, Function], defaults: Defaults | None = None) -> None:
         assert "main" in functions, "a module has a function `main`"
         self.defaults = defaults
         self.functions: Mapping[str, Function] = MappingProxyType(dict(functions))

@@ -109,8 +109,8 @@ COLUMNS: Final = tuple(
 
 
 def all_rows(profile: ProfileRows) -> list[Mapping[str, Any]]:
-    """Returns all rows as one table. `level` is run, outside, kernel, layer or operator; a row lacks
-    the columns that its level has not. In the mode `both`, the unfused rows are included; `mode`
+    """Returns all rows as one table. `level` is run, outside, kernel, layer or operator; a row has
+    the columns of its level only. In the mode `both`, the unfused rows are included; `mode`
     identifies them.
     """
     return _rows(profile) + (_rows(profile.unfused) if profile.unfused is not None else [])

@@ -1,7 +1,7 @@
 """The rows of a profile: kernels, operators, layers, limits.
 
-All times are nanoseconds of one run, medians over the runs. They are multiples of 2⁻¹⁰ ns, so sums are exact: the times of
-layers, of operators and of kernels add up to the same number.
+All times are nanoseconds of one run, medians over the runs. They are multiples of 2⁻¹⁰ ns, so sums
+are exact: the times of layers, of operators and of kernels add up to the same number.
 """
 
 from __future__ import annotations

@@ -105,7 +105,9 @@ class InputSpec:
         if self.kind is not None:
             return self.kind.check(given, f"input {self.name!r}")
         array = given
-        if type(given) is not _ARRAY or (given.dtype is not self.dtype and given.dtype != self.dtype):
+        if type(given) is not _ARRAY or (
+            given.dtype is not self.dtype and given.dtype != self.dtype
+        ):
             if self.dtype is None:
                 return given
             count = self._count_of(given) if self.is_count else None
@@ -129,7 +131,9 @@ class InputSpec:
     def _count_of(given: Any) -> int | None:
         """Returns the integer that is given instead of a vector of that many elements."""
         whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-        if not whole and not (np.size(given) == 1 and getattr(given, "dtype", _FALSE.dtype).kind in "iu"):
+        if not whole and not (
+            np.size(given) == 1 and getattr(given, "dtype", _FALSE.dtype).kind in "iu"
+        ):
             return None
         return int(given if whole else np.asarray(given).item())
 

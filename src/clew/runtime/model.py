@@ -322,9 +322,9 @@ class Model(Shown, ABC, Generic[K]):
             n: s for n, s in zip(self._input_names, shapes, strict=True) if s is not None
         }
         deciding = [i for i in self._inputs if i.decides]
-        for spec, content in zip(deciding, values, strict=True):
+        for spec, stored in zip(deciding, values, strict=True):
             if spec.dtype is not None and spec.dtype.kind in "biuf" and spec.name in found:
-                array = np.frombuffer(content, spec.dtype)
+                array = np.frombuffer(stored, spec.dtype)
                 if array.size == math.prod(found[spec.name]):  # a longer value was data in that run
                     found[spec.name] = array.reshape(found[spec.name]).copy()
         return found

@@ -24,9 +24,7 @@ from clew.trace.story import LayerStory, tell
 if TYPE_CHECKING:
     from clew.trace.verify import VerifyReport
 
-Verifier = Callable[
-    ["Trace", Sequence[Any], Mapping[str, Any], float, float], "VerifyReport"
-]
+Verifier = Callable[["Trace", Sequence[Any], Mapping[str, Any], float, float], "VerifyReport"]
 """Trace, inputs in order and by name as in a call, rtol, atol."""
 
 

@@ -85,8 +85,8 @@ def load(
     as ints or names of sizes, which replace those in the model. An input that has an initializer or
     a value in `constants` is a constant; this fixes axes, shapes and counts that the model takes as
     inputs. From IR version 4 on, the initializer of an input is a default: an array in `inputs` or
-    `constants` replaces it, and a shape in `inputs` makes it an input. `budgets` limit the resources
-    of the model.
+    `constants` replaces it, and a shape in `inputs` makes it an input. `budgets` limit the
+    resources of the model.
 
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
@@ -146,7 +146,9 @@ def _imported(
             if found is None:
                 raise
             return found
-        return DeferredModel(partial(make, keep_constants=True), importer, error, again, replaceable)
+        return DeferredModel(
+            partial(make, keep_constants=True), importer, error, again, replaceable
+        )
     if asked_for(importer, None):
         return DeferredModel(partial(make, keep_constants=True), importer, None, again, replaceable)
     return module
@@ -161,13 +163,12 @@ def _told_apart(
 
     Errors: I006 for shapes that are none.
     """
-    values = {
-        name: given
-        for name, given in (inputs or {}).items()
-        if isinstance(given, np.ndarray) and name in make(None, None).inputs.defaults
-    }
-    shapes = {n: _shape(n, given) for n, given in (inputs or {}).items() if n not in values}
-    return shapes, {**(constants or {}), **values}
+    given = dict(inputs or {})
+    arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+    defaults = make(None, None).inputs.defaults if arrays else ()
+    arrays = {name: value for name, value in arrays.items() if name in defaults}
+    shapes = {name: _shape(name, value) for name, value in given.items() if name not in arrays}
+    return shapes, {**(constants or {}), **arrays}
 
 
 def _shape(name: str, given: Any) -> tuple[int | str, ...]:

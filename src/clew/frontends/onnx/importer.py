@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.building import call
 from clew.frontends.captures import Captures
@@ -65,7 +65,6 @@ from clew.trace.lineage import building
 from clew.trace.notes import NOTES
 from clew.trace.span import Source, Span
 
-
 _DEFAULTS_FROM: Final = 4  # in files of earlier IR versions, all initializers are inputs
 
 
@@ -83,7 +82,9 @@ def _takes(type_: Type, default: TensorType) -> bool:
         isinstance(type_, TensorType)
         and type_.dtype == default.dtype
         and type_.rank == default.rank
-        and all(d == n for d, n in zip(type_.shape, default.shape, strict=True) if isinstance(d, int))
+        and all(
+            d == n for d, n in zip(type_.shape, default.shape, strict=True) if isinstance(d, int)
+        )
     )
 
 
