@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ import onnx
 import pytest
 
 import clew
+from clew.cli import app
 from clew.explorer.actions.table import ACTIONS, act
 from clew.explorer.contents import gather
 from clew.explorer.session import Session
@@ -29,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import door_models
 
-# One cell in this many runs each time.
-_DRAWN: Final = 8
+# One cell in this many runs each time; the others are exhaustive.
+_DRAWN: Final = 30
 
 
 # Codes of internal errors: "a bug in clew".
@@ -51,6 +53,7 @@ class Visit:
     """One model, in a folder of its own."""
 
     def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
         self.case = door_models.CASES[name]
         self.feeds = self.case.feeds
         self.folder = folder
@@ -181,8 +184,9 @@ def _bisect_level(visit: Visit) -> None:
 
 
 def _bisect_onnx(visit: Visit) -> None:
+    # ONNX Runtime draws other random numbers, and gives maps as rows.
     found = clew.bisect(visit.path, visit.feeds[0], runs=1, reference="onnxruntime", threads=1)
-    assert found.kind == "none", found
+    assert found.kind == "none" or visit.name in ("no inputs", "map input"), found
 
 
 def _extract(visit: Visit) -> None:
@@ -315,6 +319,32 @@ def _precision(visit: Visit) -> None:
     str(clew.precision_report(visit.path, visit.feeds[0], threads=1))
 
 
+def _command_line(visit: Visit) -> None:
+    quick = ("--repeats", "2", "--warmup", "0", "--sample", "0", "--no-roofline")
+    for command, *options in (
+        ("run", "--random"),
+        ("run", "--kernels", "--json"),
+        ("compile", "-o", str(visit.folder / "m.clew")),
+        ("trace", "--verify", "--random"),
+        ("profile", "--random", *quick, "-o", str(visit.folder / "p.csv")),
+        ("correlate", "--random"),
+        ("tap", "--random"),
+        ("tap", "--layer", "relu,exp", "--random"),
+        ("extract", "--nodes", "0:1"),
+        ("bisect", "--random"),
+        ("diff", "--opt-level", "0", "3", "--random", "--rounds", "1", "--threads", "1", "1"),
+    ):
+        err = io.StringIO()
+        with (
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(err),
+            pytest.raises(SystemExit) as left,
+        ):
+            app.main([command, str(visit.path), *options])
+        assert left.value.code in (0, 1), (command, err.getvalue())
+        assert "internal error" not in err.getvalue(), (command, err.getvalue())
+
+
 DOORS: Final[Mapping[str, Callable[[Visit], None]]] = {
     "saved": _saved,
     "saved early": _saved_early,
@@ -347,14 +377,30 @@ DOORS: Final[Mapping[str, Callable[[Visit], None]]] = {
     "tap": _tap,
     "text": _text,
     "precision": _precision,
+    "command line": _command_line,
 }
+
+
+# Doors that work for every kind of value; others may refuse with a code.
+ALWAYS: Final = {
+    "saved", "stories", "verify", "export", "profile", "diff", "bisect", "bisect level 0",
+    "backends", "explore", "report", "kernels", "graph", "tap",
+}  # fmt: skip
+# Cells that once failed.
+_SURE: Final = {
+    ("strings", "verify"), ("string labels, maps", "verify"), ("map input", "verify"),
+    ("any rank", "verify"), ("inner rank unknown", "verify"), ("inner rank unknown", "diff"),
+    ("map input", "diff"), ("deciding", "bisect"), ("optional input", "bisect"),
+    ("strings", "extract"), ("deciding axes", "extract"), ("same name twice", "bisect onnx"),
+    ("listed twice", "saved"), ("deciding", "command line"),
+}  # fmt: skip
 
 
 def _cells() -> list[Any]:
     cells = []
     for name in door_models.CASES:
         for door in DOORS:
-            rare = crc32(f"{name}/{door}".encode()) % _DRAWN
+            rare = (name, door) not in _SURE and crc32(f"{name}/{door}".encode()) % _DRAWN
             marks = [pytest.mark.exhaustive] if rare else []
             cells.append(pytest.param(name, door, id=f"{name}-{door}", marks=marks))
     return cells

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from clew.ir.deferred import DeferredModule
-    from clew.ir.module import Module
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Defaults:
     """The names of the inputs that a module holds as constants, and a function that imports the
-    model again with some of them as inputs.
+    model again with some of them as inputs, as a `Module` or `DeferredModule`.
     """
 
     names: tuple[str, ...]
-    with_inputs: Callable[[Collection[str]], Module | DeferredModule]
+    with_inputs: Callable[[Collection[str]], Any]
