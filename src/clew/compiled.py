@@ -44,7 +44,6 @@ from clew.runtime.cache import Cache
 from clew.runtime.input_spec import check_sizes
 from clew.runtime.model import (
     KEPT_SIZES,
-    Model,
     Ready,
     SizesKey,
     decides_now,
@@ -106,6 +105,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self.options = options
         self._cache = cache
         self._replacing = Replacing[CompiledModel](defaults)
+        self._replaceable = self._replacing.names
         self._pool = shared_pool(options.threads)
         self._by_value: tuple[int, ...] = ()
         # What a build for all sizes is made of: the module, with names for values that decide.
@@ -350,41 +350,13 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     # --- inputs with default values ---
 
-    @property
-    def replaceable(self) -> tuple[str, ...]:
-        """Names of the inputs with a default value. They are constants until a call gives another
-        value, by name; the first such call compiles the model with this input.
-        """
-        return self._replacing.names
-
-    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
-        if self._replacing.names:
-            model, given = self._with_replaced(inputs, named)
-            if model is not self:
-                return model(given)
-        return super().__call__(*inputs, **named)
-
-    __call__.__doc__ = Model.__call__.__doc__
-
-    def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
-        if self._replacing.names:
-            model, given = self._with_replaced(inputs, named)
-            if model is not self:
-                return model.run(given)
-        return super().run(*inputs, **named)
-
-    run.__doc__ = Model.run.__doc__
-
     def _with_replaced(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[CompiledModel, Mapping[str, Any]]:
-        """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
-        name; this model if the call replaces none.
-        """
         values, first, rest = self._replacing.split(inputs, named)
         if not values:
             return self, {}
-        given = super()._arranged(first, rest, ())
+        given = self._arranged(first, rest, ())
         with self._lock, in_force(self.budgets):
             model = self._replacing.model(values, self._compiled_with)
         return model, {**dict(zip(self._input_names, given, strict=True)), **values}
@@ -392,14 +364,10 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _compiled_with(self, module: Module | DeferredModule) -> CompiledModel:
         return CompiledModel(module, self.options, self._cache)
 
-    def _arranged(
-        self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
-    ) -> Sequence[Any]:
-        if self._replacing.names:
-            values = self._replacing.split(given, named).values
-            if values:
-                raise self._replacing.refusal(values)
-        return super()._arranged(given, named, options)
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        values = self._replacing.split(given, named).values
+        if values:
+            raise self._replacing.refusal(values)
 
     # --- running ---
 

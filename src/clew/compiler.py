@@ -87,18 +87,18 @@ def compile(
     (`compiled.specialized`), so that equal inputs always give equal bits. `trace=False` records no
     lineage and does not change the generated code. `guard` places every buffer between guard pages
     (for tests), aligned to its end or start. `bounds` selects the treatment of values used as
-    indices: with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
-    `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
-    for untrusted files). If the graph depends on values or shapes known only during a run
-    (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of
-    the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place` says which
-    parts: the first backend takes what it can (`"first"`), or measured costs decide (`"auto"`, as
-    `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of a call, a rule
-    of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region that its backend
-    fails to compile goes to the next one that takes it, or to the CPU, and one that it fails to run
-    to the CPU, with a warning. `tuned` is the file with the records of `clew.tune`, whose best
-    choices are applied: `auto` is the default file
-    (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
+    indices: with `check`, an index out of range ends the run with I320; with `clamp`, it is
+    clamped. `budgets` limit the resources a file, its compilation and its runs may use
+    (`Budgets.strict()` for untrusted files). If the graph depends on values or shapes known only
+    during a run (docs/deciding-inputs.md), the model is imported when it is called. `backends` take
+    regions of the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place`
+    says which parts: the first backend takes what it can (`"first"`), or measured costs decide
+    (`"auto"`, as `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of
+    a call, a rule of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region
+    that its backend fails to compile goes to the next one that takes it, or to the CPU, and one
+    that it fails to run to the CPU, with a warning. `tuned` is the file with the records of
+    `clew.tune`, whose best choices are applied: `auto` is the default file (`CLEW_TUNING`) if it
+    exists, None uses no records (docs/tune.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass

@@ -76,6 +76,8 @@ class Model(Shown, ABC, Generic[K]):
         self._form = form
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
+        # The inputs with default values, which are constants of this model.
+        self._replaceable: tuple[str, ...] = ()
 
     def __copy__(self) -> Self:
         """Returns the model itself, which calls do not change."""
@@ -117,8 +119,10 @@ class Model(Shown, ABC, Generic[K]):
 
     @property
     def replaceable(self) -> tuple[str, ...]:
-        """Names of the inputs with a default value that a call may replace."""
-        return ()
+        """Names of the inputs with a default value. They are constants until a call gives another
+        value, by name; the first such call compiles the model with this input.
+        """
+        return self._replaceable
 
     @property
     def outputs(self) -> tuple[OutputSpec, ...]:
@@ -146,6 +150,10 @@ class Model(Shown, ABC, Generic[K]):
         # Inlined from `checked`: calls of small models take microseconds, and one more call is
         # noticeable.
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
+            if self._replaceable:
+                model, given = self._with_replaced(inputs, named)
+                if model is not self:
+                    return model(given)
             inputs = tuple(self._arranged(inputs, named, ()))
         results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
         if self._form is not None:
@@ -157,6 +165,10 @@ class Model(Shown, ABC, Generic[K]):
 
         Errors: those of a call.
         """
+        if self._replaceable:
+            model, values = self._with_replaced(inputs, named)
+            if model is not self:
+                return model.run(values)
         given = self._arranged(inputs, named, ())
         results = self.run_checked(list(map(InputSpec.check, self._inputs, given)))
         return dict(zip(self._output_names, results, strict=True))
@@ -282,9 +294,22 @@ class Model(Shown, ABC, Generic[K]):
                 values = []
             if len(values) == len(found) == len(names):
                 return values
+        if self._replaceable:
+            self._refuse_replaced(given, named)
         return in_order(
             names, given, named, maps=self._maps, options=options, defaults=self._initial
         )
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Model[K], Mapping[str, Any]]:
+        """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
+        name; this model if the call replaces none.
+        """
+        return self, {}
+
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Errors: I041 for values in place of defaults."""
 
     def drawn(
         self,
