@@ -23,6 +23,7 @@ from clew.partitioning import check_rule, rule_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
+from clew.passes.placement.annotate_target import AnnotateTarget
 from clew.passes.placement.partition_graph import PartitionGraph
 from clew.passes.placement.rules import FIRST, Rule
 from clew.passes.specialize import Specialize
@@ -73,6 +74,7 @@ def compile(
 
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
     3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes).
+    A backend named in `required` must get part of the model.
     `fuse=None` puts each operator in its own kernel. `extend` adds passes (`graph_pass`), fusions
     (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python files that define these
     in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
@@ -138,6 +140,7 @@ def compile(
             "inputs= gives shapes for a file, but the model is already loaded",
             hint="pass them to clew.load(file, inputs={...})",
         )
+    chosen, required = _requiring(chosen, required, [b.name for b in others])
     chosen, schedules = extended(chosen, extend)
     defaults = module.defaults
     with in_force(budgets), bounds_in_force(bounds):
@@ -177,6 +180,20 @@ def compile(
         defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes)[0])
     with collected_at_the_end():
         return CompiledModel(module, options, store, defaults=defaults)
+
+
+def _requiring(
+    passes: Sequence[Pass], required: Sequence[str], backends: Sequence[str]
+) -> tuple[list[Pass], list[str]]:
+    """Returns the passes that report an error if one of the required backends gets nothing, and the
+    other required names, which are those of passes.
+    """
+    needed = tuple(name for name in required if name in backends)
+    rest = [name for name in required if name not in backends]
+    return [
+        replace(p, required=needed) if needed and isinstance(p, AnnotateTarget) else p
+        for p in passes
+    ], rest
 
 
 def _check_names(

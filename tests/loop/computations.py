@@ -180,6 +180,5 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
             return name, {"stages": tuple(chosen), "first": first, "count": count}
         case "rfactor":
             lanes = draw(st.lists(loop, min_size=1, max_size=2, unique=True))
-            within = draw(st.sampled_from(["", *names]))
-            return name, {"stage": draw(stage), "lanes": tuple(lanes), "within": within}
+            return name, {"stage": draw(stage), "lanes": tuple(lanes)}
     return name, {"loop": draw(loop)}

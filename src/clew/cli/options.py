@@ -91,7 +91,11 @@ class Compiling:
     ] = True
     required: Annotated[
         list[str],
-        _option("--required", metavar="PASS,...", help="Passes to run at any opt level."),
+        _option(
+            "--required",
+            metavar="NAME,...",
+            help="Passes to run at any opt level, and backends that must get part of the model.",
+        ),
     ] = field(default_factory=list)
     disabled: Annotated[
         list[str], _option("--disabled", metavar="PASS,...", help="Passes to leave out.")

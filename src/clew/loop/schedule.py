@@ -309,9 +309,6 @@ class Schedule(Shown):
         self.apply("cache_read", stage=stage, buffer=buffer, **more)
         return f"{stage}@{buffer}"
 
-    def rfactor(self, stage: str, *lanes: str, within: str = "") -> Schedule:
-        """Splits a reduction into partial results over its innermost loops, which are combined at
-        its end, or in each iteration of its loop `within`.
-        """
-        inside = {"within": within} if within else {}
-        return self.apply("rfactor", stage=stage, lanes=tuple(lanes), **inside)
+    def rfactor(self, stage: str, *lanes: str) -> Schedule:
+        """Splits a reduction into partial results over its innermost loops."""
+        return self.apply("rfactor", stage=stage, lanes=tuple(lanes))

@@ -13,6 +13,7 @@ from clew.ir.printer import print_module
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.base import Pass, PassContext, Unmet
+from clew.passes.relay_names import counterpart
 from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
 from clew.patterns import Rule, explain, find_all, unfired
@@ -57,7 +58,7 @@ def unknown_pass(unknown: Sequence[str], names: Sequence[str]) -> InputError:
     return InputError(
         "I020",
         f"no pass is called {', '.join(unknown)}",
-        hint=did_you_mean(unknown[0], names, "passes"),
+        hint=counterpart(unknown[0], names) or did_you_mean(unknown[0], names, "passes"),
     )
 
 

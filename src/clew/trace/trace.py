@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew.support.errors import InputError
+from clew.trace.created import Created, created_in
 from clew.trace.fates import Fate, Gap, fate_of, find_gaps
 from clew.trace.links import Link
 from clew.trace.queries import Kernels, Queries, Reader, Stages
@@ -56,6 +57,12 @@ class Trace(Queries):
     def accounted(self) -> dict[str, Fate]:
         """Returns the fate of each layer."""
         return {layer: fate_of(self, layer) for layer in self.layers}
+
+    def created(self) -> list[Created]:
+        """Returns the operators that passes created, each with the layers that it serves. Those
+        without layers are explained by nothing in the model.
+        """
+        return list(created_in(self))
 
     def check(self) -> list[Gap]:
         """Returns the gaps in the trace; empty in a sound compilation."""

@@ -30,7 +30,8 @@ class AnnotateTarget(Pass):
         %3 = fn(%0) with backend="npu" { nn.matmul(%0, const) }; %2 = nn.softmax(%3)
 
     Errors: C073 if a backend's code fails. Reported: I354 for layers that the rule gives to
-    a backend that does not take them.
+    a backend that does not take them, and for a backend that gets nothing: an error if it is one of
+    `required`, otherwise a warning where the rule is to give each backend something.
 
     Preconditions: composites, if any, have been merged. Non-goals: operators with data-dependent
     shapes.
@@ -40,6 +41,7 @@ class AnnotateTarget(Pass):
 
     backends: tuple[Claims, ...] = ()
     rule: Rule = FIRST
+    required: tuple[str, ...] = ()
 
     @property
     def is_builtin(self) -> bool:
@@ -50,7 +52,7 @@ class AnnotateTarget(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         new = _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
-        self.rule.review(module, new, self.backends, ctx)
+        self.rule.review(module, new, self.backends, ctx, self.required)
         return new
 
 
