@@ -167,4 +167,4 @@ def _of_onnxruntime(
             if name in values
         }
 
-    return Reference("ONNX Runtime", run(path, inputs, plain=False), True, layers, file, raw)
+    return Reference("ONNX Runtime", run(file.whole, inputs, plain=False), True, layers, file, raw)

@@ -16,7 +16,7 @@ from clew.bisection.session import Session
 from clew.bisection.stage_search import search_stage
 from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
-from clew.build.inputs import Inputs
+from clew.build.inputs import Inputs, module_for
 from clew.extensions import extensions_of
 from clew.ir.module import Module
 
@@ -45,21 +45,25 @@ def bisect(
     narrowest float in the program. The program is run `runs` times, since some defects are
     intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
     `shapes` are the `inputs` of `clew.load`, `links` its `links`; `options` are those of
-    `clew.compile`.
+    `clew.compile`. A model whose graph depends on its inputs is that for these inputs.
 
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
     load_options: dict[str, Any] = {"links": links, **({"inputs": shapes} if shapes else {})}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
-    module = model if isinstance(model, Module) else frontends.load(model, **load_options)
+    found = model if isinstance(model, Module) else frontends.load_or_defer(model, **load_options)
+    module = module_for(found, inputs)
     inputs = Inputs(module).named_inputs(inputs)
+    if not isinstance(found, Module):  # references import the file, too
+        load_options["inputs"] = {n: v.shape for n, v in inputs.items() if hasattr(v, "shape")}
+        load_options["constants"] = {name: inputs[name] for name in found.deciding}
     session = Session(
         module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
     )
     with quietly():
-        found = reference_of(reference, model, module, inputs, options, load_options)
-        return _search(session, found)
+        known = reference_of(reference, model, module, inputs, options, load_options)
+        return _search(session, known)
 
 
 def _search(session: Session, reference: Reference | None) -> Verdict:

@@ -140,8 +140,7 @@ def run(
         "seconds": {**compiled.seconds, "run": _time(compiled.model, arrays, repeat)},
     }
     if kernels:
-        ordered = [arrays[n] for n in compiled.model.input_names]
-        times = compiled.model.time_kernels(*ordered)
+        times = compiled.model.time_kernels(arrays)
         report["kernels"] = [
             {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
         ]

@@ -328,14 +328,16 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
     Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
-    names = model.input_names
+    names, replaceable = model.input_names, getattr(model, "replaceable", ())
     if given and not random:
-        return by_name(names, given, partial=True)
+        return by_name((*names, *replaceable), given, partial=True)
+    replaced = {n: a for n, a in given.items() if n in replaceable}
+    given = {n: a for n, a in given.items() if n not in replaced}
     found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
     drawn = [name for name in names if name not in given]
     if drawn:
         note(f"drawn with seed {seed}: {', '.join(drawn)}")
-    return found
+    return {**found, **replaced}
 
 
 def has_kernels(compiled: Compiled) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.options import Compiling, compiling, refuse_saved
+from clew.cli.options import Compiling, compiling, listed, refuse_saved
 from clew.cli.output import emit_json, note, plain, progress, stdout
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, reason_of
@@ -56,7 +56,7 @@ def quantize(
     ] = "qdq",
     keep: Annotated[
         list[str],
-        typer.Option(metavar="LAYER", help="Layer or glob to keep in f32; repeatable."),
+        typer.Option(metavar="LAYER,...", help="Layers or globs to keep in f32; repeatable."),
     ] = [],  # noqa: B006 (typer takes the default from here)
     keep_first: Annotated[
         int, typer.Option(metavar="N", min=0, help="First layers to keep in f32.")
@@ -186,7 +186,7 @@ def quantize(
     }
     given = {k: v for k, v in changes.items() if v is not None}
     wanted = _scheme(scheme, recipe, given, weight_only=weight_only)
-    kept: list[Any] = list(keep)
+    kept: list[Any] = list(listed(keep))
     kept += [clew.quantization.Where(first=keep_first)] if keep_first else []
     kept += [clew.quantization.Where(last=keep_last)] if keep_last else []
     options = how.options

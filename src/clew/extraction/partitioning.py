@@ -195,7 +195,7 @@ def partition(
     if bool(at) == bool(ranges):
         raise InputError("I144", "a partition takes either at= or ranges=")
     file = onnx_file(model, source)
-    graph = ModuleGraph(module_of(model, shapes, links), values=value_names(file))
+    graph = ModuleGraph(module_of(model, shapes, links, inputs), values=value_names(file))
     pieces = split(graph.layers, at, ranges)
     cuts = _cuts(graph, [units for _, units in pieces])
     run = Run(inputs, seed, threads, on_progress)
