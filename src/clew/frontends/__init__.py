@@ -12,6 +12,7 @@ from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.support.links import following
+from clew.support.trust import trusting
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
@@ -40,7 +41,9 @@ _READERS: dict[str, Callable[..., Module]] = {
 }
 
 
-def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Module:
+def load(
+    model: ModelSource, *, links: str | None = None, trust: bool | None = None, **options: Any
+) -> Module:
     """Returns the model in a file, read by the frontend for its suffix; or that of an ONNX message
     (`onnx.ModelProto`) or its bytes.
 
@@ -52,12 +55,12 @@ def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Mod
 
     Errors: I002 for a suffix without a frontend, I340 and M045 (`links`), and the frontend's own.
     """
-    with following(links):
+    with following(links), trusting(trust):
         return _reader(model)(model, **options)
 
 
 def load_or_defer(
-    model: ModelSource, *, links: str | None = None, **options: Any
+    model: ModelSource, *, links: str | None = None, trust: bool | None = None, **options: Any
 ) -> Module | DeferredModule:
     """Returns the model in a file as `load` does. If the graph depends on values or shapes of
     inputs that are unknown before a run, returns an object that imports the model when they are
@@ -66,7 +69,7 @@ def load_or_defer(
     Errors: as `load`.
     """
     reader = _reader(model)
-    with following(links):
+    with following(links), trusting(trust):
         if reader is onnx.load:
             return onnx.load_or_defer(model, **options)
         return reader(model, **options)

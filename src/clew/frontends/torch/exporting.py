@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 import torch
 import torch.ao.quantization.fx._decomposed  # operators that files may call
-from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -24,7 +22,6 @@ from clew.frontends.torch.dtypes import check_device, check_layout
 from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
-from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
@@ -143,39 +140,6 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
     assert kept is not None
     kept.in_spec, kept.out_spec = given
     return found
-
-
-def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
-    """Returns a program that `torch.export.save` wrote. Errors: M052."""
-    with kept_logs() as logs:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return _without_derived_ranges(torch.export.load(path))
-        except MemoryError:
-            raise
-        except Exception as error:  # of any type: it comes from torch
-            raised: BaseException = error
-    # torch logs the reason, and raises an error that refers to the log.
-    cause = logs.error or raised
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    raise ModelError(
-        "M052",
-        f"torch cannot read {os.fspath(path)!r}: {type(cause).__name__}: {cause}",
-        hint="write it with torch.export.save, by the same version of torch",
-    ) from raised
-
-
-def _without_derived_ranges(program: ExportedProgram) -> ExportedProgram:
-    """Removes the ranges of expressions (`2*s0`) that torch 2.13 reads from a file but cannot
-    decompose. The ranges of their symbols remain.
-    """
-    env = _get_shape_env_from_gm(program.graph_module)
-    for expression in list(env.var_to_range) if env is not None else ():
-        if not expression.is_Symbol:
-            del env.var_to_range[expression]
-    return program
 
 
 def _exported(
