@@ -65,7 +65,7 @@ def reference_of(
     if wanted == "onnxruntime":
         return _of_onnxruntime(model, inputs, load_options)
     if wanted == "torch":
-        return _of_torch(model, inputs)
+        return _of_torch(model, inputs, load_options.get("trust"))
     path = Path(str(wanted))
     if path.suffix != ".npz":
         raise InputError(
@@ -121,7 +121,7 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
     return Reference(text, outputs, of_import=True, layers=lambda: layers)
 
 
-def _of_torch(model: Any, inputs: Mapping[str, Any]) -> Reference:
+def _of_torch(model: Any, inputs: Mapping[str, Any], trust: bool | None) -> Reference:
     path = Path(str(model)) if isinstance(model, (str, Path)) else None
     if path is None or path.suffix.lower() != ".pt2":
         raise InputError(
@@ -129,7 +129,7 @@ def _of_torch(model: Any, inputs: Mapping[str, Any]) -> Reference:
             "torch runs .pt2 files, but the model is not one",
             hint="give the model as a path, or another reference",
         )
-    found = frontends.exported_values(path, inputs)
+    found = frontends.exported_values(path, inputs, trust)
     return Reference("torch", dict(found.outputs), True, lambda: dict(found.layers))
 
 

@@ -23,15 +23,18 @@ def _exported_program(path: str | os.PathLike[str], **options: Any) -> Module:
     return load(path, **options)
 
 
-def exported_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> Any:
+def exported_values(
+    path: str | os.PathLike[str], inputs: Mapping[str, Any], trust: bool | None = None
+) -> Any:
     """Returns the values that torch computes in a run of a program that `torch.export.save` wrote
     (`clew.frontends.torch.reference.ProgramValues`).
 
-    Errors: I415 (torch is not installed), M050, M052, I173.
+    Errors: I415 (torch is not installed), M050, M052, M053, I173.
     """
     from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
 
-    return program_values(path, inputs)
+    with trusting(trust):
+        return program_values(path, inputs)
 
 
 _READERS: dict[str, Callable[..., Module]] = {
