@@ -64,12 +64,12 @@ def from_torch(
 
 
 def load(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | ExportedProgram,
     *,
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the graph IR of a program that `torch.export.save` wrote. No code in the
+    """Returns the graph IR of a program, or of a file that `torch.export.save` wrote. No code in the
     file runs, unless the user trusts it (`file/`).
 
     Errors: M052 (it is damaged), M053 (only a trusted file may be read), and those of `from_torch`; I140 for `inputs`, because the
@@ -82,7 +82,8 @@ def load(
             hint="export it again with other inputs, or give free sizes: compile(..., sizes={...})",
         )
     with in_force(budgets):
-        found = Exported(saved_program(path))
+        saved = isinstance(source, (str, os.PathLike))
+        found = Exported(saved_program(source) if saved else source)
         return ProgramImporter(found.decomposed(), found).run()
 
 

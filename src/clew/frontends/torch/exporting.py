@@ -22,6 +22,7 @@ from clew.frontends.torch.dtypes import check_device, check_layout
 from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
+from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
@@ -74,6 +75,8 @@ def exported(
     """
     if isinstance(model, ExportedProgram):
         return Exported(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        return Exported(_of_script(model, args, kwargs, dynamic_shapes))
     if isinstance(model, torch.nn.Module):
         return _exported(model, args, kwargs, dynamic_shapes)
     raise InputError(
@@ -192,6 +195,33 @@ def _exported(
             program = export(free.hints())
             return whole(program, names=debug_names(plain), least=free.least)
     return Exported(plain)
+
+
+def _of_script(
+    model: torch.jit.ScriptModule,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> ExportedProgram:
+    """Returns the program of a TorchScript module, which torch converts for the sizes of the
+    example inputs.
+
+    Errors: I410 for free sizes, M050.
+    """
+    if dynamic_shapes:
+        raise InputError(
+            "I410",
+            "torch converts TorchScript for fixed sizes only",
+            hint="leave dynamic_shapes out, or give the torch.nn.Module that it was made from",
+        )
+    with _by_torch("convert the TorchScript module", "TS2EPConverter(model, args).convert()"):
+        from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - seldom needed
+
+        with torch.no_grad(), kept_logs():
+            program: ExportedProgram = TS2EPConverter(
+                model, tuple(args), dict(kwargs) if kwargs else None
+            ).convert()
+            return program
 
 
 def _check_quantized(tensor: torch.Tensor, what: str) -> None:
