@@ -51,7 +51,11 @@ def bisect(
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
-    load_options: dict[str, Any] = {"links": links, "trust": trust, **({"inputs": shapes} if shapes else {})}
+    load_options: dict[str, Any] = {
+        "links": links,
+        "trust": trust,
+        **({"inputs": shapes} if shapes else {}),
+    }
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
     inputs = Inputs(module).named_inputs(inputs)

@@ -26,8 +26,8 @@ from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
 from clew.support.errors import InputError
 from clew.support.links import LINKS, set_default_links
-from clew.support.trust import set_default_trust
 from clew.support.shown import counted
+from clew.support.trust import set_default_trust
 
 SAVED_SUFFIX = ".clew"
 Model = Annotated[

@@ -128,7 +128,8 @@ def _not_read(what: str, kind: Kind | None) -> InputError:
     kind = kind or UNKNOWN
     if kind.suffix:
         return InputError("I002", f"{what} {kind.what}", hint="give the file's name")
-    return InputError("I002", f"{what} {kind.what}, which clew does not read", hint=kind.advice)
+    more = "" if kind is UNKNOWN else ", which clew does not read"
+    return InputError("I002", f"{what} {kind.what}{more}", hint=kind.advice)
 
 
 __all__ = ["ModelSource", "exported_values", "load", "load_or_defer"]

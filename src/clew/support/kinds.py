@@ -119,7 +119,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         "for ONNX's own syntax, onnx.parser.parse_model",
     ),
     "ncnn": Kind(
-        "a model of ncnn", "give the ONNX or PyTorch model that it was made from (.bin: its weights)"
+        "a model of ncnn",
+        "give the ONNX or PyTorch model that it was made from (.bin: its weights)",
     ),
     "caffe": Kind("a Caffe model", "convert it: pip install caffe2onnx"),
     "paddle": Kind(
@@ -128,8 +129,11 @@ KINDS: Final[Mapping[str, Kind]] = {
         "model.onnx",
     ),
     "mxnet": Kind("an MXNet model", "convert it: mxnet.onnx.export_model(symbol, params, ...)"),
-    "darknet": Kind("a Darknet configuration", "export the network as ONNX, for example with "
-                    "ultralytics: yolo export model=NAME format=onnx"),  # fmt: skip
+    "darknet": Kind(
+        "a Darknet configuration",
+        "export the network as ONNX, for example with "
+        "ultralytics: yolo export model=NAME format=onnx",
+    ),  # fmt: skip
     "relay": Kind(
         "a Relay or TVM module",
         "give the model that it was imported from; docs/from-relay.md compares the two",

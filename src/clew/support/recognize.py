@@ -26,7 +26,6 @@ from clew.support.kinds import (
     MEMBERS,
     PREFIXES,
     SUFFIXES,
-    UNKNOWN,
     WORDS,
     Kind,
 )
@@ -45,9 +44,13 @@ def kind_of(path: str | os.PathLike[str]) -> Kind | None:
     """Returns what a file is by its bytes, or else by its name; None if neither tells, or if it
     does not exist or cannot be read.
     """
-    found = kind_by_bytes(path)
+    return kind_by_bytes(path) or (kind_of_name(path) if os.path.exists(path) else None)
+
+
+def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
+    """Returns what a file is by its suffix; None if that does not tell."""
     name = SUFFIXES.get(Path(path).suffix.lower())
-    return found or (None if name is None or not os.path.exists(path) else KINDS[name])
+    return KINDS[name] if name else None
 
 
 def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
@@ -82,8 +85,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
 
 
 def kind_of_bytes(head: bytes) -> str:
-    """Returns the name of the kind of a file that begins with some bytes; "" if they do not tell.
-    """
+    """Returns the name of the kind of a file that begins with some bytes; "" if they do not tell."""
     if not head:
         return "empty"
     for start, name in PREFIXES:
@@ -95,8 +97,10 @@ def kind_of_bytes(head: bytes) -> str:
         return "zip"
     if head[257:262] == b"ustar":
         return "tar"
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32 and (
-        head[8:].lstrip(b"{ \n").startswith((b'"', b"}"))
+    if (
+        head[8:9] == b"{"
+        and int.from_bytes(head[:8], "little") < 1 << 32
+        and (head[8:].lstrip(b"{ \n").startswith((b'"', b"}")))
     ):
         return "safetensors"
     if _PICKLED.match(head):

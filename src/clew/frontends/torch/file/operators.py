@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 from torch._export.serde.serialize import _SYM_OPS
 
-from clew.frontends.torch.registry import find
 from clew.frontends.torch.callbacks import called_back
+from clew.frontends.torch.registry import find
 
 _OPERATOR: Final = re.compile(r"torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)\.(\w+)", re.ASCII)
 _OF_GRAPHS: Final = re.compile(r"torch\.ops\.higher_order\.([A-Za-z]\w*)", re.ASCII)

@@ -65,9 +65,7 @@ class Reader:
         if origin is list and isinstance(value, list):
             return [self._read(given[0], each, depth + 1) for each in value]
         if origin is dict and isinstance(value, dict):
-            return {
-                _text(k): self._read(given[1], each, depth + 1) for k, each in value.items()
-            }
+            return {_text(k): self._read(given[1], each, depth + 1) for k, each in value.items()}
         if isinstance(kind, type) and isinstance(value, dict):
             if issubclass(kind, _Union):
                 return self._union(kind, value, depth)
@@ -121,7 +119,7 @@ class Reader:
         return value if check is None else check(value)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _fields(kind: Any) -> dict[str, Any]:
     """Returns the types of a class's fields."""
     return typing.get_type_hints(kind, globalns=vars(schema))

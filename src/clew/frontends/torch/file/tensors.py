@@ -90,5 +90,3 @@ def _numbers(found: list[schema.SymInt]) -> list[int]:
     if min(values, default=0) < 0:
         raise ValueError("a tensor has a size that is no number of at least 0")
     return values
-
-
