@@ -45,17 +45,14 @@ def bisect(
     by more than `tolerance`, relative to its largest magnitude; the default depends on the
     narrowest float in the program. The program is run `runs` times, since some defects are
     intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
-    `shapes` are the `inputs` of `clew.load`, `links` and `trust` those of it; `options` are those of
+    `shapes` are the `inputs` of `clew.load`, `links` and `trust` its own; `options` are those of
     `clew.compile`.
 
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
-    load_options: dict[str, Any] = {
-        "links": links,
-        "trust": trust,
-        **({"inputs": shapes} if shapes else {}),
-    }
+    load_options: dict[str, Any] = {"links": links, "trust": trust}
+    load_options |= {"inputs": shapes} if shapes else {}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
     inputs = Inputs(module).named_inputs(inputs)

@@ -87,8 +87,12 @@ def load_or_defer(
         return reader(source, **options)
 
 
-# Kinds that a name may contradict: their bytes look like those of many files.
-_WEAK: Final = ("json", "python", "folder", "relay", "mlir")
+# Kinds that a file of some suffix may seem to be by its bytes: its reader knows better.
+_OPEN: Final = {
+    ".onnx": ("folder",),
+    ".pt2": ("folder", "zip"),
+    ".txt": ("folder", "json", "python", "mlir"),
+}
 
 
 def _reader(model: Any) -> Callable[..., Module]:
@@ -111,8 +115,7 @@ def _reader(model: Any) -> Callable[..., Module]:
     kind = kind_by_bytes(model)
     if kind is not None and kind.suffix:
         return _READERS[kind.suffix]
-    weak = kind is None or kind in [KINDS[name] for name in _WEAK]
-    if weak and suffix in _READERS:
+    if suffix in _READERS and (kind is None or kind in map(KINDS.get, _OPEN[suffix])):
         return _READERS[suffix]
     try:
         if kind is None:

@@ -105,16 +105,13 @@ def no_model(model: Any) -> InputError:
     if not hint and hasattr(model, "read"):
         hint = "give the file's name, or its bytes: clew.load(file.read())"
     shown = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    what = (
-        "is a PyTorch module, whose graph depends on inputs"
-        if hint is _FROM_TORCH
-        else ("is not a model")
-    )
+    torch = "is a PyTorch module, whose graph depends on inputs"
+    what = torch if hint is _FROM_TORCH else "is not a model"
+    usual = "pass a file's name, bytes, an onnx.ModelProto, or what clew.from_torch returns"
     return InputError(
         "I002",
         f"{_article(shown)} {shown} {what}",
-        hint=hint
-        or "pass a file's name, bytes, an onnx.ModelProto, or a module of clew.from_torch",
+        hint=hint or usual,
     )
 
 

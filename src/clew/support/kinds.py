@@ -120,7 +120,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "ncnn": Kind(
         "a model of ncnn",
-        "give the ONNX or PyTorch model that it was made from (.bin: its weights)",
+        "give the ONNX or PyTorch model that it was made from",
     ),
     "caffe": Kind("a Caffe model", "convert it: pip install caffe2onnx"),
     "paddle": Kind(
@@ -133,7 +133,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "a Darknet configuration",
         "export the network as ONNX, for example with "
         "ultralytics: yolo export model=NAME format=onnx",
-    ),  # fmt: skip
+    ),
     "relay": Kind(
         "a Relay or TVM module",
         "give the model that it was imported from; docs/from-relay.md compares the two",

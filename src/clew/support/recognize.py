@@ -85,7 +85,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
 
 
 def kind_of_bytes(head: bytes) -> str:
-    """Returns the name of the kind of a file that begins with some bytes; "" if they do not tell."""
+    """Returns the name of the kind of a file by its first bytes; "" if they do not tell."""
     if not head:
         return "empty"
     for start, name in PREFIXES:

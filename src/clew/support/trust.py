@@ -16,7 +16,7 @@ from clew.support.errors import Hint
 TRUST_HINT: Final = Hint(
     "if you trust whoever wrote it: clew.load(path, trust=True), also clew.compile",
     cli="if you trust whoever wrote it: --trust",
-    page="the explorer reads no such file; clew.load(path, trust=True) does if you trust its writer",
+    page="the explorer reads no such file; Python does: clew.load(path, trust=True)",
 )
 _default = False
 _in_force: ContextVar[bool | None] = ContextVar("trust", default=None)

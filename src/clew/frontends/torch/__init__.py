@@ -69,11 +69,11 @@ def load(
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the graph IR of a program, or of a file that `torch.export.save` wrote. No code in the
-    file runs, unless the user trusts it (`file/`).
+    """Returns the graph IR of a program, or of a file that `torch.export.save` wrote. No code in
+    the file runs, unless the user trusts it (`file/`).
 
-    Errors: M052 (it is damaged), M053 (only a trusted file may be read), and those of `from_torch`; I140 for `inputs`, because the
-    program contains its sizes.
+    Errors: M052 (it is damaged), M053 (only a trusted file may be read), and those of `from_torch`;
+    I140 for `inputs`, because the program contains its sizes.
     """
     if inputs:
         raise InputError(

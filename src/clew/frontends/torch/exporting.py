@@ -88,7 +88,7 @@ def exported(
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """Returns a program of operators that have converters. Errors: M050."""
-    with _by_torch("decompose the exported program", "program.run_decompositions()"):
+    with _by_torch("decompose the exported program", "program.run_decompositions()"), kept_logs():
         return _decomposed(program)
 
 

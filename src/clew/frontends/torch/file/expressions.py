@@ -111,7 +111,7 @@ class SizeReader:
                 return self._applied("Add", parts)
             case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
                 parts = [self._part(each, depth + 1) for each in (left, right)]
-                return self._applied(_INFIX[type(op)] if type(op) in _INFIX else "", parts)
+                return self._applied(_INFIX.get(type(op), ""), parts)
             case ast.Call(ast.Name("Symbol"), [ast.Constant(str() as name)], keywords):
                 return self._symbol(name, _assumptions(keywords)), 1
             case ast.Call(ast.Name("Integer"), [ast.Constant() | ast.UnaryOp() as value], []):
@@ -144,7 +144,7 @@ class SizeReader:
         counts = [count for _, count in parts]
         terms = 1
         if name in _POWERS:
-            base, exponent = values
+            _, exponent = values
             if exponent.is_number and not -_MOST_BITS <= exponent <= _MOST_BITS:
                 raise ValueError
             if name != "LShift" and exponent.is_Integer:

@@ -206,7 +206,7 @@ def _axes(found: list[Any]) -> list[Any]:
 
 def _metadata(found: dict[str, str]) -> dict[str, str]:
     """Returns what a node says of its place in the user's code."""
-    kept = {name: found[name] for name in _KEPT_METADATA if name in found}
+    kept: dict[str, str] = {name: found[name] for name in _KEPT_METADATA if name in found}
     _short(kept.get("nn_module_stack", ""))
     return kept
 
