@@ -15,7 +15,6 @@ from torch import nn
 import clew
 
 
-
 def _of(module: str, name: str) -> Any:
     return type(name, (), {"__module__": module})()
 
@@ -80,4 +79,4 @@ def test_objects_that_hold_an_onnx_model() -> None:
         {"__module__": "onnxscript.values", "to_model_proto": lambda self: graph},
     )
     for held in (program(), function()):
-        np.testing.assert_array_equal(clew.compile(held)(np.float32([1, -2])), [-1, 2])
+        np.testing.assert_array_equal(clew.compile(held)(np.array([1, -2], np.float32)), [-1, 2])

@@ -122,7 +122,7 @@ def test_right_files_under_wrong_names_are_read(tmp_path: Path) -> None:
     for name in ("model", "model.bin", "model.pt2", "model.txt", "MODEL.TFLITE"):
         path = tmp_path / name
         path.write_bytes(_model(2).SerializeToString())
-        np.testing.assert_array_equal(clew.compile(path)(np.float32([1, 2])), [2, 3])
+        np.testing.assert_array_equal(clew.compile(path)(np.array([1, 2], np.float32)), [2, 3])
     text = tmp_path / "text.onnx"
     text.write_text("clew 1, frontend text\ndef @main(%x: f32[2]) -> f32[2] {\n  return %x\n}\n")
     assert clew.load(text).main.params

@@ -128,11 +128,11 @@ def _reader(model: Any) -> Callable[..., Module]:
 
 def _not_read(what: str, kind: Kind | None) -> InputError:
     """Returns the error for a file of another kind. Code: I002."""
-    kind = kind or UNKNOWN
-    if kind.suffix:
+    if kind is None:
+        return InputError("I002", f"{what} {UNKNOWN.what}", hint=UNKNOWN.advice)
+    if kind.suffix:  # in memory
         return InputError("I002", f"{what} {kind.what}", hint="give the file's name")
-    more = "" if kind is UNKNOWN else ", which clew does not read"
-    return InputError("I002", f"{what} {kind.what}{more}", hint=kind.advice)
+    return InputError("I002", f"{what} {kind.what}, which clew does not read", hint=kind.advice)
 
 
 __all__ = ["ModelSource", "exported_values", "load", "load_or_defer"]

@@ -142,7 +142,8 @@ def _of_message(file: int, size: int) -> str:
     if first == (1, 0):
         if (2, 2) in fields and any(200 <= number <= 3000 for number, _ in fields):
             return "coreml"
-        return "saved_model" if fields.keys() == {(1, 0), (2, 2)} else ""
+        saved = os.pread(file, 2, 0) == b"\x08\x01" and fields.keys() == {(1, 0), (2, 2)}
+        return "saved_model" if saved else ""
     if first == (1, 2):
         if (100, 2) in fields:
             return "caffe"

@@ -6,6 +6,7 @@ any function of any module that these have imported, and calls it while it decom
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, Final
 
@@ -49,13 +50,14 @@ def check_operator(name: str) -> None:
     if parts is None:
         raise ForeignError(name)
     library, operator, overload = parts.groups()
-    found = getattr(getattr(getattr(torch.ops, library), operator, None), overload, None)
+    found: Any = getattr(getattr(getattr(torch.ops, library), operator, None), overload, None)
     if not isinstance(found, torch._ops.OpOverload):
         raise ValueError(f"torch has no operator {name}: import the library that registers it")
     if not _computes(found) if library in _LIBRARIES else find(found) in (None, called_back):
         raise ForeignError(name)
 
 
+@functools.lru_cache(maxsize=4096)
 def _computes(found: torch._ops.OpOverload) -> bool:
     """Whether an operator of torch has no effect besides its results: it neither opens files nor
     changes settings.

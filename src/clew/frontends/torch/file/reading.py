@@ -21,6 +21,7 @@ from torch._export.serde.union import _Union
 
 from clew.frontends.torch.file.expressions import SYMBOL, SizeReader
 from clew.frontends.torch.file.operators import check_operator
+from clew.frontends.torch.file.sizes import check_results, check_size
 from clew.support.budgets import current, exceeded
 from clew.support.errors import ModelError
 
@@ -94,9 +95,13 @@ class Reader:
                 field.default_factory is dataclasses.MISSING
             ):
                 raise ValueError(f"a {kind.__name__} lacks {field.name!r}")
+        found = kind(**made)
         if kind is schema.Graph:
             self._graphs -= 1
-        return kind(**made)
+            check_results(found)
+        elif kind is schema.TensorMeta:
+            check_size(found)
+        return found
 
     def _begin(self, kind: Any) -> None:
         """Counts nodes and nested graphs. Errors: M007, M009."""
