@@ -72,7 +72,8 @@ class CompileOptions:
     @property
     def loading(self) -> dict[str, Any]:
         """The arguments of `clew.load`."""
-        given: dict[str, Any] = {"links": self.links, "trust": self.trust or None}
+        given: dict[str, Any] = {"links": self.links}
+        given |= {"trust": True} if self.trust else {}
         return {**given, "inputs": dict(self.shapes)} if self.shapes else given
 
     @property

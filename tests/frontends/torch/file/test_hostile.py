@@ -162,9 +162,9 @@ def test_any_value_may_be_a_strangers(program: Program, seed: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("piece", range(40))
+@pytest.mark.parametrize("piece", range(200))
 def test_every_value_may_be_a_strangers(program: Program, piece: int) -> None:
-    for member, place, value in _mutants(program)[piece::40]:
+    for member, place, value in _mutants(program)[piece::200]:
         _code(program.changed(member, place, value))
         assert not program.mark.exists(), (member, place, value)
 
