@@ -266,7 +266,7 @@ def test_tensors_stay_within_their_records(program: Program, field: str, value: 
         else:
             meta[field] = size(value) if field == "storage_offset" else value
 
-    assert _code(program.edited(WEIGHTS, edit)) == "M052"
+    assert _code(program.edited(WEIGHTS, edit)) in ("M052", "M006")
 
 
 def test_strides_of_zero_are_bounded(program: Program) -> None:

@@ -121,7 +121,11 @@ class Reader:
         if (kind, field) == (schema.SymExpr, "expr_str"):
             return self._sizes.read(value)
         check = _CHECKS.get((kind, field))
-        return value if check is None else check(value)
+        if check is None:
+            if _holds_text(value) and (kind, field) not in _DATA:
+                raise ValueError(f"{kind.__name__} has a text {field!r}, which clew does not know")
+            return value
+        return check(value)
 
 
 @functools.cache
@@ -228,6 +232,12 @@ def _guards(found: list[str]) -> list[str]:
     return found
 
 
+def _holds_text(value: Any) -> bool:
+    if isinstance(value, (list, dict)):
+        return any(isinstance(each, str) for each in value)
+    return isinstance(value, str)
+
+
 def _objects(found: Any) -> Any:
     if found:
         raise PickledError("an object of C++")
@@ -272,6 +282,23 @@ _CHECKS: Final[Mapping[tuple[Any, str], Callable[[Any], Any]]] = {
     (schema.ExportedProgram, "range_constraints"): _ranges,
     (schema.ExportedProgram, "guards_code"): _guards,
 }
+# Texts that stay data: torch passes them on, compares them, or looks them up in a table of its own.
+_DATA: Final = frozenset(
+    (
+        (schema.Argument, "as_string"),
+        (schema.Argument, "as_strings"),
+        (schema.Argument, "as_string_to_argument"),
+        (schema.ConstantValue, "as_string"),
+        (schema.ModuleCallSignature, "in_spec"),
+        (schema.ModuleCallSignature, "out_spec"),
+        (schema.ModuleCallSignature, "forward_arg_names"),
+        (schema.ExportedProgram, "verifiers"),
+        (schema.ExportedProgram, "torch_version"),
+        (schema.ExportedProgram, "opset_version"),
+        (schema.PayloadMeta, "path_name"),
+        (schema.PayloadConfig, "config"),
+    )
+)
 # What torch would put beside the graph, and clew never reads.
 _LEFT_OUT: Final[Mapping[tuple[Any, str], Callable[[], Any]]] = {
     (schema.GraphModule, "metadata"): dict,
