@@ -59,6 +59,7 @@ def compile(
     sizes: Mapping[str, GivenSize] | None = None,
     specialize: bool = True,
     links: str | None = None,
+    trust: bool | None = None,
     cache: bool = True,
     trace: bool = True,
     guard: bool | GuardSide = False,
@@ -80,8 +81,9 @@ def compile(
     in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
     matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
     target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
-    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, and
-    `links` says which links to external data are followed, both as for `clew.load`. `sizes` gives,
+    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, `links`
+    says which links to external data are followed, and `trust` lets a file run code that it
+    contains, all as for `clew.load`. `sizes` gives,
     by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range, both ends
     included, that calls must keep; `[1, 8]` lists the sizes expected most, while others work too;
     `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first two
@@ -120,7 +122,7 @@ def compile(
     if place == "auto":
         place = room("placement")(
             model, given, target=machine, threads=count, tuned=tuned, shapes=inputs, links=links,
-            opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
+            trust=trust, opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
             on_progress=on_progress,
         )  # fmt: skip
     rule = rule_of(place)
@@ -133,7 +135,7 @@ def compile(
         if isinstance(model, (Module, DeferredModule)):
             module = model
         else:
-            module = frontends.load_or_defer(model, inputs=inputs, links=links)
+            module = frontends.load_or_defer(model, inputs=inputs, links=links, trust=trust)
     if isinstance(model, (Module, DeferredModule)) and inputs:
         raise InputError(
             "I310",

@@ -32,6 +32,7 @@ def bisect(
     seconds: float = 60.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     links: str | None = None,
+    trust: bool | None = None,
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
@@ -44,13 +45,14 @@ def bisect(
     by more than `tolerance`, relative to its largest magnitude; the default depends on the
     narrowest float in the program. The program is run `runs` times, since some defects are
     intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
-    `shapes` are the `inputs` of `clew.load`, `links` its `links`; `options` are those of
+    `shapes` are the `inputs` of `clew.load`, `links` and `trust` its own; `options` are those of
     `clew.compile`. A model whose graph depends on its inputs is that for these inputs.
 
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
-    load_options: dict[str, Any] = {"links": links, **({"inputs": shapes} if shapes else {})}
+    load_options: dict[str, Any] = {"links": links, "trust": trust}
+    load_options |= {"inputs": shapes} if shapes else {}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
     found = model if isinstance(model, Module) else frontends.load_or_defer(model, **load_options)
     module = module_for(found, inputs)

@@ -15,7 +15,7 @@ from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, listed, refuse_saved
 from clew.cli.output import emit_json, note, plain, progress, stdout
 from clew.support.errors import InputError
-from clew.support.files import read_bytes, reason_of
+from clew.support.files import read_json_file, reason_of
 from clew.support.writing import write_text
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _scheme(
         given |= scheme_to_json(clew.quantization.Scheme.weight_only())
     if file is not None:
         try:
-            read = js.loads(read_bytes(file))
+            read = read_json_file(file)
         except (OSError, ValueError) as error:
             raise InputError("I405", f"cannot read the scheme {file}: {reason_of(error)}") from None
         if not isinstance(read, dict):

@@ -27,6 +27,7 @@ from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
 from clew.support.links import following
+from clew.support.recognize import form_of
 
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
@@ -322,7 +323,7 @@ def onnx_file(
     model: Module | CompiledModel | str | Path, source: str | Path | None
 ) -> str | Path | None:
     """Returns the ONNX file of a model, if known."""
-    if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
+    if source is None and isinstance(model, (str, Path)) and form_of(model) == _ONNX:
         return model
     return source
 

@@ -110,11 +110,12 @@ def placed_for_compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None,
     links: str | None,
+    trust: bool | None,
     **options: Any,
 ) -> Placement:
     """Returns the placement of a model for `compile(..., place="auto")`; see `place`."""
     if not isinstance(model, (Module, DeferredModule)):
-        model = frontends.load_or_defer(model, inputs=shapes, links=links)
+        model = frontends.load_or_defer(model, inputs=shapes, links=links, trust=trust)
     return place(model, backends, **options)
 
 

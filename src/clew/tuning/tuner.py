@@ -84,7 +84,7 @@ def tune_report(
 
 def loaded(model: Module | frontends.ModelSource, options: dict[str, Any]) -> Module:
     """Returns the module of a model; takes the arguments of loading out of the options."""
-    loading = {key: options.pop(key) for key in ("inputs", "links") if key in options}
+    loading = {key: options.pop(key) for key in ("inputs", "links", "trust") if key in options}
     if isinstance(model, Module):
         return model
     return frontends.load(model, **{k: v for k, v in loading.items() if v is not None})
