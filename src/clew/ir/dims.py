@@ -18,12 +18,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from threading import RLock
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
 from clew.support.errors import GraphTypeError
+from clew.support.locks import Lock
+from clew.support.scoped import scoped
 
 Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
@@ -100,7 +101,7 @@ class Atom:
 
 _AtomKey: TypeAlias = "tuple[str, str, tuple[Dim, ...], int]"
 _ATOMS: Final[WeakValueDictionary[_AtomKey, Atom]] = WeakValueDictionary()
-_ATOMS_LOCK: Final = RLock()
+_ATOMS_LOCK: Final = Lock()
 
 OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
@@ -545,12 +546,8 @@ _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 @contextlib.contextmanager
 def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
     """Has `typical` use these sizes inside the block, and take names for what they stand for."""
-    token, other = _expected.set(sizes), _meanings.set(meanings)
-    try:
+    with scoped(_expected, sizes), scoped(_meanings, meanings):
         yield
-    finally:
-        _expected.reset(token)
-        _meanings.reset(other)
 
 
 def expected_sizes() -> Expected:

@@ -8,7 +8,6 @@ import base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +35,7 @@ from clew.ir.types import (
 from clew.ops.data.optionals import type_named
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
+from clew.support.locks import Lock
 
 Array = np.ndarray[Any, Any]
 # Inputs with at most this many elements may determine shapes; they are constants of the model.
