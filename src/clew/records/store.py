@@ -331,13 +331,16 @@ class Store(Shown):
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection, *, write: bool) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-    try:
-        yield
-    except BaseException:
+    if connection.in_transaction:  # Ctrl-C has left it open
         connection.execute("ROLLBACK")
+    try:
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _trial(row: Sequence[Any]) -> Trial:
