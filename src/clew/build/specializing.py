@@ -245,7 +245,7 @@ class Specializer:
                 program(met.arrays)
         except Stopped:
             return
-        except Exception as error:  # user code may raise any type; calls keep the common build
+        except BaseException as error:  # user code may raise any type; calls keep the common build
             coded = isinstance(error, ClewError)
             program, reason = None, str(error).partition("\n")[0] if coded else repr(error)
         manners.end()

@@ -240,7 +240,7 @@ class _Worker:
 
 
 def _scratch() -> IO[bytes] | None:
-    """Returns a file for a worker's standard error; None if there is no room for temporary files."""
+    """Returns a file for a worker's standard error; None without room for temporary files."""
     try:
         return scratch_file()
     except OSError:

@@ -25,12 +25,14 @@ from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
 
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
 
 
+@coded_exhaustion
 def extract(
     model: Module | CompiledModel | str | Path,
     *,

@@ -11,6 +11,7 @@ from clew.frontends import onnx, text
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
@@ -40,6 +41,7 @@ _READERS: dict[str, Callable[..., Module]] = {
 }
 
 
+@coded_exhaustion
 def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Module:
     """Returns the model in a file, read by the frontend for its suffix; or that of an ONNX message
     (`onnx.ModelProto`) or its bytes.

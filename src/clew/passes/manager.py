@@ -137,7 +137,9 @@ class PassManager:
                     current.review(module, new, context)
         except ClewError:
             raise
-        except Exception as error:
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             folder = self._reproduce(module, position, error)
             raise CompileError(
                 "C080",

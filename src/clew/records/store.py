@@ -14,7 +14,7 @@ from clew.records.processes import is_running, this_process
 from clew.records.trial import KERNEL, RUNNING, Trial
 from clew.support.databases import open_database
 from clew.support.errors import Hint, InputError
-from clew.support.files import reason_of
+from clew.support.files import json_of, reason_of
 from clew.support.settings import settings
 from clew.support.shown import Shown
 
@@ -352,7 +352,7 @@ def _trial(row: Sequence[Any]) -> Trial:
 def _use(row: Sequence[Any]) -> Use:
     """Returns the use in a row. Errors: ValueError if it is damaged."""
     kind, subject, model, kernel, layers, choices = row
-    names = json.loads(layers)
+    names = json_of(layers.encode())
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"layers are {layers[:80]!r}")
     return Use(kind, subject, model, kernel, tuple(names), choices)

@@ -23,9 +23,9 @@ _llvm_lock: Any = ffi.lib._lock
 
 
 class _UninterruptedLock(type(_llvm_lock)):  # type: ignore[misc]
-    """llvmlite's lock, whose `__enter__` and `__exit__`, in Python, may be interrupted by Ctrl-C after
-    they have acquired and before they have released: no other thread could use LLVM from then on.
-    `with` looks both up before it enters, and so uses those of the lock inside, written in C.
+    """llvmlite's lock. Its `__enter__` and `__exit__` are written in Python: Ctrl-C may come after
+    one has acquired or before the other has released, and no other thread could then use LLVM.
+    `with` looks both up before it enters, and here finds those of the lock inside, written in C.
     """
 
     @property
@@ -38,8 +38,8 @@ class _UninterruptedLock(type(_llvm_lock)):  # type: ignore[misc]
 
 
 def _close(self: Any) -> None:
-    """Frees a string of LLVM. llvmlite's method forgets it after freeing it, so that an interrupt in
-    between makes the destructor free it again.
+    """Frees a string of LLVM. llvmlite's method forgets it after freeing it, so that the destructor
+    frees it again after an interrupt in between.
     """
     pointer, self._ptr = self._ptr, None
     if pointer is not None:

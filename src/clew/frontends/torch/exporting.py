@@ -30,6 +30,7 @@ from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
 from clew.frontends.torch.writes import free_writes
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
+from clew.support.locks import Lock
 
 
 def program_of(
@@ -97,6 +98,8 @@ _OF_BRANCHES: Final = (
     "torch.compile(model, backend='clew'), which runs it in eager"
 )
 
+_lock: Final = Lock()
+
 
 @contextlib.contextmanager
 def _by_torch(what: str, call: str) -> Iterator[None]:
@@ -105,12 +108,13 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
     Errors: M050 for any error in it, with the user's line if the error has one.
     """
     try:
-        with warnings.catch_warnings(), free_time(), free_writes():
+        # torch's tables are the process's.
+        with _lock, warnings.catch_warnings(), free_time(), free_writes():
             warnings.simplefilter("ignore")
             yield
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # of any type: it comes from torch, or from the user's code
+    except BaseException as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
         hint = f"{call} must work: see its message above"
         if isinstance(error, GuardOnDataDependentSymNode):
