@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from clew.records.processes import is_running, this_process
 from clew.records.trial import KERNEL, RUNNING, Trial
-from clew.support.databases import open_database
+from clew.support.databases import memory_database, open_database
 from clew.support.errors import Hint, InputError
 from clew.support.files import json_of, reason_of
 from clew.support.settings import settings
@@ -103,10 +103,11 @@ class Store(Shown):
     def _opened(self, write: bool) -> sqlite3.Connection:
         made = open_database(self.path, write=write)
         try:
+            if not write and not any(_facts(made)):  # an empty file is a database without records
+                made.close()
+                made, write = memory_database(), True
             with _transaction(made, write=write):
-                (owner,) = made.execute("PRAGMA application_id").fetchone()
-                (version,) = made.execute("PRAGMA user_version").fetchone()
-                (tables,) = made.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                owner, version, tables = _facts(made)
                 if write and not (owner or version or tables):
                     for statement in _SCHEMA.split(";\n"):
                         made.execute(statement)
@@ -327,6 +328,14 @@ class Store(Shown):
             "VALUES (?, ?, ?, ?, ?, ?)",
             [(u.kind, u.subject, u.model, u.kernel, json.dumps(u.layers), u.choices) for u in uses],
         )
+
+
+def _facts(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """Returns the application and format that a database names, and its number of tables."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return owner, version, tables
 
 
 @contextmanager
