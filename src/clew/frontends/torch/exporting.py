@@ -25,6 +25,7 @@ from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
+from clew.frontends.torch.odd_names import any_names
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
@@ -109,7 +110,7 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
     """
     try:
         # torch's tables are the process's.
-        with _lock, warnings.catch_warnings(), free_time(), free_writes():
+        with _lock, warnings.catch_warnings(), free_time(), free_writes(), any_names():
             warnings.simplefilter("ignore")
             yield
     except (MemoryError, KeyboardInterrupt, GeneratorExit):
