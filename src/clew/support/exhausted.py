@@ -37,7 +37,7 @@ def exhausted(error: BaseException) -> ClewError | None:
     """
     if isinstance(error, ClewError):
         return None
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
         more = f": {error}" if str(error) else ""
         return OutOfMemory(
             "C160",
