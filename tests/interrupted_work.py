@@ -25,6 +25,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import clew
 from clew.codegen.objects import shared_compiler
+from clew.explorer.actions.table import ACTIONS, act
+from clew.explorer.routes import answer
+from clew.explorer.session import Session
 from clew.records.store import Store
 from clew.support.locks import Lock, Turn, _renewed
 
@@ -125,10 +128,6 @@ def _saves() -> Work:
 
 
 def _explores() -> Work:
-    from clew.explorer.actions.table import ACTIONS, act
-    from clew.explorer.routes import answer
-    from clew.explorer.session import Session
-
     session = Session(clew.compile(_model(4), threads=1), model="m")
 
     def work() -> None:

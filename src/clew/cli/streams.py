@@ -9,6 +9,7 @@ import sys
 from typing import Any, Final
 
 from clew.support.errors import InputError
+from clew.support.system import nowhere
 
 _PIPE: Final = (errno.EPIPE, errno.ESHUTDOWN)
 
@@ -57,9 +58,9 @@ def _unwritten(error: OSError) -> Exception:
 
 def _forget(number: int) -> None:
     """Sends what a stream still holds nowhere: the interpreter writes it at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, number)
-    os.close(nowhere)
+    opened = nowhere(write=True)
+    os.dup2(opened, number)
+    os.close(opened)
 
 
 def open_streams() -> None:
@@ -70,7 +71,7 @@ def open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+            nowhere(write=number == 2)
     sys.stdout = _stream(sys.stdout, 1, _Data)
     sys.stderr = _stream(sys.stderr, 2, _Notes)
 
