@@ -187,7 +187,7 @@ class Regions:
         return made
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, ClewError):
         return f"{error.code} {error.message}"
     return f"{type(error).__name__}: {error}"

@@ -351,7 +351,7 @@ class ObjectCompiler:
         self._start_after_s = time.monotonic() + _RETRY_S
         count = len(self._workers)
         others = f"{count} of {self._count} processes" if count else "this process alone"
-        _warn_once(f"a compile worker could not be started ({why}); clew compiles in {others}")
+        _warn_once(why, others)
 
     def _exchange(self, timeout_s: float, depth: int) -> None:
         """Feeds the workers up to `depth` modules each, and collects finished ones.
@@ -466,10 +466,11 @@ _Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 _warned: Final[set[str]] = set()
 
 
-def _warn_once(message: str) -> None:
+def _warn_once(why: str, where: str) -> None:
     if not _warned:
-        _warned.add(message)
-        warn(ClewWarning("C004", message, hint="see the limits of the process: ulimit -a"))
+        _warned.add(why)
+        text = f"a compile worker could not be started ({why}); clew compiles in {where}"
+        warn(ClewWarning("C004", text, hint="see the limits of the process: ulimit -a"))
 
 
 @once

@@ -178,7 +178,7 @@ class PassManager:
             hint=f"graph_pass(required=False) makes it optional; nearest match:\n{nearest}",
         )
 
-    def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
+    def _reproduce(self, module: Module, position: int, error: BaseException) -> Path:
         """Writes the module, the remaining passes with their options, and the error."""
         rest = "\n".join(str(p) for p in self.passes[position:])
         files = {

@@ -23,7 +23,7 @@ class _Renewed(Protocol):
     def renew(self) -> None: ...
 
 
-class Lock(_thread.RLock):
+class Lock(_thread.RLock):  # type: ignore[misc]  # typeshed: final, unlike the type itself
     """A lock for `with`, which its thread may enter again. Its `__enter__` and `__exit__` are those
     of the C type, so that Ctrl-C never leaves it locked.
 

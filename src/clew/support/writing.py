@@ -72,10 +72,9 @@ def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
     while True:
         name = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         file = os.open(name, _CREATE, mode)
-        if fcntl is None:
-            return name, file
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file).st_nlink:  # otherwise another process removed it before it was locked
             return name, file
         os.close(file)
@@ -83,11 +82,9 @@ def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
 
 def _clean(folder: Path) -> None:
     """Removes files that killed processes of this user have left behind: none has them locked."""
-    if fcntl is None:
-        return
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for entry in os.scandir(folder):
-            if _NAME.fullmatch(entry.name):
+            if fcntl is not None and _NAME.fullmatch(entry.name):
                 _remove_abandoned(Path(entry.path))
 
 
