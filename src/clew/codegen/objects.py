@@ -469,8 +469,13 @@ _warned: Final[set[str]] = set()
 def _warn_once(why: str, where: str) -> None:
     if not _warned:
         _warned.add(why)
-        text = f"a compile worker could not be started ({why}); clew compiles in {where}"
-        warn(ClewWarning("C004", text, hint="see the limits of the process: ulimit -a"))
+        warn(
+            ClewWarning(
+                "C004",
+                f"a compile worker could not be started ({why}); clew compiles in {where}",
+                hint="see the limits of the process: ulimit -a",
+            )
+        )
 
 
 @once
