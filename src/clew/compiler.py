@@ -35,12 +35,14 @@ from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.collection import collected_at_the_end
 from clew.support.errors import ClewWarning, InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.rooms import room
 from clew.support.size_ranges import GivenSize
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
+@coded_exhaustion
 def compile(
     model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",

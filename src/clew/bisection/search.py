@@ -19,8 +19,10 @@ from clew.bisection.verdict import Verdict
 from clew.build.inputs import Inputs, module_for
 from clew.extensions import extensions_of
 from clew.ir.module import Module
+from clew.support.exhausted import coded_exhaustion
 
 
+@coded_exhaustion
 def bisect(
     model: Module | str | Path,
     inputs: Any,

@@ -143,7 +143,9 @@ def _pattern(text: str) -> Any:
             found = run_program(place)[name]
         else:
             found = getattr(importlib.import_module(place), name)
-    except Exception as error:  # a user's program may raise anything
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's program may raise anything
         raise InputError("I145", f"no pattern {text!r}: {reason_of(error)}") from None
     if not isinstance(found, Pattern):
         raise InputError("I145", f"{text!r} is a {type(found).__name__}, not a pattern")

@@ -20,8 +20,10 @@ from clew.compare.times import Times, measure
 from clew.compare.values import Numerics, Run, compare_values, output_error
 from clew.compiled import CompiledModel
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 
 
+@coded_exhaustion
 def diff(
     a: CompiledModel,
     b: CompiledModel,

@@ -26,6 +26,7 @@ from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
 from clew.support.recognize import form_of
 
@@ -33,6 +34,7 @@ Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
 
 
+@coded_exhaustion
 def extract(
     model: Module | CompiledModel | str | Path,
     *,

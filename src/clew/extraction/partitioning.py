@@ -28,6 +28,7 @@ from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
 from clew.support.calling import in_order
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import current_links
 from clew.support.shown import Shown, counted
 
@@ -166,6 +167,7 @@ class CompiledPartition(Shown):
         return {name: values[key] for name, key in self.partition.outputs.items()}
 
 
+@coded_exhaustion
 def partition(
     model: Module | CompiledModel | str | Path,
     *,

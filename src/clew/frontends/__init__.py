@@ -12,6 +12,7 @@ from clew.frontends.objects import as_source, is_program, no_model
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.files import open_plain, reason_of
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
@@ -49,6 +50,7 @@ _READERS: dict[str, Callable[..., Module]] = {
 }
 
 
+@coded_exhaustion
 def load(
     model: ModelSource, *, links: str | None = None, trust: bool | None = None, **options: Any
 ) -> Module:

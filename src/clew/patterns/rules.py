@@ -20,6 +20,7 @@ from clew.patterns.pattern import Pattern, as_pattern
 from clew.patterns.steps import STEPS
 from clew.support import walk
 from clew.support.errors import InputError
+from clew.support.scoped import scoped
 
 Target = TypeVar("Target", Module, Function)
 
@@ -137,11 +138,8 @@ def unfired() -> Iterator[list[Rule]]:
     block.
     """
     found: list[Rule] = []
-    token = _unfired.set(found)
-    try:
+    with scoped(_unfired, found):
         yield found
-    finally:
-        _unfired.reset(token)
 
 
 class RuleRewriter(Rewriter):

@@ -15,11 +15,13 @@ from clew.runner import runner_at
 from clew.runner.machine import source_version, target_of_facts
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.tuning.bench import Setup
 from clew.tuning.report import TuneReport, report_of
 from clew.tuning.session import Session, Tally
 
 
+@coded_exhaustion
 def tune(
     model: Module | frontends.ModelSource,
     *,

@@ -38,12 +38,14 @@ from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
 
+@coded_exhaustion
 def from_torch(
     model: torch.nn.Module | ExportedProgram,
     args: Sequence[Any] = (),

@@ -23,11 +23,13 @@ from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
+from clew.frontends.torch.odd_names import any_names
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
 from clew.frontends.torch.writes import free_writes
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
+from clew.support.locks import Lock
 
 
 def program_of(
@@ -97,6 +99,8 @@ _OF_BRANCHES: Final = (
     "torch.compile(model, backend='clew'), which runs it in eager"
 )
 
+_lock: Final = Lock()
+
 
 @contextlib.contextmanager
 def _by_torch(what: str, call: str) -> Iterator[None]:
@@ -105,12 +109,13 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
     Errors: M050 for any error in it, with the user's line if the error has one.
     """
     try:
-        with warnings.catch_warnings(), free_time(), free_writes():
+        # torch's tables are the process's.
+        with _lock, warnings.catch_warnings(), free_time(), free_writes(), any_names():
             warnings.simplefilter("ignore")
             yield
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # of any type: it comes from torch, or from the user's code
+    except BaseException as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
         hint = f"{call} must work: see its message above"
         if isinstance(error, GuardOnDataDependentSymNode):
