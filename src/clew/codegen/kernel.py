@@ -282,8 +282,8 @@ class _Function:
             self._maybe(loop, literal(0, INDEX), self.v.dim_value(loop.size))
 
     def _until(self, loop: For) -> bool:
-        """Emits a loop over `if index < end: ...` as a loop that stops there, if the end is the same
-        in all iterations and known before the first. Returns whether it is.
+        """Emits a loop over `if index < end: ...` as one that stops there, if the end is the same
+        for all iterations and known before them. Returns whether it is.
         """
         if loop.kind != "serial" or not at_least(loop.size, 1, loop.index.facts):
             return False

@@ -43,7 +43,8 @@ TABLE: Final = "table"
 ROW_TABLE: Final = "row table"
 """A table that is computed for one index of its first axis at a time, just before it is read."""
 SELECTED: Final = "selected"
-"""A reduction over steps that data select: all lanes of its last axis agree on them."""
+"""A reduction over steps that data select, or at places that are unevenly spaced. Conditions on the
+steps are the same for all positions along its last axis."""
 
 IN_ORDER: Final = "in order"
 """Positions that are visited one after another (`te.sequential`). Loops made of it have this role,

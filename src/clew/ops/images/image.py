@@ -30,6 +30,7 @@ from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import unary
+from clew.te.roles import SELECTED, TABLE
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
@@ -219,29 +220,29 @@ def _smoothed(
     count = 2 - 2 * first
     size, out = x.shape[axis], shape[axis]
 
-    def tap(o: Scalar, n: Scalar) -> Scalar:
+    def tap(n: Scalar, o: Scalar) -> Scalar:
         place = [te.as_scalar(0)] * len(shape)
         place[axis] = o
         below, fraction = place_of(place)
         weight = _filter((te.cast(wide, n + first) - fraction) * float(scale), attrs)
         return _inside(below + n + first, size, weight) if attrs["exclude_outside"] else weight
 
-    taps = te.compute((out, count), tap, f"{name}_taps")
+    taps = te.compute((count, out), tap, f"{name}_taps", role=TABLE)
     k = te.reduce_axis(count, "k")
-    whole = te.compute((out,), lambda o: te.sum(taps[o, k], k), f"{name}_weight")
+    whole = te.compute((out,), lambda o: te.sum(taps[k, o], k), f"{name}_whole", role=TABLE)
+
+    def share(n: Scalar, o: Scalar) -> Scalar:
+        weight = whole[o]
+        return taps[n, o] / te.select(weight.equal(0.0), 1.0, weight)
+
+    weights = te.compute((count, out), share, f"{name}_weights", role=TABLE)
+    n = te.reduce_axis(count, "k")
 
     def body(*i: Scalar) -> Scalar:
         below, _ = place_of(i)
-        n = te.reduce_axis(count, "k")
-        return te.sum(te.cast(wide, read(i, below + n + first)) * taps[i[axis], n], n)
+        return te.sum(te.cast(wide, read(i, below + n + first)) * weights[n, i[axis]], n)
 
-    total = te.compute(shape, body, f"{name}_sum")
-
-    def divided(*i: Scalar) -> Scalar:
-        weight = whole[i[axis]]
-        return total[i] / te.select(weight.equal(0.0), 1.0, weight)
-
-    return te.compute(shape, divided, name)
+    return te.compute(shape, body, name, role=SELECTED)
 
 
 def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:

@@ -71,8 +71,9 @@ class AlterLayout(Pass):
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
     after them. Operators that read all channels at positions that values determine (regions) read
     plain images with channels last. The last block of a result is zero-padded (24 channels to 32,
-    45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides the channels and either few are
-    missing or the data are blocked; the operators that follow must not turn zeros into infinities.
+    45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides the channels and
+    either few are missing or the data are blocked; the operators that follow must not turn zeros
+    into infinities.
     Likewise the image of a window if few channels are missing and it would else stay plain, or if
     Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
     whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many

@@ -1,5 +1,5 @@
-"""Reductions over steps that data select (regions of images): loops stop where the steps of a
-result end, and skip steps that contribute nothing.
+"""Reductions over steps that data select (regions of images), or at uneven places (resampling):
+loops stop where the steps of a result end, and skip steps that contribute nothing.
 
 All lanes, the last axis, take the same steps. Their results stay in registers.
 """
@@ -15,12 +15,24 @@ from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, REDUCES
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.row_vectors import vectorize_last
-from clew.schedules.rule import Rule, TailMatch, Work, stage_role
+from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 from clew.te.roles import ROW_TABLE, SELECTED
 
 _VECTORS: Final = (1, 2, 4, 8)
+
+
+def _others(work: Work) -> list[StageInfo]:
+    """Returns the stages besides the reduction and its tail."""
+    return [s for s in work.stages if s is not work.root and s.role != SELECTED]
+
+
+TABLES: Final = Demand(
+    "tables of its rows, and no other stages",
+    lambda work, target: all(s.role == ROW_TABLE for s in _others(work)),
+)
 
 
 @dataclass(frozen=True)
@@ -31,18 +43,17 @@ class Steps(TailMatch):
 
 
 class Selected(Rule[Steps]):
-    """Reductions over steps that data select."""
+    """Reductions over steps that data select, or at uneven places."""
 
     name = "selected"
-    demands = (REDUCES, NOT_EMPTY, stage_role(SELECTED))
+    demands = (REDUCES, NOT_EMPTY, stage_role(SELECTED), TABLES)
 
     def match(self, work: Work, target: Target) -> Steps | None:
         info = work.by_role[SELECTED]
-        others = [s for s in work.stages if s not in (info, work.root)]
-        shared = info.store.buffer.shape == work.root.store.buffer.shape
-        if not shared or any(s.role != ROW_TABLE for s in others):
+        if info.store.buffer.shape != work.root.store.buffer.shape:
             return None
-        return Steps(work.start, target, info.name, work.root.name, tuple(s.name for s in others))
+        tables = tuple(table.name for table in _others(work))
+        return Steps(work.start, target, info.name, work.root.name, tables)
 
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
