@@ -12,10 +12,11 @@ from guarded import run
 from clew import te
 from clew.codegen.kernel import emit_kernel
 from clew.loop.interpret import interpret
-from clew.loop.ir import If, Nest, loops
+from clew.loop.ir import If, Nest, Store, loops, walk
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.machine.target import host
+from clew.ops.images.image import resize
 from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
@@ -83,3 +84,24 @@ def test_a_short_computation_is_done_where_it_is_read() -> None:
     y = te.compute((512, 8), lambda i, j: x[i, j] * doubled[j], "y")
     schedule = schedule_kernel(lower("k", [scale, x], [y]), host()).schedule
     assert list(stage_infos(schedule)) == ["y"]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 9, 40), (1, 1, 40, 9), (1, 1, 50, 60)], ids=str)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_axes_are_resampled_in_vectors_by_weights_of_a_table(
+    shape: tuple[int, ...], mode: str
+) -> None:
+    x = te.placeholder((1, 1, 33, 21), "f32", "x")
+    nest = lower("k", [x], [resize.compute(x, shape=shape, mode=mode, antialias=True)])
+    plan = schedule_kernel(nest, host())
+    resampled = {d.root for d in plan.decisions if d.rule == "selected"}
+    shrinks = [n for n in (2, 3) if mode == "cubic" or shape[n] < x.shape[n]]
+    assert len(resampled) == len(shrinks)
+    vectors = [s for s in loops(plan.schedule.nest.body) if s.kind == "vector"]
+    stores = [s for v in vectors for s in walk(v.body) if isinstance(s, Store) and s.combiner]
+    assert resampled <= {s.stage for s in stores}
+    value = np.random.default_rng(0).standard_normal(nest.inputs[0].numbers).astype("f4")
+    (expected,) = interpret(nest, [value])
+    for side in GuardSide:
+        found = run(plan.schedule.nest, [value], host(), side, 2)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -16,7 +16,7 @@ from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
 from clew.support.errors import ScheduleError
-from clew.te.roles import ROW_TABLE, TABLE
+from clew.te.roles import ROW_TABLE, SELECTED, TABLE
 
 # A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
 _LONG: Final = 16
@@ -226,6 +226,9 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
         return not info.is_output
     if info.role == ROW_TABLE:
         return False
+    if info.role == SELECTED:  # only a tail of its shape shares its loops
+        others = (infos[r].store.buffer.shape for r in info.readers if r in infos)
+        return any(shape != info.store.buffer.shape for shape in others)
     if info.is_reduction or info.is_output or info.operations < _LONG:
         return False
     points = _AGAIN * math.prod(loop.typical for loop in info.loops)

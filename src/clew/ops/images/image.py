@@ -187,6 +187,8 @@ def _resampled(
         factor = _shrinks(size, out, scale)
         if factor is not None:
             return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
+    if attrs["mode"] == "cubic" and not crops:
+        return _smoothed(x, axis, shape, Fraction(1), place_of, read, attrs, name)
     return te.compute(shape, body, name)
 
 
@@ -367,6 +369,9 @@ def resize(
     changed = [
         n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops
     ]
+    if mode == "cubic" and not crops:
+        # Neighbors along the last axis are read at uneven places: of as few lines as possible.
+        changed.sort(key=lambda n: _enlarges(x.shape[n], shape[n]) if n < x.rank - 1 else 0)
     result = x
     for step, axis in enumerate(changed):
         last = step == len(changed) - 1 and not crops
@@ -389,6 +394,11 @@ def resize(
         result = te.compute(shape, body, "resize")
     result.layout = x.layout
     return result
+
+
+def _enlarges(size: Dim, out: Dim) -> int:
+    """Returns 1 if an axis grows, or may do so, else -1."""
+    return -1 if isinstance(size, int) and isinstance(out, int) and out < size else 1
 
 
 @resize.dynamic
