@@ -32,7 +32,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 KEPT_SIZES: Final = 32
-"""The number of sets of sizes for which a model keeps a program."""
+"""The least number of sets of sizes for which a model keeps a program."""
+_MOST_SIZES, _KEPT_KERNELS = 1024, 8192
 K = TypeVar("K")
 _FEW: Final = 8
 _ARRAY: Final = np.ndarray
@@ -399,3 +400,10 @@ def segment_inputs(
 
     program.observed(arrays, note)
     return seen
+
+
+def kept_sizes(kernels: int) -> int:
+    """Returns for how many sets of sizes to keep a program of so many kernels: for many, if each
+    takes little memory.
+    """
+    return max(KEPT_SIZES, min(_MOST_SIZES, _KEPT_KERNELS // max(kernels, 1)))

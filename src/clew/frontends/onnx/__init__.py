@@ -173,6 +173,7 @@ def _importers(
         *,
         keep_constants: bool = False,
         late: bool = False,
+        without_ones: bool = False,
     ) -> Importer:
         return Importer(
             loaded,
@@ -182,6 +183,7 @@ def _importers(
             constants=constants,
             keep_constants=keep_constants,
             late=late,
+            without_ones=without_ones,
         )
 
     return make
