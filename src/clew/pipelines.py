@@ -71,7 +71,7 @@ def pipeline(
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
         StackAppends(),  # first: the loops that remain keep their states' sizes
-        UnrollLoops(),  # before all rules: loops whose sizes vary by iteration become plain operators
+        UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels

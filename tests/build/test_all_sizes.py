@@ -30,8 +30,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
-from clew.runtime.guard import GuardSide
 from clew.runtime import model as models
+from clew.runtime.guard import GuardSide
 from clew.runtime.model import KEPT_SIZES, kept_sizes
 from clew.support.errors import ClewError
 
