@@ -25,6 +25,7 @@ import numpy as np
 
 from clew.ir.module import Module
 from clew.runtime.model import KEPT_SIZES, SizesKey
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
@@ -176,6 +177,7 @@ class Specializer:
         sizes: Callable[[], Mapping[str, int]],
         common: Program,
         arrays: Sequence[Any],
+        held: Held = NOTHING_HELD,
     ) -> list[Any]:
         """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name."""
         with self._lock:
@@ -190,7 +192,7 @@ class Specializer:
         results: list[Any] | None = None
         start = time.perf_counter()
         try:
-            results = program(arrays)
+            results = program(arrays, held)
             return results
         finally:
             taken = time.perf_counter() - start
