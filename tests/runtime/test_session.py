@@ -226,8 +226,8 @@ def test_the_state_is_the_array_that_the_model_made() -> None:
     one = clew.compile(cell(), threads=1)
     run = one.run_checked
 
-    def noted(arrays: Any) -> Any:
-        made.append(run(arrays))
+    def noted(*given: Any) -> Any:
+        made.append(run(*given))
         return made[-1]
 
     one.run_checked = noted  # type: ignore[method-assign, assignment]
@@ -399,10 +399,10 @@ def test_a_second_call_during_a_call_is_refused() -> None:
     one = clew.compile(cell(), threads=1)
     run = one.run_checked
 
-    def slow(arrays: Any) -> Any:
+    def slow(*given: Any) -> Any:
         inside.set()
         assert go_on.wait(60)
-        return run(arrays)
+        return run(*given)
 
     one.run_checked = slow  # type: ignore[method-assign, assignment]
     session, x = one.session(initial={"h": random(2, 4)}), random(2, 3)
