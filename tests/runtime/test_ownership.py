@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -14,7 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
+from clew.ir.expr import Function, Tuple
+from clew.ir.module import Module
 from overwriting import overwritten
+from random_graphs import Graph
 
 Array = np.ndarray[Any, Any]
 # Models of one input that return it, or a value more than once. `y` is f32[n, m].
@@ -121,3 +124,116 @@ def test_writing_to_one_array_changes_no_other(name: str, tmp_path: Path) -> Non
     for shape in SIZES:
         if name != "parts" or shape[0] % 2 == 0:
             assert overwritten(free.run, drawn(*shape)) == "", shape
+
+
+@pytest.mark.parametrize("backend", ["numpy", "onnxruntime", "torch"])
+@pytest.mark.parametrize("name", ["times one", "reshape", "two views", "parts", "a constant"])
+def test_results_of_regions_own_their_memory(name: str, backend: str) -> None:
+    compiled = clew.compile(model(name, (2, 3)), threads=1, backends=[backend])
+    assert overwritten(compiled.run, drawn(2, 3)) == ""
+
+
+class Memory(clew.MemorySpace):
+    """A space whose arrays are the host's."""
+
+    name = "lent"
+
+    def from_host(self, array: Array) -> Any:
+        return SimpleNamespace(array=array)
+
+    def to_host(self, buffer: Any) -> Array:
+        return buffer.array  # type: ignore[no-any-return]
+
+
+class Keeping(clew.Backend):
+    """A backend that returns the same buffer in each call, or its argument."""
+
+    name = "keeping"
+
+    def __init__(self, passes_on: bool, memory: clew.MemorySpace | None = None) -> None:
+        self.passes_on = passes_on
+        self.memory = memory or self.memory
+
+    def takes(self, call: Any) -> bool:
+        return bool(call.op_name == "negative")
+
+    def compile(self, region: Any, target: Any) -> Any:
+        kept = self.memory.from_host(np.full((2, 3), 7, np.float32))
+        return lambda buffer: buffer if self.passes_on else kept
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+@pytest.mark.parametrize("memory", [None, Memory()])
+@pytest.mark.parametrize("name", ["twice", "loop", "no iterations"])
+def test_a_backend_may_keep_what_it_returns(
+    name: str, memory: clew.MemorySpace | None, passes_on: bool
+) -> None:
+    compiled = clew.compile(model(name), threads=1, backends=[Keeping(passes_on, memory)])
+    assert (name == "twice") <= bool(compiled.regions)
+    assert overwritten(compiled.run, drawn(2, 3)) == ""
+
+
+DTYPES: Final = ("FLOAT16", "BFLOAT16", "INT4", "BOOL", "STRING", "COMPLEX64")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_of_every_dtype_own_their_memory(dtype: str) -> None:
+    kind = getattr(TensorProto, dtype)
+    nodes = [
+        helper.make_node("Identity", ["x"], ["y"]),
+        helper.make_node("Reshape", ["x", "shape"], ["z"]),
+        helper.make_node("Concat", ["x"], ["x2"], axis=0),
+    ]
+    given, *made = (helper.make_tensor_value_info(n, kind, [3]) for n in ("x", "y", "z", "x2"))
+    made[1] = helper.make_tensor_value_info("z", kind, [3, 1])
+    shape = numpy_helper.from_array(np.array([3, 1]), "shape")
+    graph = helper.make_graph(nodes, "g", [given], made, [shape])
+    opset = [helper.make_opsetid("", 21)]
+    compiled = clew.compile(
+        helper.make_model(graph, opset_imports=opset, ir_version=10), threads=1
+    )
+    x = np.array(["a", "b", "c"], object) if dtype == "STRING" else np.array([1, 0, 1])
+    feeds = {"x": x if dtype == "STRING" else x.astype(compiled.inputs[0].dtype)}
+    assert overwritten(compiled.run, feeds) == ""
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_arrays_of_other_libraries_are_inputs_too(strided: bool) -> None:
+    compiled = clew.compile(model("identity"))
+    given = np.ones((2, 6), np.float32)[:, ::2] if strided else np.ones((2, 3), np.float32)
+
+    class Other:
+        def __dlpack__(self, **options: Any) -> Any:
+            return given.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return given.__dlpack_device__()
+
+    found = compiled(Other())
+    given[...] = 5
+    assert (found == 1).all()
+    spread = compiled(np.broadcast_to(np.float32(1), (2, 3)))
+    spread[0, 0] = 7
+    assert spread.sum() == 12
+
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", zoo.names("quick"))
+def test_the_zoo(name: str) -> None:
+    compiled = clew.compile(zoo.path(name), threads=1)
+    assert overwritten(compiled.run, zoo.inputs(name)) == ""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed: int) -> None:
+    graph = Graph(seed)
+    for _ in range(6):
+        graph.grow()
+    module = graph.module()
+    main = module.main
+    results = [*main.body.fields, *main.params, *main.body.fields]  # type: ignore[attr-defined]
+    names = tuple(f"y{n}" for n in range(len(results)))
+    more = Module({"main": Function(main.params, Tuple(results), {"outputs": names})})
+    compiled = clew.compile(more, threads=1 + seed % 2, opt_level=(3, 1, 0)[seed % 3])
+    assert overwritten(compiled.run, graph.arrays) == ""
