@@ -14,15 +14,16 @@ import enum
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.ir.dims import Dim, at_least
 from clew.runtime.memory import address_of
+from clew.support.lazy import cached_property
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Range: TypeAlias = "tuple[int, int]"
 
 
 class Owner(enum.Enum):
@@ -123,7 +124,7 @@ class Border:
         constants: Iterable[Array],
         held: Held = NOTHING_HELD,
     ) -> None:
-        self._constants = [_range(constant) for constant in constants]
+        self._constants = list(constants)
         self._foreign = [n for n in range(len(inputs)) if n not in held.inputs]
         self._shown = [n for n in range(len(results)) if n not in held.outputs]
         states = {inputs[n] for n in held.inputs}
@@ -131,13 +132,13 @@ class Border:
         # Kept without a look at addresses, and those that these decide on.
         self._kept: list[int] = []
         self._checked: list[int] = []
-        self._checked_states: list[int] = []
+        self._states: list[int] = []
         shown: list[Memory] = []
         for number in (*self._shown, *sorted(held.outputs)):
             memory, is_state = results[number], number in held.outputs
             match memory.owner:
                 case Owner.ANY:
-                    (self._checked_states if is_state else self._checked).append(number)
+                    (self._states if is_state else self._checked).append(number)
                     continue
                 case Owner.RUN:
                     is_own = all(memory.is_apart(other) for other in shown)
@@ -155,20 +156,19 @@ class Border:
         """Returns the results of a run on these inputs, copied where necessary."""
         for number in self._copied:
             results[number] = _copied(results[number])
-        if self._checked or self._checked_states:
+        if self._checked or self._states:
             self._check(inputs, results)
         return results
 
     def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
-        kept = [results[n] for n in self._kept]
-        taken = _Taken([*self._constants, *_ranges(inputs), *_ranges(kept)])
+        known = [*inputs, *self._constants, *(results[n] for n in self._kept)]
+        taken = _Taken(known)
         for number in self._checked:
             results[number] = taken.owned(results[number])
-        if self._checked_states:
-            foreign = [inputs[n] for n in self._foreign]
+        if self._states:
             shown = [results[n] for n in self._shown]
-            taken = _Taken([*_ranges(foreign), *_ranges(shown)])
-            for number in self._checked_states:
+            taken = _Taken([*(inputs[n] for n in self._foreign), *shown])
+            for number in self._states:
                 results[number] = taken.apart(results[number])
 
 
@@ -191,39 +191,59 @@ class Borders:
 
 
 class _Taken:
-    """Memory that is in use, as ranges of addresses."""
+    """Memory in use: that of the arrays in `values`.
 
-    def __init__(self, ranges: Iterable[Range]) -> None:
-        # In order of their starts, with the last end of all ranges up to each.
-        ordered = sorted(ranges)
-        self._starts = [start for start, _ in ordered]
-        self._ends: list[int] = []
-        last = 0
-        for _, end in ordered:
-            last = max(last, end)
-            self._ends.append(last)
+    Two arrays share no memory if different arrays own theirs. Addresses are looked at only if the
+    owner is the same, or is no array.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+        self._owners = {id(_owner(array)) for array in _arrays(values)}
+        self._more: list[Array] = []
 
     def owned(self, value: Any) -> Any:
         """Returns a value on memory that is not in use, which is in use from then on."""
         if not isinstance(value, np.ndarray):
             return _mapped(self.owned, value)
-        start, end = found = _range(value)
-        repeats = end - start < value.nbytes
-        if not value.size or repeats or not value.flags.writeable or self._meets(found):
-            return _copied(value)
-        place = bisect_left(self._starts, start)
-        self._starts.insert(place, start)
-        self._ends.insert(place, end)
+        flags = value.flags
+        if not flags.writeable or not value.size or not flags.c_contiguous and _repeats(value):
+            return value.copy()
+        if self._is_used(value):
+            return value.copy()
+        self._owners.add(id(_owner(value)))
+        self._more.append(value)
         return value
 
     def apart(self, value: Any) -> Any:
         """Returns a value on memory that is not in use."""
         if not isinstance(value, np.ndarray):
             return _mapped(self.apart, value)
-        return _copied(value) if self._meets(_range(value)) else value
+        return value.copy() if self._is_used(value) else value
 
-    def _meets(self, found: Range) -> bool:
-        start, end = found
+    def _is_used(self, value: Array) -> bool:
+        owner = _owner(value)
+        if isinstance(owner, np.ndarray) and owner.flags.owndata and id(owner) not in self._owners:
+            return False
+        return self._addresses.meets(value) or _Addresses(self._more).meets(value)
+
+    @cached_property
+    def _addresses(self) -> _Addresses:
+        return _Addresses(_arrays(self._values))
+
+
+class _Addresses:
+    """The ranges of addresses of arrays."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        ordered = sorted(map(_range, arrays))
+        self._starts = [start for start, _ in ordered]
+        # The last end of all ranges up to each.
+        self._ends = list(accumulate((end for _, end in ordered), max))
+
+    def meets(self, array: Array) -> bool:
+        """Whether an array's range overlaps one of them."""
+        start, end = _range(array)
         place = bisect_left(self._starts, end)
         return place > 0 and self._ends[place - 1] > start
 
@@ -244,18 +264,32 @@ def _mapped(change: Any, value: Any) -> Any:
     return value
 
 
-def _ranges(values: Iterable[Any]) -> Iterator[Range]:
-    """Yields the memory of the arrays in values."""
+def _arrays(values: Iterable[Any]) -> Iterator[Array]:
+    """Yields the arrays in values."""
     for value in values:
         if isinstance(value, np.ndarray):
-            yield _range(value)
+            yield value
         elif isinstance(value, (list, tuple)):
-            yield from _ranges(value)
+            yield from _arrays(value)
         elif isinstance(value, dict):
-            yield from _ranges(value.values())
+            yield from _arrays(value.values())
 
 
-def _range(array: Array) -> Range:
+def _owner(array: Array) -> object:
+    """Returns the object that owns an array's memory: an array, or what an array was made of."""
+    owner: object = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
+def _repeats(array: Array) -> bool:
+    """Whether elements of an array share memory."""
+    start, end = _range(array)
+    return end - start < array.nbytes
+
+
+def _range(array: Array) -> tuple[int, int]:
     """Returns the addresses of an array's first byte, and of the one after its last."""
     if array.flags.c_contiguous:
         start = address_of(array)
