@@ -7,14 +7,14 @@ input, to the buffer and to each result, one after the other, and call the funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
 from clew.support.errors import ClewError
-from fuzz.check import OK, Outcome
+from fuzz.check import OK, REFUSED, Outcome
 from fuzz.choices import Choices, Seeded
 
 _SIZES: Final = (2, 1, 3, 4, 0)
@@ -28,7 +28,7 @@ _COPIES: Final = (
     "{n} = {a}.repeat(*[1] * {a}.dim())", "{n} = {a}.to({a}.dtype, copy=True)",
     "{n} = torch.nn.functional.pad({a}, (0, 0))", "{n} = torch.stack([{a}])",
     "{n} = {a}.flip(())", "{n} = torch.where({a} == {a}, {a}, {a})", "{n} = -(-{a})",
-    "{n} = torch.roll({a}, 0)", "{n} = {a}.sum(()) if False else {a}.clone()",
+    "{n} = torch.roll({a}, 0)", "{n} = torch.channel_shuffle({a}[None, :, :, None], 1)[0, ..., 0]",
     "{n} = torch.narrow_copy({a}, 0, 0, {a}.shape[0])", "{n} = {a}.index_select(0, "
     "torch.arange({a}.shape[0]))", "{n} = torch.zeros_like({a}) + {a}",
     "{n} = torch.empty_like({a}).copy_({a})", "{n} = {a}.new_zeros({a}.shape).add_({a})",
@@ -78,7 +78,11 @@ class Program:
     dtype: torch.dtype
     threads: int = 1
     dynamic: bool = False
-    nested: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        sizes, threads = list(self.sizes), f"{self.threads} threads"
+        free = ", free sizes" if self.dynamic else ""
+        return f"# {self.inputs} inputs of {self.dtype}{sizes}, {threads}{free}\n{self.text}"
 
     @property
     def text(self) -> str:
@@ -187,10 +191,9 @@ class _Side:
 
 
 def differs(program: Program) -> str:
-    """Returns the first difference from eager; empty if there is none. `None` stands for a program
-    that eager does not run.
+    """Returns the first difference from eager; empty if there is none.
 
-    Errors: RuntimeError if eager does not run the program.
+    Errors: those of eager, for a program that it refuses.
     """
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -225,45 +228,36 @@ def _difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return ""
 
 
-def check(seed: int) -> tuple[Program, Outcome]:
-    """Returns the program of a seed, and its outcome; `refused` stands for programs that eager
-    refuses.
-    """
-    program = program_of(Seeded(seed))
+def check(seed: int) -> Outcome:
+    """Returns the outcome of a seed's program; `refused` stands for programs that eager refuses."""
+    return _outcome(program_of(Seeded(seed)))
+
+
+def _outcome(program: Program) -> Outcome:
     try:
         with torch.no_grad():
             _Side(program, compile=False).run()
-    except (RuntimeError, IndexError, ValueError):
-        return program, Outcome("refused")
+    except Exception:  # whatever torch raises
+        return Outcome(REFUSED)
     try:
         what = differs(program)
     except ClewError as error:
-        return program, Outcome("rejected", str(error))
-    except Exception as error:  # of clew or torch, which runs it in eager
-        return program, Outcome("uncoded", f"{type(error).__name__}: {str(error)[:300]}")
-    return program, Outcome("mismatch", what) if what else Outcome(OK)
+        return Outcome("rejected", str(error))
+    except Exception as error:  # whatever clew or torch raises
+        return Outcome("uncoded", f"{type(error).__name__} in a call: {str(error)[:300]}")
+    return Outcome("mismatch", what) if what else Outcome(OK)
 
 
 def smaller(seed: int) -> Program:
     """Returns a program that fails like that of a seed, without the statements and results that do
     not matter.
     """
-    program, outcome = check(seed)
-    assert outcome.failed, "it does not fail"
-
-    def fails(one: Program) -> bool:
-        try:
-            return bool(differs(one))
-        except Exception:  # it does not run any more
-            return outcome.kind == "uncoded"
-
+    program = program_of(Seeded(seed))
+    kind = _outcome(program).kind
     for part in ("lines", "results"):
-        items: Sequence[str] = getattr(program, part)
-        for item in items:
-            left = tuple(i for i in getattr(program, part) if i is not item)
-            from dataclasses import replace
-
+        for item in getattr(program, part):
+            left = tuple(other for other in getattr(program, part) if other is not item)
             made = replace(program, **{part: left})
-            if left and fails(made):
+            if left and _outcome(made).kind == kind:
                 program = made
     return program
