@@ -380,8 +380,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             return self.outside(program, program(checked, held))  # these sizes have their own build
         if self._often is None:
             self._often = Specializer(self._program_alone, self._compile_seconds)
-        names = lambda: self._names_of(checked)
-        results = self._often.run(key, names, program, checked, held)
+        results = self._often.run(key, lambda: self._names_of(checked), program, checked, held)
         return self.outside(program, results)
 
     @property

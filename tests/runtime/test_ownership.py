@@ -78,8 +78,9 @@ SAME: Final = {
         k = NonZero(x) f = Cast<to = 1>(k)
         y = Loop(n, c, f) <body = b (int64 i, bool g, float[A, B] s) => (bool h, float[C, D] t) {
             h = Identity(g) t = Concat<axis = 0>(s, s) }>""",
-    "scan": """zero = Constant<value_ints = [0]>() k = ReduceSum<keepdims = 0>(x, zero) y, z = Scan<num_scan_inputs = 1, body = b (float[M] s, float[M] r)
-        => (float[M] t, float[M] u) { t = Identity(s) u = Identity(r) }>(k, x)""",
+    "scan": """zero = Constant<value_ints = [0]>() k = ReduceSum<keepdims = 0>(x, zero)
+        y, z = Scan<num_scan_inputs = 1, body = b (float[M] s, float[M] r)
+            => (float[M] t, float[M] u) { t = Identity(s) u = Identity(r) }>(k, x)""",
     "sequence": """q = SequenceConstruct(x, x) i = Constant<value_int = 1>()
         y = SequenceAt(q, i) z = ConcatFromSequence<axis = 0>(q)""",
     "result is a sequence": "a = Neg(x) y = SequenceConstruct(x, a, x) z = Identity(a)",
@@ -95,7 +96,7 @@ def model(name: str, sizes: tuple[int | str, int | str] = (2, 3)) -> onnx.ModelP
     """Returns a model of an input `x`."""
     body = SAME[name]
     made = [r for r in ("y", "z") if re.search(rf"\b{r}\b[^(<]*=", body)] or ["x"]
-    kinds = {r: "int64" if name in INTEGERS else "float" for r in made}
+    kinds = dict.fromkeys(made, "int64" if name in INTEGERS else "float")
     if name == "result is a sequence":
         kinds["y"] = "seq(float)"
     shown = ", ".join(f"{kind} {result}" for result, kind in kinds.items())
@@ -189,9 +190,7 @@ def test_results_of_every_dtype_own_their_memory(dtype: str) -> None:
     shape = numpy_helper.from_array(np.array([3, 1]), "shape")
     graph = helper.make_graph(nodes, "g", [given], made, [shape])
     opset = [helper.make_opsetid("", 21)]
-    compiled = clew.compile(
-        helper.make_model(graph, opset_imports=opset, ir_version=10), threads=1
-    )
+    compiled = clew.compile(helper.make_model(graph, opset_imports=opset, ir_version=10), threads=1)
     x = np.array(["a", "b", "c"], object) if dtype == "STRING" else np.array([1, 0, 1])
     feeds = {"x": x if dtype == "STRING" else x.astype(compiled.inputs[0].dtype)}
     assert overwritten(compiled.run, feeds) == ""
@@ -215,7 +214,6 @@ def test_arrays_of_other_libraries_are_inputs_too(strided: bool) -> None:
     spread = compiled(np.broadcast_to(np.float32(1), (2, 3)))
     spread[0, 0] = 7
     assert spread.sum() == 12
-
 
 
 @pytest.mark.exhaustive

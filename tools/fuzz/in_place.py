@@ -222,7 +222,9 @@ def _difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     for name, value in wanted.items():
         other = found[name]
         if (value.shape, value.dtype) != (other.shape, other.dtype):
-            return f"{name} is {other.dtype}{list(other.shape)}, not {value.dtype}{list(value.shape)}"
+            return (
+                f"{name} is {other.dtype}{list(other.shape)}, not {value.dtype}{list(value.shape)}"
+            )
         if not torch.allclose(value.double(), other.double(), rtol=1e-2, equal_nan=True):
             return f"{name} is {other.tolist()}, not {value.tolist()}"
     return ""
@@ -257,7 +259,8 @@ def smaller(seed: int) -> Program:
     for part in ("lines", "results"):
         for item in getattr(program, part):
             left = tuple(other for other in getattr(program, part) if other is not item)
-            made = replace(program, **{part: left})
+            changed: dict[str, Any] = {part: left}
+            made = replace(program, **changed)
             if left and _outcome(made).kind == kind:
                 program = made
     return program

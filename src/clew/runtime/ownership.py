@@ -206,10 +206,8 @@ class _Taken:
         """Returns a value on memory that is not in use, which is in use from then on."""
         if not isinstance(value, np.ndarray):
             return _mapped(self.owned, value)
-        flags = value.flags
-        if not flags.writeable or not value.size or not flags.c_contiguous and _repeats(value):
-            return value.copy()
-        if self._is_used(value):
+        fits = value.flags.writeable and value.size and not _repeats(value)
+        if not fits or self._is_used(value):
             return value.copy()
         self._owners.add(id(_owner(value)))
         self._more.append(value)
@@ -285,6 +283,8 @@ def _owner(array: Array) -> object:
 
 def _repeats(array: Array) -> bool:
     """Whether elements of an array share memory."""
+    if array.flags.c_contiguous:
+        return False
     start, end = _range(array)
     return end - start < array.nbytes
 
