@@ -236,6 +236,22 @@ def test_the_state_is_the_array_that_the_model_made() -> None:
     assert np.shares_memory(session.state["h"], made[0][1])
 
 
+def test_a_state_that_does_not_change_is_passed_on_without_a_copy() -> None:
+    node = helper.make_node
+    shape: list[int | str] = [2, 3]
+    graph = model(
+        [node("Identity", ["h"], [name]) for name in ("kept", "shown")],
+        [floats("h", shape), floats("x", shape)],
+        [floats("kept", shape), floats("shown", shape)],
+        [],
+    )
+    session = clew.compile(graph, threads=1).session({"h": "kept"}, initial={"h": random(2, 3)})
+    before = session.state["h"]
+    shown = session(random(2, 3))
+    assert np.shares_memory(session.state["h"], before)
+    assert not np.shares_memory(shown, before)
+
+
 def test_state_is_read_only_and_a_snapshot() -> None:
     session = compiled("cell").session()
     session(random(2, 3))
