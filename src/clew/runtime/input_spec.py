@@ -12,6 +12,7 @@ from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind
 from clew.support.errors import GraphTypeError, Hint, InputError
+from clew.support.foreign import array_of
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
 from clew.support.text_arrays import as_text
@@ -103,7 +104,7 @@ class InputSpec:
         Errors: I043.
         """
         try:
-            return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+            return array_of(given)
         except Exception as error:  # of any type: another library raises it
             raise InputError(
                 "I043", f"input {self.name!r} cannot be read as an array: {error}"

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.support.errors import InputError
+from clew.support.foreign import array_of
 from clew.support.text_arrays import as_text, dtype_name, dtype_named
 
 Json: TypeAlias = "Mapping[str, Any]"
@@ -77,7 +78,11 @@ class Kind:
             raise self._wrong(given, what)
         array = given
         if not isinstance(given, np.ndarray):
-            array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+            try:
+                array = array_of(given)
+            except Exception as error:  # of any type: another library raises it
+                text = f"{what} cannot be read as an array: {error}"
+                raise InputError("I043", text) from error
         if self.dtype.kind == "T":
             try:
                 array = as_text(array)

@@ -175,7 +175,7 @@ def test_branches_in_programs_that_the_user_exports() -> None:
 )
 def test_guards_of_torch_that_hold_from_two_on(guard: str, rules: list[str]) -> None:
     """torch's own code treats sizes of 1 separately; programs of users assume sizes of 2."""
-    shapes = {"x": (SymDim.symbol("n"),), "y": (SymDim.symbol("m"),)}
+    shapes = {("x",): (SymDim.symbol("n"),), ("y",): (SymDim.symbol("m"),)}
     program: Any = SimpleNamespace(_guards_code=[guard], graph=torch.fx.Graph())
     assert [str(r) for r in GuardReader(shapes, whole=False).rules(program)] == rules
 
