@@ -7,13 +7,7 @@ from typing import Final
 
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.converters.linalg import norm_of
-from clew.frontends.torch.converters.movement import (
-    bounds,
-    in_memory,
-    joined,
-    sliced,
-    strided_places,
-)
+from clew.frontends.torch.converters.movement import bounds, joined, sliced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, SymDim, product
@@ -268,20 +262,6 @@ def select_scatter(layer: Layer) -> Result:
     shape = source.tensor.shape
     row = reshaped(source, (*shape[:axis], 1, *shape[axis:]))
     return _replaced(x, cast(row, x.tensor.dtype), axis, start, start + 1)
-
-
-@converter("as_strided_scatter")
-def as_strided_scatter(layer: Layer) -> Result:
-    """Elements replaced by their places in memory."""
-    flat, order = in_memory(layer)
-    source = cast(layer.tensor("src"), flat.tensor.dtype)
-    size = source.tensor.size
-    places = reshaped(strided_places(layer), (size, 1))
-    found: Expr = call("scatter_nd", flat, places, reshaped(source, (size,)))
-    shape = layer.type().shape
-    found = reshaped(found, tuple(shape[a] for a in order))
-    back = tuple(order.index(a) for a in range(len(order)))
-    return found if order == sorted(order) else call("transpose", found, axes=back)
 
 
 @converter("diagonal_scatter")
