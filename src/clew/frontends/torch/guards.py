@@ -80,10 +80,12 @@ class GuardReader:
                 yield rule
 
     def _is_choice(self, compared: Comparison) -> bool:
-        """Whether torch's own code makes such comparisons to treat sizes of 0 and 1 separately."""
+        """Whether torch's own code makes such comparisons to choose between equal computations:
+        for sizes of 0 and 1, or for equal sizes.
+        """
         left, how, right = compared
-        if how == "!=":
-            return isinstance(left, int) or isinstance(right, int)
+        if how == "!=" or (left, how) == (1, "<") or (how, right) == (">", 1):
+            return True
         return not self._whole and _holds_from_two(left, how, right)
 
     def _read(self, node: ast.expr, *, holds: bool = True) -> list[tuple[Comparison, ...]]:
