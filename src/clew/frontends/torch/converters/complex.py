@@ -333,12 +333,19 @@ def constant_pad(layer: Layer) -> Result:
 
 
 @complex_converter(
-    "slice", "select.int", "cat", "stack", "unbind", "split_with_sizes", "split", "chunk",
-    "index_select", "cumsum",
+    "slice", "select.int", "unbind", "split_with_sizes", "split", "chunk", "index_select", "cumsum",
 )  # fmt: skip
 def along(layer: Layer) -> Result:
     """As of real numbers, with the axis counted from the front."""
     return _along(layer)
+
+
+@complex_converter("cat", "concat", "stack")
+def joined_along(layer: Layer) -> Result:
+    """Tensors one after another, or along a new axis; real numbers become complex."""
+    fakes = layer.fake("tensors")
+    pairs = [_number(layer, *part) for part in zip(layer["tensors"], fakes, strict=True)]
+    return _along(layer, tensors=pairs)
 
 
 def _along(layer: Layer, **changed: Value) -> Result:

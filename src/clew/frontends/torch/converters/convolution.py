@@ -18,11 +18,12 @@ from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, product
 from clew.ir.expr import Expr
+from clew.ir.types import is_float
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
 
 
-@converter("convolution")
+@converter("convolution", "_convolution")
 def convolution(layer: Layer) -> Result:
     """One to three spatial axes; transposed or not; then the bias."""
     x, weight = layer.tensor("input"), layer.tensor("weight")
@@ -173,7 +174,8 @@ def avg_pool(layer: Layer) -> Result:
     attrs["count_include_pad"] = layer.flag("count_include_pad", True)
     divisor = layer.get("divisor_override")
     padded = any(attrs["padding"]) or attrs["ceil_mode"]
-    if attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
+    whole = not is_float(x.tensor.dtype)
+    if whole or attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
         return _uneven_avg_pool(layer, x, attrs)
     if divisor is not None:
         attrs["count_include_pad"] = True
@@ -190,7 +192,9 @@ def avg_pool(layer: Layer) -> Result:
 
 
 def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
-    """Returns means of windows that differ in size: sums of a padded image, divided by window."""
+    """Returns means of windows that differ in size, or of integers: sums of a padded image, divided
+    by window.
+    """
     kernel, strides = attrs["kernel"], attrs["strides"]
     rank = len(kernel)
     before = attrs["padding"][:rank]
@@ -198,6 +202,7 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
     sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
     wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = wide if is_float(dtype) else cast(x, "f64")
     # Windows may reach beyond the padding, or leave the end of the image unread.
     after: list[Dim] = []
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
@@ -213,8 +218,12 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
         image, added = _as_image(wide, rank)
         means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
     means = reshaped(means, layer.result().shape)
-    by = cast(divisors(layer, sizes, counts, kernel, strides, before), means.tensor.dtype)
-    scale = call("divide", layer.scalar(math.prod(kernel), means), by)
+    by = divisors(layer, sizes, counts, kernel, strides, before)
+    count = layer.scalar(math.prod(kernel), means)
+    if not is_float(dtype):
+        sums = cast(call("round", call("multiply", means, count)), "i64")
+        return layer.to_result(call("divide", sums, by))
+    scale = call("divide", count, cast(by, means.tensor.dtype))
     return layer.to_result(call("multiply", means, scale))
 
 
@@ -297,6 +306,10 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
     if given is None:
         given = [layer.arguments[n] for n in _SCALES if n in layer.arguments]
     if len(given) == wanted.rank - 2 and all(isinstance(v, (int, float)) for v in given):
+        pairs = zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=True)
+        if mode == "nearest" and rounding == "floor":  # torch shifts where the size doubles
+            given = [out / size if size and out in (size, 2 * size) else v
+                     for v, size, out in pairs]  # fmt: skip
         scales = (1.0, 1.0, *map(float, given))
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:

@@ -129,7 +129,7 @@ def index(layer: Layer) -> Result:
     return call("transpose", found, axes=tuple(order))
 
 
-@converter("index_put", "_unsafe_index_put")
+@converter("index_put", "_unsafe_index_put", "_index_put_impl")
 def index_put(layer: Layer) -> Result:
     """Values written, or added, at places of advanced indexing."""
     x = layer.tensor()
@@ -426,8 +426,6 @@ def embedding_bag(layer: Layer) -> Result:
     """Sums, means or maxima of rows of a table, a bag of rows for each offset."""
     weight, indices = layer.tensor("weight"), layer.tensor("indices")
     offsets, mode = layer.tensor("offsets"), layer.integer("mode", 0)
-    if any(layer.is_used(n) for n in (1, 2, 3)):
-        raise layer.unsupported("results other than the first")
     wanted = layer.result()
     count, bags = indices.tensor.shape[0], wanted.shape[0]
     rows = call("gather", weight, indices, axis=0)
@@ -446,24 +444,50 @@ def embedding_bag(layer: Layer) -> Result:
         rows = call("where", taken, rows, neutral)
         ones = cast(taken, dtype)
     size = _size_of_bags(offsets, count, bags)
-    places = None if size else reshaped(_bags(offsets, count), (count, 1))
+    of_bags = _bags(offsets, count)
+    places = None if size else reshaped(of_bags, (count, 1))
 
-    def collected(values: Expr) -> Expr:
+    def collected(values: Expr, *, largest: bool = False) -> Expr:
         """Returns the sum or maximum of the values of each bag."""
         width = values.tensor.shape[1]
         if places is None:
             apart = reshaped(values, (bags, size, width))
-            return call("max" if mode == 2 else "sum", apart, axes=(1,), keepdims=False)
-        start = call("broadcast_to", neutral, shape=(bags, width))
-        return call("scatter_nd", start, places, values, reduction="max" if mode == 2 else "add")
+            return call("max" if largest else "sum", apart, axes=(1,), keepdims=False)
+        start = scalar(float("-inf") if largest else 0, dtype)
+        start = call("broadcast_to", start, shape=(bags, width))
+        return call("scatter_nd", start, places, values, reduction="max" if largest else "add")
 
-    found = collected(rows)
-    if mode == 2:
-        empty = call("isinf", found, positive=False)
-        found = call("where", empty, scalar(0, dtype), found)
-    elif mode == 1:
-        found = call("divide", found, call("maximum", collected(ones), scalar(1, dtype)))
-    return [found, *(layer.filled(0, n) for n in range(1, len(layer.fakes)))]
+    found, sizes = collected(rows, largest=mode == 2), collected(ones)
+    further = [layer.filled(0, n) for n in (1, 2, 3)]  # of sums, torch leaves them zero or empty
+    if layer.result(1).shape == (count,):
+        further[0] = layer.to_result(of_bags, 1)
+    if mode == 1:
+        found = call("divide", found, call("maximum", sizes, scalar(1, dtype)))
+        further[1:] = (layer.shaped(sizes, n) for n in (2, 3))
+    elif mode == 2:
+        further[1:] = layer.shaped(sizes, 2), layer.to_result(
+            _first_largest(rows, found, of_bags, indices), 3
+        )
+        found = call("where", call("equal", sizes, scalar(0, dtype)), scalar(0, dtype), found)
+    return [found, *further]
+
+
+def _first_largest(rows: Expr, largest: Expr, bags: Expr, indices: Expr) -> Expr:
+    """Returns, for each bag and column, the index whose row has the largest element; 0 for bags
+    without indices.
+    """
+    count = rows.tensor.shape[0]
+    # Counted from the end, the first one has the highest number.
+    steps = call("arange", start=0, stop=count, step=1, dtype="i64")
+    indices = call("gather", indices, call("flip", steps, axes=(0,)), axis=0)
+    back = reshaped(call("flip", steps, axes=(0,)), (count, 1))
+    none = call("broadcast_to", scalar(-1, "i64"), shape=largest.tensor.shape)
+    is_largest = call("equal", rows, call("gather", largest, bags, axis=0))
+    numbers = call("where", is_largest, back, scalar(-1, "i64"))
+    found = call("scatter_nd", none, reshaped(bags, (count, 1)), numbers, reduction="max")
+    known = call("gather", indices, call("maximum", found, scalar(0, "i64")), axis=0)
+    zero = scalar(0, indices.tensor.dtype)
+    return call("where", call("less", found, scalar(0, "i64")), zero, known)
 
 
 def _size_of_bags(offsets: Expr, count: Dim, bags: Dim) -> int:

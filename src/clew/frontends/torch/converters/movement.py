@@ -338,7 +338,7 @@ def unfold(layer: Layer) -> Result:
     size, step = layer.dim("size"), layer.dim("step")
     count = layer.result().shape[axis]
     if x.tensor.rank == 0:
-        return reshaped(x, layer.result().shape)
+        return sliced(reshaped(x, (1,)), 0, 0, size)
     starts = call("arange", start=0, stop=count, step=1, dtype="i64")
     starts = call("multiply", starts, layer.importer.scalar_of(step, "i64"))
     inner = call("arange", start=0, stop=size, step=1, dtype="i64")

@@ -217,14 +217,26 @@ def _range(x: Expr, *, of_rows: bool = False) -> tuple[Expr, Expr]:
 
 def _quantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:
     x, dtype = cast(layer.tensor("input"), "f32"), layer.dtype()
+    bounds = layer.integer("quant_min"), layer.integer("quant_max")
     if dtype not in QUANTIZED:
-        raise layer.unsupported(f"quantizes to {dtype}", hint=f"use {', '.join(QUANTIZED[:4])}")
+        if place:
+            raise layer.unsupported(f"quantizes groups to {dtype}")
+        return _rounded(x, scale, zero, bounds, dtype)
     zeros = () if zero is None else (zero,)
     found = call("quantize", x, scale, *zeros, dtype=dtype, **place)
-    bounds = layer.integer("quant_min"), layer.integer("quant_max")
     if bounds == integer_limits(dtype):
         return found
     return call("clip", found, min=bounds[0], max=bounds[1])
+
+
+def _rounded(
+    x: Expr, scale: Expr, zero: Expr | None, bounds: tuple[int, int], dtype: str
+) -> Expr:
+    """Returns the integers of a dtype with more bits than quantized tensors have."""
+    found: Expr = cast(call("round", call("divide", x, scale)), "f64")
+    found = found if zero is None else call("add", found, cast(zero, "f64"))
+    low, high = (max(min(b, limit), -limit - 1) for b in bounds for limit in (1 << 53,))
+    return cast(call("clip", found, min=float(low), max=float(high)), dtype)
 
 
 def _dequantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:
