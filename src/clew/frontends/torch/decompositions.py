@@ -20,6 +20,7 @@ WHOLE: Final = (
     aten.linear.default,
     aten.matmul.default,
     aten.scaled_dot_product_attention.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
     aten.layer_norm.default,
     aten.group_norm.default,
     aten.rms_norm.default,

@@ -21,9 +21,9 @@ def _resizing(mode: str, corners: bool, size: Any, count: Any, scale: float | No
     """Returns the matrix `[count, size]` by which one axis is resized."""
     unit = torch.eye(size, dtype=torch.float64).reshape(1, size, size, 1)
     if mode == "cubic":
-        found = aten.upsample_bicubic2d(unit, [count, 1], corners, scale, None)
+        found = aten.upsample_bicubic2d(unit, [count, 1], corners, scale)
     else:
-        found = aten.upsample_bilinear2d(unit, [count, 1], corners, scale, None)
+        found = aten.upsample_bilinear2d(unit, [count, 1], corners, scale)
     return found.reshape(size, count).t()
 
 

@@ -18,7 +18,15 @@ def _collapse(a: Any, start: int, end: int) -> Any:
     return a.flatten(start, end).clone()
 
 
-_OWN: Final = {"collapse": _collapse}
+def _sum(a: Any, dims: Any, *, output_dtype: Any = None) -> Any:
+    return torch.sum(a, dims, dtype=output_dtype)
+
+
+def _copy_strided(a: Any, stride: Any) -> Any:
+    return a.clone()
+
+
+_OWN: Final = {"collapse": _collapse, "copy_strided": _copy_strided, "sum": _sum}
 
 
 def prims_in_aten() -> dict[Any, Callable[..., Any]]:

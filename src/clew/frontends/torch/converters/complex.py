@@ -343,8 +343,10 @@ def along(layer: Layer) -> Result:
 @complex_converter("cat", "concat", "stack")
 def joined_along(layer: Layer) -> Result:
     """Tensors one after another, or along a new axis; real numbers become complex."""
+    rank = layer.fakes[0].dim()
     fakes = layer.fake("tensors")
-    pairs = [_number(layer, *part) for part in zip(layer["tensors"], fakes, strict=True)]
+    parts_ = zip(layer["tensors"], fakes, strict=True)
+    pairs = [_number(layer, x, fake) for x, fake in parts_ if fake.shape != (0,) or rank == 1]
     return _along(layer, tensors=pairs)
 
 

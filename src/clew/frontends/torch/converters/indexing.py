@@ -461,13 +461,13 @@ def embedding_bag(layer: Layer) -> Result:
     further = [layer.filled(0, n) for n in (1, 2, 3)]  # of sums, torch leaves them zero or empty
     if layer.result(1).shape == (count,):
         further[0] = layer.to_result(of_bags, 1)
+    if mode and layer.result(2).shape == (bags,):
+        further[1] = layer.shaped(sizes, 2)
+        largest = sizes if mode == 1 else _first_largest(rows, found, of_bags, indices)
+        further[2] = layer.shaped(largest, 3)
     if mode == 1:
         found = call("divide", found, call("maximum", sizes, scalar(1, dtype)))
-        further[1:] = (layer.shaped(sizes, n) for n in (2, 3))
     elif mode == 2:
-        further[1:] = layer.shaped(sizes, 2), layer.to_result(
-            _first_largest(rows, found, of_bags, indices), 3
-        )
         found = call("where", call("equal", sizes, scalar(0, dtype)), scalar(0, dtype), found)
     return [found, *further]
 
