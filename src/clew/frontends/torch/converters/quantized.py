@@ -156,7 +156,7 @@ def _point(layer: Layer, name: str) -> Expr | None:
     if found is None:
         return None
     if not isinstance(found, Expr):
-        return Constant(np.asarray(found, to_numpy(dtype))) if found else None
+        found = Constant(np.asarray(found))
     if isinstance(found, Constant):
         if not found.data.any():
             return None
