@@ -312,11 +312,11 @@ def test_arguments_of_any_name(strict: bool) -> None:
     args, kwargs = drawn(5, 2)
     found = compiled(*args, **kwargs)
     torch.testing.assert_close(torch.from_numpy(found), Named()(*args, **kwargs))
-    with pytest.raises(clew.ClewError, match="I042|I318"):
+    with pytest.raises(clew.ClewError, match=r"I042|I318"):
         compiled(args[0][:2], *args[1:], **kwargs)
 
 
-class Rows(nn.Module):
+class Counted(nn.Module):
     def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         return x.view(n.item(), 6)
 
@@ -329,7 +329,7 @@ class Shuffled(nn.Module):
 def test_small_sizes_that_the_program_serves() -> None:
     free = dict.fromkeys(range(4), Dim.AUTO)
     x, n = torch.randn(2, 3, 2), torch.tensor(2)
-    rows = from_torch(Rows(), (x, n), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO}, None))
+    rows = from_torch(Counted(), (x, n), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO}, None))
     compiled = clew.compile(rows, threads=1)
     for size in (2, 3, 0):
         x = torch.randn(size, 3, 2)

@@ -26,9 +26,12 @@ def form_of(
     if spec is None or program.call_spec.out_spec is None:
         return None
     leaves = iter(inputs)
-    parameters = [(name, tree_of(spec, leaves)) for name, spec in _parameters(program)]
-    names, trees = (tuple(p[n] for p in parameters) for n in (0, 1))
-    return CallForm(names, trees, tree_of(program.call_spec.out_spec, iter(outputs)))
+    names, specs = [], []
+    for name, spec in _parameters(program):
+        names.append(name)
+        specs.append(spec)
+    trees = tuple(tree_of(spec, leaves) for spec in specs)
+    return CallForm(tuple(names), trees, tree_of(program.call_spec.out_spec, iter(outputs)))
 
 
 def _parameters(program: ExportedProgram) -> Iterator[tuple[str, pytree.TreeSpec]]:

@@ -352,7 +352,8 @@ def _tensors(fakes: Any) -> list[torch.Tensor]:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    found: int = tensor.untyped_storage()._cdata
+    return found
 
 
 def _has_complex(fakes: Any) -> bool:

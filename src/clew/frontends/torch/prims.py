@@ -31,7 +31,7 @@ _OWN: Final = {"collapse": _collapse, "copy_strided": _copy_strided, "sum": _sum
 
 def prims_in_aten() -> dict[Any, Callable[..., Any]]:
     """Returns the operators of `prims` without a converter, and what they are in ATen."""
-    found = {}
+    found: dict[Any, Callable[..., Any]] = {}
     for name in torch._prims.__all__:
         op = getattr(getattr(torch.ops.prims, name, None), "default", None)
         rule = _OWN.get(name) or getattr(op, "impl_aten", None)

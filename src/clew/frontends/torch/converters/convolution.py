@@ -147,7 +147,7 @@ def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool
                 attrs["padding"][:3], attrs["dilation"], strict=True,
             )
         ]  # fmt: skip
-        values, places = largest_in_windows(layer, x, windows)
+        values, places = largest_in_windows(x, windows)
         return [layer.shaped(values), layer.shaped(places, 1)]
     found = _planes(layer, x, attrs, "nn.max_pool2d")
     return [found, layer.filled(0, 1)] if with_places else found
@@ -230,11 +230,11 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
         means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
     means = reshaped(means, layer.result().shape)
     by = divisors(layer, sizes, counts, kernel, strides, before)
-    count = layer.scalar(math.prod(kernel), means)
+    elements = layer.scalar(math.prod(kernel), means)
     if not is_float(dtype):
-        sums = cast(call("round", call("multiply", means, count)), "i64")
+        sums = cast(call("round", call("multiply", means, elements)), "i64")
         return layer.to_result(call("divide", sums, by))
-    scale = call("divide", count, cast(by, means.tensor.dtype))
+    scale = call("divide", elements, cast(by, means.tensor.dtype))
     return layer.to_result(call("multiply", means, scale))
 
 
@@ -288,7 +288,7 @@ def _of_windows(layer: Layer, reduction: str, x: Expr, axis: int, out: Dim) -> E
 def _of_free_windows(layer: Layer, reduction: str, x: Expr, axis: int, out: Dim) -> Expr:
     """Returns a reduction of windows of free number: of their elements in rows of one length."""
     rows = adaptive_windows(x.tensor.shape[axis], out)
-    found = call("gather", x, call("maximum", rows.places, scalar(0, "i64")), axis=axis)
+    found: Expr = call("gather", x, call("maximum", rows.places, scalar(0, "i64")), axis=axis)
     rest = (1,) * (found.tensor.rank - axis - 2)
     outside = reshaped(rows.outside, (*rows.places.tensor.shape, *rest))
     dtype = x.tensor.dtype
@@ -313,7 +313,7 @@ def adaptive_max_pool(layer: Layer) -> Result:
             return [layer.filled(0), layer.filled(0, 1)]
         pairs = zip(x.tensor.shape[-rank:], layer.result().shape[-rank:], strict=True)
         windows = [adaptive_windows(*pair) for pair in pairs]
-        values, places = largest_in_windows(layer, x, windows)
+        values, places = largest_in_windows(x, windows)
         return [layer.shaped(values), layer.shaped(places, 1)]
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
@@ -346,6 +346,24 @@ def _scales(layer: Layer, sizes: Sequence[Dim], counts: Sequence[Dim]) -> list[f
     return found
 
 
+def _may_double(scale: float, size: Dim, count: Dim) -> bool:
+    """Whether a free size may stay or double with a scale that says otherwise."""
+    if isinstance(size, int) and isinstance(count, int):
+        return False
+    if scale >= 1:
+        return not (scale.is_integer() and count == size * int(scale))
+    return not ((1 / scale).is_integer() and count == size // int(1 / scale))
+
+
+def _scale_in_use(scale: float, size: Dim, count: Dim) -> float:
+    """Returns the scale of an axis over which torch repeats elements: where the size stays or
+    doubles, it ignores the given one.
+    """
+    if not isinstance(size, int) or not isinstance(count, int) or not size:
+        return scale
+    return count / size if count in (size, 2 * size) else scale
+
+
 def _shifted_or_nearest(
     layer: Layer, x: Expr, counts: Sequence[Dim], scales: Sequence[float]
 ) -> Expr:
@@ -372,11 +390,11 @@ def _shifted_or_nearest(
 def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
     x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
     given = _scales(layer, x.tensor.shape[2:], wanted.shape[2:])
-    if mode == "nearest" and rounding == "floor" and wanted.rank == 4:
-        if given and not all(isinstance(d, int) for d in (*x.tensor.shape, *wanted.shape)):
+    if given and mode == "nearest" and rounding == "floor" and wanted.rank == 4:
+        triples = list(zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=True))
+        if any(_may_double(*triple) for triple in triples):
             return _shifted_or_nearest(layer, x, wanted.shape[2:], given)
-        pairs = zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=False)
-        given = [out / size if size and out in (size, 2 * size) else v for v, size, out in pairs]
+        given = [_scale_in_use(*triple) for triple in triples]
     scales = (1.0, 1.0, *given) if given else ()
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:

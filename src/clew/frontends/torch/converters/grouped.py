@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.building import call, reshaped
+from clew.frontends.building import call, reshaped, scalar
 from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.layer import Layer
 from clew.ir.dims import Dim, product
@@ -15,14 +15,16 @@ def grouped(layer: Layer, x: Expr, weight: Expr, groups: Dim) -> Expr:
     """Returns a convolution of `x[N, C, ...]`, without its bias."""
     rank = weight.tensor.rank - 2
     strides, dilation = layer.spread("stride", rank), layer.spread("dilation", rank)
-    before: Sequence[Dim] = _spread(layer.dims("padding"), rank)
-    after = before
+    before = after = _spread(layer.dims("padding"), rank)
     if layer.flag("transposed"):
         more = layer.spread("output_padding", rank)
         kernel = weight.tensor.shape[2:]
-        edges = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, before, strict=True)]
+        edges: list[Dim] = [
+            d * (k - 1) - p for d, k, p in zip(dilation, kernel, before, strict=True)
+        ]
         x, weight = _dilated(x, strides), _exchanged(weight, groups)
-        before, after = edges, [e + m for e, m in zip(edges, more, strict=True)]
+        before = tuple(edges)
+        after = tuple(e + m for e, m in zip(edges, more, strict=True))
         strides = (1,) * rank
     x = call("pad", x, pads=(0, 0, *before, 0, 0, *after), mode="constant", value=0.0)
     features, inner, *kernel = weight.tensor.shape
@@ -38,8 +40,8 @@ def grouped(layer: Layer, x: Expr, weight: Expr, groups: Dim) -> Expr:
     return reshaped(call("nn.matmul", rows, columns), (batch, features, *counts))
 
 
-def _spread(found: Sequence[Dim], rank: int) -> Sequence[Dim]:
-    return tuple(found) * rank if len(found) == 1 else found
+def _spread(found: tuple[Dim, ...], rank: int) -> tuple[Dim, ...]:
+    return found * rank if len(found) == 1 else found
 
 
 def _windows(
@@ -53,17 +55,16 @@ def _windows(
     rank = len(counts)
     for n in range(rank):
         # Each gather puts an axis of windows and one of their elements in an axis's place.
-        begins = call("arange", start=0, stop=counts[n], step=1, dtype="i64")
-        steps = call("arange", start=0, stop=kernel[n], step=1, dtype="i64")
-        begins = call("multiply", begins, _number(strides[n]))
-        steps = reshaped(call("multiply", steps, _number(dilation[n])), (kernel[n], 1))
+        begins = _steps(counts[n], strides[n])
+        steps = reshaped(_steps(kernel[n], dilation[n]), (kernel[n], 1))
         x = call("gather", x, call("add", steps, begins), axis=2 + 2 * n)
     elements, windows = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
     return call("transpose", x, axes=(0, 1, *elements, *windows))
 
 
-def _number(value: int) -> Expr:
-    return call("arange", start=value, stop=value + 1, step=1, dtype="i64")
+def _steps(count: Dim, step: int) -> Expr:
+    numbers = call("arange", start=0, stop=count, step=1, dtype="i64")
+    return call("multiply", numbers, scalar(step, "i64"))
 
 
 def _dilated(x: Expr, strides: Sequence[int]) -> Expr:
@@ -87,6 +88,6 @@ def _exchanged(weight: Expr, groups: Dim) -> Expr:
     """Returns the weight of the convolution that a transposed one is of a dilated image."""
     inputs, features, *kernel = weight.tensor.shape
     spatial = tuple(range(3, 3 + len(kernel)))
-    apart = reshaped(weight, (groups, inputs // groups, features, *kernel))
+    apart: Expr = reshaped(weight, (groups, inputs // groups, features, *kernel))
     apart = call("flip", call("transpose", apart, axes=(0, 2, 1, *spatial)), axes=spatial)
     return reshaped(apart, (groups * features, inputs // groups, *kernel))

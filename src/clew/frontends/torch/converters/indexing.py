@@ -453,12 +453,12 @@ def embedding_bag(layer: Layer) -> Result:
         if places is None:
             apart = reshaped(values, (bags, size, width))
             return call("max" if largest else "sum", apart, axes=(1,), keepdims=False)
-        start = scalar(float("-inf") if largest else 0, dtype)
-        start = call("broadcast_to", start, shape=(bags, width))
+        neutral = scalar(float("-inf") if largest else 0, dtype)
+        start = call("broadcast_to", neutral, shape=(bags, width))
         return call("scatter_nd", start, places, values, reduction="max" if largest else "add")
 
     found, sizes = collected(rows, largest=mode == 2), collected(ones)
-    further = [layer.filled(0, n) for n in (1, 2, 3)]  # of sums, torch leaves them zero or empty
+    further: list[Expr] = [layer.filled(0, n) for n in (1, 2, 3)]  # what torch gives for sums
     if layer.result(1).shape == (count,):
         further[0] = layer.to_result(of_bags, 1)
     if mode and layer.result(2).shape == (bags,):

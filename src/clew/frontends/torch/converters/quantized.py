@@ -229,9 +229,7 @@ def _quantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Ex
     return call("clip", found, min=bounds[0], max=bounds[1])
 
 
-def _rounded(
-    x: Expr, scale: Expr, zero: Expr | None, bounds: tuple[int, int], dtype: str
-) -> Expr:
+def _rounded(x: Expr, scale: Expr, zero: Expr | None, bounds: tuple[int, int], dtype: str) -> Expr:
     """Returns the integers of a dtype with more bits than quantized tensors have."""
     found: Expr = cast(call("round", call("divide", x, scale)), "f64")
     found = found if zero is None else call("add", found, cast(zero, "f64"))

@@ -64,11 +64,13 @@ class _Places:
     @property
     def known(self) -> NDArray[np.int64] | None:
         """The places, if no size is free."""
-        if not all(isinstance(d, int) for d in (*self.shape, *self.strides, self.start)):
+        if not isinstance(self.start, int):
             return None
-        found = np.full((), self.start, np.int64)
+        found: NDArray[np.int64] = np.full((), self.start, np.int64)
         for size, stride in zip(self.shape, self.strides, strict=True):
-            found = found[..., None] + np.arange(size) * stride
+            if not isinstance(size, int) or not isinstance(stride, int):
+                return None
+            found = found[..., None] + np.arange(size, dtype=np.int64) * stride
         return found
 
     def expr(self, layer: Layer, origin: Dim) -> Expr:
@@ -166,8 +168,7 @@ def complex_view_of_dtype(layer: Layer) -> Result:
 
 
 def reinterpreted(x: Expr, dtype: str) -> Expr:
-    """Returns the bits of a tensor as another dtype, along the last axis, in little-endian order.
-    """
+    """Returns the bits of a tensor as another dtype, in little-endian order on the last axis."""
     old, new = bits(x.tensor.dtype), bits(dtype)
     if old == new:
         return call("bitcast", x, dtype=dtype) if x.tensor.dtype != dtype else x

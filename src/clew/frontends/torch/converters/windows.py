@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clew.frontends.building import call, constant, reshaped, scalar
 from clew.frontends.torch.layer import Layer
-from clew.ir.dims import Dim, ceil_div, product
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType
 from clew.te.interpret import identity_of
@@ -65,7 +65,7 @@ def adaptive_windows(size: Dim, count: Dim) -> Windows:
     begins = _floor(call("multiply", here, whole), many)
     above = call("multiply", call("add", here, scalar(1, "i64")), whole)
     ends = call("negative", _floor(call("negative", above), many))
-    most = ceil_div(size, count) + 1
+    most = (size + count - 1) // count + 1
     rows = call("add", reshaped(begins, (count, 1)), _steps(most))
     is_in = call("less", rows, reshaped(ends, (count, 1)))
     return Windows(size, call("where", is_in, rows, scalar(-1, "i64")))
@@ -94,7 +94,7 @@ def _floor(a: Expr, b: Expr) -> Expr:
     return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
 
 
-def largest_in_windows(layer: Layer, x: Expr, windows: Sequence[Windows]) -> tuple[Expr, Expr]:
+def largest_in_windows(x: Expr, windows: Sequence[Windows]) -> tuple[Expr, Expr]:
     """Returns the largest element of each window, and its place in the image."""
     rank = len(windows)
     first = x.tensor.rank - rank
