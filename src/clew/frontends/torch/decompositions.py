@@ -335,7 +335,13 @@ def _fake_quantized_channels(
     return _fake_quantized(x, scale.reshape(shape), zero.reshape(shape), low, high)
 
 
+def _of_threshold(gradient: Any, x: Any, threshold: Any) -> Any:
+    dtype = torch.result_type(gradient, x)
+    return torch.where(x <= threshold, 0, gradient.to(dtype))
+
+
 _OWN: Final[Table] = {
+    aten.threshold_backward.default: _of_threshold,
     aten._scaled_mm.default: _scaled_product,
     aten._weight_int8pack_mm.default: _product_of_i8_weight,
     aten.conv_tbc.default: _convolution_over_time,

@@ -26,7 +26,11 @@ def _copy_strided(a: Any, stride: Any) -> Any:
     return a.clone()
 
 
-_OWN: Final = {"collapse": _collapse, "copy_strided": _copy_strided, "sum": _sum}
+_OWN: Final[dict[str, Callable[..., Any]]] = {
+    "collapse": _collapse,
+    "copy_strided": _copy_strided,
+    "sum": _sum,
+}
 
 
 def prims_in_aten() -> dict[Any, Callable[..., Any]]:

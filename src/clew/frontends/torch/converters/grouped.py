@@ -18,10 +18,8 @@ def grouped(layer: Layer, x: Expr, weight: Expr, groups: Dim) -> Expr:
     before = after = _spread(layer.dims("padding"), rank)
     if layer.flag("transposed"):
         more = layer.spread("output_padding", rank)
-        kernel = weight.tensor.shape[2:]
-        edges: list[Dim] = [
-            d * (k - 1) - p for d, k, p in zip(dilation, kernel, before, strict=True)
-        ]
+        pairs = zip(dilation, weight.tensor.shape[2:], before, strict=True)
+        edges: list[Dim] = [d * (k - 1) - p for d, k, p in pairs]
         x, weight = _dilated(x, strides), _exchanged(weight, groups)
         before = tuple(edges)
         after = tuple(e + m for e, m in zip(edges, more, strict=True))

@@ -10,7 +10,7 @@ from clew.frontends.torch.converters.linalg import norm_of
 from clew.frontends.torch.converters.movement import bounds, joined, sliced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, SymDim, dim_max, product
 from clew.ir.expr import Call, Expr
 from clew.ir.types import is_float
 from clew.ops.common import broadcast_shapes
@@ -291,6 +291,7 @@ def slice_scatter(layer: Layer) -> Result:
     """Slices of an axis replaced."""
     x, axis = layer.tensor(), layer.axis()
     begin, end = bounds(layer, axis)
+    end = dim_max(begin, end)
     step = layer.integer("step", 1)
     source = cast(layer.tensor("src"), x.tensor.dtype)
     wanted = list(x.tensor.shape)
