@@ -163,7 +163,8 @@ def _point(layer: Layer, name: str) -> Expr | None:
         low, high = integer_limits(dtype)
         outside = found.data[(found.data < low) | (found.data > high)]
         if outside.size:
-            raise layer.unsupported(f"a zero point of {outside.flat[0]} for {dtype}")
+            text = f"a zero point of {outside.flat[0]} for {dtype}"
+            raise layer.unsupported(text, hint=f"{dtype} holds integers from {low} to {high}")
         found = Constant(found.data.astype(to_numpy(dtype)), name=found.name, span=found.span)
     point = cast(found, dtype)
     return reshaped(point, ()) if point.tensor.shape == (1,) else point
