@@ -215,3 +215,23 @@ def test_a_file_in_a_folder_without_write_permission_is_read(tmp_path: Path) -> 
             assert len(store.trials()) == 1
     finally:
         folder.chmod(0o755)
+
+
+def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    path.touch()
+    with Store(path, write=False) as store:
+        assert store.trials() == []
+        assert store.uses() == []
+    assert path.read_bytes() == b""
+    with Store(path) as store:
+        assert store.trials() == []
+    with Store(path, write=False) as store:
+        assert store.trials() == []
+
+
+def test_an_interrupt_leaves_no_transaction_open(tmp_path: Path) -> None:
+    with Store(tmp_path / "records.db") as store:
+        store._connection.execute("BEGIN IMMEDIATE")  # as if Ctrl-C had come right afterwards
+        assert store.settle_crashed() == []
+        assert not store._connection.in_transaction
