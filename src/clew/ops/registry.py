@@ -43,6 +43,7 @@ from clew.ir.types import (
     bits,
     empty_array,
     from_numpy,
+    is_addressable,
     is_empty,
     is_native,
     leaves,
@@ -363,10 +364,14 @@ class Op(Computed):
     def _infer(self, types: tuple[Type, ...], attrs: Attrs) -> Type:
         result = self._result_type(types, attrs)
         for leaf in leaves(result):
-            if isinstance(leaf, TensorType) and any(
-                isinstance(d, int) and d < 0 for d in leaf.shape
-            ):
+            if not isinstance(leaf, TensorType):
+                continue
+            if any(isinstance(d, int) and d < 0 for d in leaf.shape):
                 raise GraphTypeError("T110", f"{self.name}: the result would be {leaf}")
+            if not is_addressable(leaf):
+                raise GraphTypeError(
+                    "T110", f"{self.name}: the result would be {leaf}, too large for 64-bit indices"
+                )
         return result
 
     def _result_type(self, types: tuple[Type, ...], attrs: Attrs) -> Type:
