@@ -23,7 +23,12 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
+from clew.support.budgets import current, exceeded
 from clew.support.errors import GraphTypeError
+
+class SizeError(GraphTypeError):
+    """A size is too long to be computed before the run (T112)."""
+
 
 Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
@@ -35,23 +40,28 @@ class Atom:
     a named size may have in a call. The text does not show it.
     """
 
-    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text")
+    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text", "weight")
     name: str
     op: str
     args: tuple[Dim, ...]
     least: int
     text: str
+    weight: int
+    """The number of terms in its operands; 0 for a name."""
     _named: frozenset[Atom] | None
 
     def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = (), least: int = 1) -> Atom:
         key = name, op, args, least
         found = _ATOMS.get(key)
         if found is None:
+            weight = sum(arg.weight if isinstance(arg, SymDim) else 1 for arg in args)
+            _check_weight(weight)
             with _ATOMS_LOCK:
                 found = _ATOMS.get(key)
                 if found is None:
                     found = super().__new__(cls)
                     found.name, found.op, found.args, found.least = key
+                    found.weight = weight
                     found.text = found._shown()  # once: it sorts terms, too
                     found._named = None
                     _ATOMS[key] = found
@@ -115,10 +125,12 @@ _PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
 class SymDim:
     """A symbolic dimension; supports `+ - * // %` with ints and other dimensions."""
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_text", "terms", "weight")
 
     def __init__(self, terms: Mapping[_Monomial, int]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
+        self.weight: Final = sum(1 + sum(a.weight for a, _ in m) for m, _ in kept)
+        _check_weight(self.weight)
         kept.sort(key=lambda t: tuple((a.text, p) for a, p in t[0]), reverse=True)
         self.terms: Final = tuple(kept)
         self._hash: Final = hash(self.terms)
@@ -250,6 +262,21 @@ class SymDim:
         return total
 
 
+MAX_DEGREE: Final = 10
+"""The highest power of a term, all names together: bounds of a term take work that is exponential
+in it.
+"""
+_MAX_COEFFICIENT: Final = 1 << 63
+_MOST_PRODUCTS: Final = 16  # of terms, for each term that a size may have
+
+
+def _check_weight(terms: int) -> None:
+    limit = current().size_terms
+    if terms > limit:
+        what = "terms of a size that depends on free dimensions"
+        raise exceeded(SizeError, "T112", what, terms, "size_terms", limit)
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def _sum(left: SymDim, right: Dim) -> Dim:
     terms = dict(left.terms)
@@ -261,12 +288,22 @@ def _sum(left: SymDim, right: Dim) -> Dim:
 @functools.lru_cache(maxsize=1 << 14)
 def _product(left: SymDim, right: Dim) -> Dim:
     terms: dict[_Monomial, int] = {}
-    for (a, by), (b, times) in itertools.product(left.terms, _terms(right)):
+    others = _terms(right)
+    _check_weight(len(left.terms) * len(others) // _MOST_PRODUCTS)
+    for (a, by), (b, times) in itertools.product(left.terms, others):
         powers: dict[Atom, int] = dict(a)
         for atom, power in b:
             powers[atom] = powers.get(atom, 0) + power
+        if len(a) and len(b) and sum(powers.values()) > MAX_DEGREE:
+            raise SizeError(
+                "T112",
+                f"a size that depends on free dimensions has a degree above {MAX_DEGREE}",
+                hint="give the sizes as numbers",
+            )
         monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
         terms[monomial] = terms.get(monomial, 0) + by * times
+    if any(abs(c) > _MAX_COEFFICIENT for c in terms.values()):
+        raise SizeError("T112", "a size that depends on free dimensions exceeds 64 bits")
     return _normal(terms)
 
 
