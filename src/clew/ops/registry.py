@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, check_size
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
@@ -368,6 +368,7 @@ class Op(Computed):
                 continue
             if any(isinstance(d, int) and d < 0 for d in leaf.shape):
                 raise GraphTypeError("T110", f"{self.name}: the result would be {leaf}")
+            check_size(*leaf.shape)
             if not is_addressable(leaf):
                 raise GraphTypeError(
                     "T110", f"{self.name}: the result would be {leaf}, too large for 64-bit indices"
