@@ -26,6 +26,7 @@ from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_te
 from clew.support.budgets import current, exceeded
 from clew.support.errors import GraphTypeError
 
+
 class SizeError(GraphTypeError):
     """A size is too long to be computed before the run (T112)."""
 
@@ -298,11 +299,17 @@ def check_size(*dims: Dim) -> None:
         return
     limit = current().size_terms
     if max(dim.weight for dim in known) > limit:
-        what, terms = "terms of a size that depends on free dimensions", max(d.weight for d in known)
+        what, terms = (
+            "terms of a size that depends on free dimensions",
+            max(d.weight for d in known),
+        )
         raise exceeded(SizeError, "T112", what, terms, "size_terms", limit)
     if math.prod(len(dim.terms) for dim in known) > _MOST_PARTS * limit:
         raise _too_long("too many terms")
-    if sum(dim.degree for dim in known) > 2 * MAX_DEGREE or max(d.degree for d in known) > MAX_DEGREE:
+    if (
+        sum(dim.degree for dim in known) > 2 * MAX_DEGREE
+        or max(d.degree for d in known) > MAX_DEGREE
+    ):
         raise _too_long(f"a degree above {MAX_DEGREE}")
     if any(abs(c) >= 1 << 63 for dim in known for _, c in dim.terms):
         raise _too_long("a factor beyond 64 bits")

@@ -230,8 +230,8 @@ def slice_(
     strides: tuple[int, ...] = (),
     axes: tuple[int, ...],
 ) -> Tensor:
-    """Every `strides`-th element from `begin` to before `end` along `axes`. Bounds are as in Python,
-    except that a slice backwards begins at the first element if `begin` lies before it.
+    """Every `strides`-th element from `begin` to before `end` along `axes`. Bounds are as in
+    Python, except that a slice backwards begins at the first element if `begin` lies before it.
 
     Source: ONNX Slice-13.
     """
