@@ -56,7 +56,7 @@ class Atom:
         found = _ATOMS.get(key)
         if found is None:
             weight = sum(arg.weight if isinstance(arg, SymDim) else 1 for arg in args)
-            if weight > _MOST_NESTED:
+            if weight > _MOST_TERMS:
                 raise _too_long("too many terms")
             with _ATOMS_LOCK:
                 found = _ATOMS.get(key)
@@ -271,8 +271,7 @@ class SymDim:
 
 
 # Bounds of the compiler's own arithmetic. Sizes of values have fewer terms (`check_size`).
-_MOST_TERMS: Final = 1 << 13
-_MOST_NESTED: Final = 1 << 10  # in operations, whose text holds that of all inner ones
+_MOST_TERMS: Final = 1 << 16
 _MOST_PRODUCTS: Final = 1 << 17
 _HIGHEST_DEGREE: Final = 64
 _LARGEST_COEFFICIENT: Final = 1 << 256
@@ -724,11 +723,11 @@ def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) ->
     leasts = [[(_least_of(a, size), p) for a, p in monomial] for monomial in terms]
     rises = all(low >= 0 for term in leasts for low, _ in term)
     if rises and all(c >= 0 for m, c in terms.items() if m):  # least with each atom at its least
-        total = sum(
+        least: int = sum(
             c * math.prod(low**p for low, p in term)
             for c, term in zip(terms.values(), leasts, strict=True)
         )
-        return -(-total // divisor)
+        return -(-least // divisor)
     if sum(math.prod(p + 1 for _, p in term) for term in leasts) > _MOST_SHIFTED:
         return -math.inf
     total = 0
