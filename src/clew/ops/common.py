@@ -215,11 +215,7 @@ def _joint(a: Dim, b: Dim) -> Dim | None:
     if isinstance(a, int) and isinstance(b, int):
         return None
     _assume(a, b)
-    return b if isinstance(b, int) or (_has_operations(a) and not _has_operations(b)) else a
-
-
-def _has_operations(dim: Dim) -> bool:
-    return isinstance(dim, SymDim) and any(atom.op for m, _ in dim.terms for atom, _ in m)
+    return b if isinstance(b, int) else a
 
 
 def led_by_ones(shape: Sequence[Dim], rank: int) -> list[Dim]:
@@ -231,7 +227,7 @@ def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """Returns the shape that all shapes broadcast to, by NumPy's rules.
 
     A symbol is assumed to match any size: the result is the int if there is one, else the first
-    symbol, or the first polynomial of names if others contain operations.
+    symbol.
 
     Errors: T100 if they do not broadcast.
     """
