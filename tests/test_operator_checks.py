@@ -10,7 +10,7 @@ import pytest
 
 import clew
 from clew import te
-from clew.ops.common import f32, i32, need_float
+from clew.ops.common import bf16, f16, f32, i32, need_float
 from clew.ops.registry import Op
 from clew.support.errors import ClewError
 from clew.te.tensor import Tensor
@@ -150,3 +150,26 @@ def @main(%x: f32[4, 8]) -> (f32[4, 8],) with outputs=["y"] {
     assert caught.value.code == "T020"
     assert "checks.shape" in caught.value.message
     assert "[2, 8], expected f32[4, 8]" in caught.value.message
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16])
+def test_half_precision_is_judged_in_its_last_places(dtype: Callable[..., Any]) -> None:
+    """An error of 0.8 % in f16, and of 3 % in bf16, is more than rounding."""
+    wrong = 1.008 if dtype is f16 else 1.03
+
+    def body(x: Tensor, factor: float) -> Tensor:
+        return te.compute(x.shape, lambda *i: x[i] * factor, "scaled", layout=x.layout)
+
+    for factor, right in ((1.5, True), (1.5 * wrong, False)):
+
+        @clew.register_op("checks.half", samples=[clew.Sample(dtype(64))], overwrite=True)
+        def op(x: Tensor, factor: float = factor) -> Any:
+            return body(x, factor)
+
+        op.reference(lambda x: (x.astype("f8") * 1.5).astype(x.dtype))
+        if right:
+            clew.check_op(op)
+            continue
+        with pytest.raises(ClewError, match="units in the last place") as caught:
+            clew.check_op(op)
+        assert caught.value.code == "T021"

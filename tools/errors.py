@@ -39,9 +39,11 @@ _CODE: Final = re.compile(rf"[{''.join(AREAS)}]\d{{3}}")
 SUMMARIES: Final = {
     "M006": "a tensor's data are missing, too large, or not what its shape and type say",
     "M008": "a version of the format or of an operator set is out of range",
+    "M007": "the graphs of the model are nested too deeply",
     "M010": "the model contradicts itself: names, outputs or types",
     "M009": "the model has more nodes, once expanded, than the budget allows",
     "M030": "the model asks for more than a budget allows, which the message names",
+    "I002": "a file or an object is no model: the message says what it is, the hint what to do",
     "I043": "an input is of another dtype or kind than the model takes, or no array",
     "I210": "a request's JSON does not fit the wire format, which is read strictly",
     "I211": "there is no such build, job, file or route",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -38,7 +39,9 @@ def _in_file(file: Path) -> list[Extension]:
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)
-    except (Exception, SystemExit) as error:  # a user's program may raise anything
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's program may raise anything
         raise InputError(
             "I176",
             f"{str(file)!r} cannot be run: {type(error).__name__}: {error}",
@@ -88,7 +91,9 @@ def extended(
         fuse = next((n for n, p in enumerate(result) if isinstance(p, FuseOps)), len(result))
         rest = result[fuse] if fuse < len(result) else None
         result.insert(fuse, FuseRegions(fusions, rest))
-        result.insert(0, MarkFusions(fusions))
+        # Users' passes at the front may make the composites that a fusion names.
+        front = sum(1 for _ in itertools.takewhile(lambda p: isinstance(p, GraphPass), result))
+        result.insert(front, MarkFusions(fusions))
     schedules = [of_fusion(f.name, f.schedule) for f in fusions if f.schedule is not None]
     schedules += [x for x in added if isinstance(x, ScheduleFor)]
     return result, [*schedules, *(of_rule(x) for x in added if isinstance(x, Rule))]

@@ -10,7 +10,7 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import TupleType, from_numpy, is_float
 from clew.ops.registry import Op, Sample
-from clew.ops.sample_checks import arrays_of, fields
+from clew.ops.sample_checks import arrays_of, fields, half_difference
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +69,10 @@ def same(found: Sequence[Array], expected: Sequence[Array], tolerance: float = 1
     for a, b in zip(found, expected, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         if is_float(from_numpy(b.dtype)):
-            close = 1e-2 if b.dtype.itemsize == 2 else tolerance
-            np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), rtol=close, atol=close)
+            if b.dtype.itemsize == 2:
+                assert half_difference(a, b, units=4) == ""
+                continue
+            wide = a.astype("f8"), b.astype("f8")
+            np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance)
         else:
             np.testing.assert_array_equal(a, b)

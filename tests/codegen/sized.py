@@ -28,7 +28,7 @@ from clew.support.errors import ClewError, GraphTypeError
 
 Array = np.ndarray[Any, Any]
 # Differences relative to the largest element.
-_CLOSE = {"f16": 1e-2, "bf16": 3e-2, "f32": 2e-5, "f64": 1e-11}
+_CLOSE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-5, "f64": 1e-11}
 _CLOSE_NARROW = 0.2
 _MOST_ELEMENTS = 300_000
 

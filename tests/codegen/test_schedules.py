@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from computations import KINDS, draw_step, plain
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from computations import KINDS, check_drawn, draw_schedule, plain
 
 from clew import te
 from clew.codegen.artifact import KernelCode, ObjectCode
@@ -46,36 +46,48 @@ def _run(
     inputs, outputs = map(_specs, (nest.inputs, nest.outputs))
     plan = plan_segment(steps, inputs, outputs, [], list(made.workspace_bytes))
     library = Library([ObjectCode("00", data, tuple(e.symbol for e in made.entries))])
-    return NativeSegment(plan, library, shared_pool(2), guard=side)(arrays)
+    flat = [a.reshape(b.shape) for a, b in zip(arrays, nest.inputs, strict=True)]
+    return NativeSegment(plan, library, shared_pool(2), guard=side)(flat)
 
 
 def _specs(buffers: tuple[Buffer, ...]) -> list[BufferSpec]:
     return [BufferSpec(b.name, b.shape, to_numpy(b.dtype).name) for b in buffers]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    kind=st.sampled_from(sorted(KINDS)), m=st.integers(1, 6), n=st.integers(1, 19), data=st.data()
-)
-def test_native_code_of_any_schedule(kind: str, m: int, n: int, data: st.DataObject) -> None:
-    nest, arrays, expected = plain(kind, m, n)
-    schedule = Schedule(nest)
-    for _ in range(data.draw(st.integers(1, 6))):
-        name, args = draw_step(data.draw, schedule)
+def _check_drawn(seeds: range) -> None:
+    applied: Counter[str] = Counter()
+    refused = 0
+    for seed in seeds:
+        draw = Random(seed)
+        kind = draw.choice(sorted(KINDS))
+        nest, arrays, expected = plain(kind, draw.randint(1, 6), draw.randint(1, 19))
+        schedule = Schedule(nest)
+        made = draw_schedule(draw, kind, schedule)
+        assert made, f"seed {seed}: no step was applied"
+        side, masks_cheap = draw.choice(list(GuardSide)), draw.random() < 0.5
         try:
-            schedule.apply(name, **args)
-        except ScheduleError:
+            found = _run(schedule.finished(), arrays, side, masks_cheap=masks_cheap)
+        except ScheduleError as error:
+            if error.code not in ("S040", "S041", "S042"):
+                raise
+            refused += 1
             continue
-    try:
-        side, masks_cheap = data.draw(st.sampled_from(GuardSide)), data.draw(st.booleans())
-        found = _run(schedule.finished(), arrays, side, masks_cheap=masks_cheap)
-    except ScheduleError as error:
-        if error.code not in ("S040", "S041", "S042"):
-            raise
-        return
-    for a, b in zip(found, expected, strict=True):
-        steps = "\n".join(map(str, schedule.steps))  # one of them may have joined axes of `a`
-        np.testing.assert_array_equal(a.reshape(b.shape), b, err_msg=steps)
+        for a, b in zip(found, expected, strict=True):
+            steps = "\n".join(map(str, schedule.steps))  # one of them may have joined axes of `a`
+            np.testing.assert_array_equal(a.reshape(b.shape), b, err_msg=f"seed {seed}\n{steps}")
+        applied.update(made)
+    assert refused < 0.3 * len(seeds)
+    check_drawn(applied)
+
+
+def test_native_code_of_any_schedule() -> None:
+    """All primitives and tails are among the steps of the drawn schedules that have native code."""
+    _check_drawn(range(120))
+
+
+@pytest.mark.exhaustive
+def test_native_code_of_any_of_many_schedules() -> None:
+    _check_drawn(range(120, 2000))
 
 
 def _product() -> Schedule:

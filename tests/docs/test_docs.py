@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import errors
+import exactness
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -99,6 +100,10 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
 
 def test_the_page_of_errors_is_what_the_source_raises() -> None:
     assert errors.PAGE.read_text() == errors.page(), "run python tools/errors.py"
+
+
+def test_the_page_of_exactness_is_what_rules_state() -> None:
+    assert exactness.PAGE.read_text() == exactness.page(), "run python tools/exactness.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

@@ -14,7 +14,7 @@ from clew.exporters.onnx import WrittenModel
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import STORAGE, TensorType, TupleType, from_numpy
 from clew.ops.registry import Op, Sample, get_op
-from clew.ops.sample_checks import arrays_of, fields
+from clew.ops.sample_checks import arrays_of, fields, half_difference
 
 Array = np.ndarray[Any, Any]
 
@@ -98,5 +98,7 @@ def same(actual: Sequence[Array], expected: Sequence[Array], tolerance: float = 
         if a.dtype.kind != "f":
             np.testing.assert_array_equal(a, b)
             continue
-        close = 1e-2 if a.dtype.itemsize == 2 else tolerance
-        np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), rtol=close, atol=close)
+        if a.dtype.itemsize == 2:
+            assert half_difference(a, b, units=4) == ""
+            continue
+        np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), rtol=tolerance, atol=tolerance)

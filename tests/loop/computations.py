@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from random import Random
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from clew import te
 from clew.loop.ir import Nest, Store, loops, walk
 from clew.loop.lower import lower
+from clew.loop.primitives.loops import TAILS
 from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor
 
@@ -26,6 +31,14 @@ def chain(m: int, n: int) -> Built:
     clipped = te.compute((m, n), lambda i, j: te.maximum(added[i, j], 0.0), "clipped")
     out = te.compute((m, n), lambda i, j: clipped[i, j] * added[i, j], "out")
     return [x, b], [out]
+
+
+def even(m: int, n: int) -> Built:
+    """Two elementwise stages without any broadcast."""
+    x = te.placeholder((m, n), "f32", "x")
+    doubled = te.compute((m, n), lambda i, j: x[i, j] * 2.0, "doubled")
+    out = te.compute((m, n), lambda i, j: doubled[i, j] + 1.0, "out")
+    return [x], [out]
 
 
 def moved(m: int, n: int) -> Built:
@@ -107,6 +120,7 @@ def windows(m: int, n: int) -> Built:
 
 KINDS: dict[str, Callable[[int, int], Built]] = {
     "chain": chain,
+    "even": even,
     "moved": moved,
     "rows": rows,
     "matmul": matmul,
@@ -132,54 +146,117 @@ def same(found: Sequence[Array], expected: Sequence[Array]) -> bool:
     return all(np.array_equal(a.ravel(), b.ravel()) for a, b in zip(found, expected, strict=True))
 
 
-_FACTORS = st.sampled_from([1, 2, 3, 4, 5, 8])
+_FACTORS = (1, 2, 3, 4, 5, 8)
+PRIMITIVES = (
+    "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist", "inline", "compute_at",
+    "cache_write", "cache_read", "rfactor", "prefetch", "partition", "check_whole", "skip_padding",
+    "share_guards", "flatten", "overlap", "widen",
+)  # fmt: skip
+_MOST_DRAWS = 12
+
+# First steps, after which a draw reaches primitives that few nests allow.
+OPENINGS: dict[str, tuple[Callable[[Schedule], object], ...]] = {
+    "chain": (
+        lambda s: s.compute_at("clipped", "out.i"),
+        lambda s: s.widen("out.j", 3),
+    ),
+    "even": (
+        lambda s: s.compute_at("doubled", "out.i").overlap("doubled", "out.i", "out.j"),
+        lambda s: s.flatten("doubled", "out", first=0),
+    ),
+    "moved": (lambda s: s.inline("turned").inline("padded"),),
+    "rows": (
+        lambda s: s.rfactor("total", s.split("total.again", 2)[1]),
+        lambda s: s.rfactor("largest", s.split("largest.k", 2, tail="guard")[1]),
+    ),
+    "matmul": (
+        lambda s: s.compute_at("product", "out.j"),
+        lambda s: s.rfactor("product", s.split("product.k", 2)[1]),
+    ),
+    "conv": (lambda s: s.inline("padded").skip_padding("out"),),
+    "windows": (
+        lambda s: s.inline("padded").skip_padding("slid"),
+        lambda s: s.inline("padded").skip_padding("slid").partition("slid.h"),
+        lambda s: s.inline("padded").compute_at("slid", s.split("out.h", 4, tail="guard")[1]),
+    ),
+}
 
 
-def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
+def draw_schedule(draw: Random, kind: str, schedule: Schedule) -> Counter[str]:
+    """Applies one to six drawn steps, after an opening or none; returns how often each primitive
+    and each tail of a split was applied. A step that is refused is drawn again.
+    """
+    opening = draw.choice([None, *OPENINGS[kind]])
+    if opening is not None:
+        with suppress(ScheduleError):
+            opening(schedule)
+    for _ in range(draw.randint(1, 6)):
+        for drawn in count():
+            if drawn >= _MOST_DRAWS and schedule.steps:
+                break
+            name, args = draw_step(draw, schedule)
+            try:
+                schedule.apply(name, **args)
+            except ScheduleError:
+                continue
+            break
+    found = Counter(step.primitive for step in schedule.steps)
+    splits = (dict(step.args) for step in schedule.steps if step.primitive == "split")
+    found.update(f"split {args.get('tail', 'peel')}" for args in splits)
+    return found
+
+
+def check_drawn(applied: Counter[str]) -> None:
+    """Asserts that all primitives and tails are among the steps of drawn schedules."""
+    wanted = {*PRIMITIVES, *(f"split {tail}" for tail in TAILS)}
+    assert wanted <= applied.keys(), f"never applied: {sorted(wanted - applied.keys())}"
+
+
+def draw_step(draw: Random, schedule: Schedule) -> tuple[str, dict[str, Any]]:
     """Draws a primitive and arguments that name what is there, legal or not."""
-    names = list(dict.fromkeys(loop.name for loop in loops(schedule.nest.body)))
-    stages = list(dict.fromkeys(s.stage for s in walk(schedule.nest.body) if isinstance(s, Store)))
-    loop, stage = st.sampled_from(names), st.sampled_from(stages)
-    name = draw(
-        st.sampled_from(
-            ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
-             "inline", "compute_at", "compute_at", "cache_write", "cache_read", "rfactor",
-             "prefetch", "partition", "check_whole", "skip_padding", "share_guards", "flatten",
-             "overlap", "widen"]
-        )
-    )  # fmt: skip
+    loop = list(dict.fromkeys(loop.name for loop in loops(schedule.nest.body)))
+    stage = list(dict.fromkeys(s.stage for s in walk(schedule.nest.body) if isinstance(s, Store)))
+    buffer = [b.name for b in schedule.nest.inputs]
+    name = draw.choice(["split", "compute_at", *PRIMITIVES])
+
+    def some(names: Sequence[str], least: int, most: int) -> tuple[str, ...]:
+        return tuple(draw.sample(names, min(len(names), draw.randint(least, most))))
+
     match name:
         case "split":
-            tail = draw(st.sampled_from(["peel", "balance", "guard"]))
-            return name, {"loop": draw(loop), "factor": draw(_FACTORS), "tail": tail}
+            tail = draw.choice(TAILS)
+            args = {"loop": draw.choice(loop), "factor": draw.choice(_FACTORS), "tail": tail}
         case "fuse":
-            n = draw(st.integers(0, max(0, len(names) - 2)))
-            return name, {"outer": names[n], "inner": names[min(n + 1, len(names) - 1)]}
+            n = draw.randrange(max(1, len(loop) - 1))
+            args = {"outer": loop[n], "inner": loop[min(n + 1, len(loop) - 1)]}
         case "reorder":
-            order = draw(st.lists(loop, min_size=2, max_size=3, unique=True))
-            return name, {"order": tuple(order)}
+            args = {"order": some(loop, 2, 3)}
         case "inline" | "cache_write":
-            return name, {"stage": draw(stage)}
+            args = {"stage": draw.choice(stage)}
         case "cache_read":
-            buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
-            axes = draw(st.lists(loop, max_size=3, unique=True))
-            return name, {"stage": draw(stage), "buffer": draw(buffer), "axes": tuple(axes)}
+            chosen = draw.choice(stage), draw.choice(buffer)
+            args = {"stage": chosen[0], "buffer": chosen[1], "axes": some(loop, 0, 3)}
         case "compute_at":
-            scope = draw(st.sampled_from(["scratch", "register", "workspace"]))
-            return name, {"stage": draw(stage), "loop": draw(loop), "scope": scope}
+            scope = draw.choice(["scratch", "register", "workspace"])
+            args = {"stage": draw.choice(stage), "loop": draw.choice(loop), "scope": scope}
         case "prefetch":
-            buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
-            return name, {"buffer": draw(buffer), "ahead": draw(loop), "at": draw(loop)}
+            walked = draw.choice(loop), draw.choice(loop)
+            args = {"buffer": draw.choice(buffer), "ahead": walked[0], "at": walked[1]}
         case "overlap":
-            return name, {"stage": draw(stage), "ahead": draw(loop), "at": draw(loop)}
+            args = {
+                "stage": draw.choice(stage),
+                "ahead": draw.choice(loop),
+                "at": draw.choice(loop),
+            }
         case "skip_padding":
-            return name, {"stage": draw(stage), "lanes": draw(st.sampled_from(["", *names]))}
+            args = {"stage": draw.choice(stage), "lanes": draw.choice(["", *loop])}
         case "flatten":
-            chosen = draw(st.lists(stage, min_size=1, max_size=2, unique=True))
-            first, count = draw(st.integers(0, 2)), draw(st.integers(2, 3))
-            return name, {"stages": tuple(chosen), "first": first, "count": count}
+            place = {"first": draw.randint(0, 2), "count": draw.randint(2, 3)}
+            args = {"stages": some(stage, 1, 2), **place}
         case "rfactor":
-            lanes = draw(st.lists(loop, min_size=1, max_size=2, unique=True))
-            within = draw(st.sampled_from(["", *names]))
-            return name, {"stage": draw(stage), "lanes": tuple(lanes), "within": within}
-    return name, {"loop": draw(loop)}
+            args = {"stage": draw.choice(stage), "lanes": some(loop, 1, 2)}
+        case "widen":
+            args = {"loop": draw.choice(loop), "by": draw.choice(_FACTORS)}
+        case _:
+            args = {"loop": draw.choice(loop)}
+    return name, args

@@ -377,6 +377,15 @@ def test_only_the_lines_that_a_panel_reads_at_given_sizes_are_prefetched() -> No
     assert (result == 8).all()
 
 
+@pytest.mark.parametrize("loop", ["out.i", "doubled.i"])
+def test_threads_do_not_share_what_overlap_fills_before(loop: str) -> None:
+    """The first iteration's part is in the memory of one thread."""
+    schedule = Schedule(plain("even", 5, 6)[0])
+    schedule.compute_at("doubled", "out.i").overlap("doubled", "out.i", "out.j")
+    with pytest.raises(ScheduleError, match=r"S009.*do not share doubled"):
+        schedule.parallel(loop)
+
+
 def test_overlap_computes_a_stage_one_iteration_early() -> None:
     x = te.placeholder((5, 6), "f32", "x")
     doubled = te.compute((5, 6), lambda i, j: x[i, j] * 2.0, "doubled")

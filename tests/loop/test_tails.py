@@ -15,7 +15,7 @@ from clew.codegen.kernel import emit_kernel
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.loop.in_place import in_place_pairs
 from clew.loop.interpret import interpret
-from clew.loop.ir import For, Nest, Store, loops, walk
+from clew.loop.ir import For, Nest, loops
 from clew.loop.lower import lower
 from clew.loop.primitives.loops import TAILS
 from clew.loop.printer import print_nest
@@ -297,21 +297,6 @@ def test_remainders_of_a_free_size_share_partial_results() -> None:
         given = np.arange(3 * n, dtype=np.float32).reshape(3, n)
         (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
         np.testing.assert_array_equal(found, given.sum(1) * 2)
-
-
-@pytest.mark.parametrize("size", [N, 45, 64])
-def test_partial_results_of_part_of_a_reduction(size: Dim) -> None:
-    schedule = Schedule(rows(3, size))
-    within, inner = schedule.split("total.k", 16)
-    _, lane = schedule.split(inner, 4)
-    schedule.rfactor("total", lane, within=within)
-    for n in SIZES if isinstance(size, SymDim) else (size,):
-        given = np.arange(3 * n, dtype=np.float32).reshape(3, n)
-        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
-        np.testing.assert_array_equal(found, given.sum(1) * 2)
-    (chunk, *_) = (n for n in loops(schedule.nest.body) if n.name == within)
-    sums = [s for s in walk(chunk.body) if isinstance(s, Store) and s.buffer.name == "total"]
-    assert sums, "each chunk adds its sum to the total"
 
 
 @pytest.mark.parametrize("vector", [1, 4])

@@ -174,7 +174,7 @@ def test_what_stays(kit: Any) -> None:
     assert call_of(after(kit, plain, SMALL, replace(PLAIN, features="+sse4.2"))) is None
     assert call_of(after(kit, product(kit, x, "i4", 40, block=12))) is None  # no whole words
     many = product(kit, kit.var("x", 64, 96), "i4", 40, block=32)
-    assert call_of(after(kit, many)) is None
+    assert call_of(after(kit, many)) is not None  # as exact as one row, at the rate of floats
     assert call_of(after(kit, many, ONE)) is not None
     narrow = replace(ONE, dtype="bf16")
     assert call_of(after(kit, many, narrow)) is not None  # there are no products of bf16

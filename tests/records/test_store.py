@@ -246,3 +246,23 @@ def test_other_tables_views_and_triggers_are_refused(tmp_path: Path, write: bool
         with pytest.raises(InputError) as caught:
             Store(path, write=write)
         assert caught.value.code == "I381", name
+
+
+def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    path.touch()
+    with Store(path, write=False) as store:
+        assert store.trials() == []
+        assert store.uses() == []
+    assert path.read_bytes() == b""
+    with Store(path) as store:
+        assert store.trials() == []
+    with Store(path, write=False) as store:
+        assert store.trials() == []
+
+
+def test_an_interrupt_leaves_no_transaction_open(tmp_path: Path) -> None:
+    with Store(tmp_path / "records.db") as store:
+        store._connection.execute("BEGIN IMMEDIATE")  # as if Ctrl-C had come right afterwards
+        assert store.settle_crashed() == []
+        assert not store._connection.in_transaction

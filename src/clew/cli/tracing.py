@@ -22,6 +22,7 @@ from clew.cli.options import (
 from clew.cli.output import emit_json, kernel_facts, note, stdout
 from clew.support.errors import CompileError, InputError
 from clew.support.files import reason_of
+from clew.support.shown import counted
 from clew.support.tables import table
 from clew.support.writing import write_text
 from clew.trace.export import write_json
@@ -60,6 +61,12 @@ def trace(
             "--conversions", help="Show steps that only change dtype, quantization or layout."
         ),
     ] = False,
+    created: Annotated[
+        bool,
+        typer.Option(
+            "--created", help="Show operators that passes created, and the layers they serve."
+        ),
+    ] = False,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the whole trace as JSON.")
     ] = None,
@@ -92,6 +99,8 @@ def trace(
     if conversions:
         found = compiled.model.conversions()
         views.append((found.to_json(), found))
+    if created:
+        views.append(_created(compiled))
     report = compiled.model.trace.verify(arrays) if verify else None
     if report is not None:
         views.append(_verification(report))
@@ -205,6 +214,28 @@ def _stage(compiled: Compiled, name: str) -> View:
         "remarks": [{"pass": r.pass_name, "text": r.text} for r in record.remarks],
     }
     return document, Text(text.rstrip())
+
+
+def _created(compiled: Compiled) -> View:
+    """Returns the created operators by pass, those that serve no layer first."""
+    found = sorted(compiled.model.trace.created(), key=lambda c: (c.ref.stage, c.is_explained))
+    document = [
+        {
+            "stage": c.ref.stage,
+            "pass": c.pass_name,
+            "line": c.line,
+            "op": c.op,
+            "type": c.type,
+            "layers": list(c.layers),
+        }
+        for c in found
+    ]
+    rows = table("pass", "line", "operator", "type", "serves", right=("line",))
+    for c in found:
+        rows.add_row(c.pass_name, str(c.line), c.op, c.type, ", ".join(c.layers) or "no layer")
+    alone = sum(not c.is_explained for c in found)
+    text = f"{counted(len(found), 'operator')} created by passes, {alone} of them for no layer"
+    return document, Group(Text(text), rows)
 
 
 def _verification(report: Any) -> View:

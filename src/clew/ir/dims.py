@@ -11,20 +11,21 @@ Arithmetic, bounds and values are one file, since the normal form of polynomials
 from __future__ import annotations
 
 import contextlib
-import functools
 import heapq
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from threading import RLock
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
 from clew.support.budgets import current, exceeded
+from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
+from clew.support.locks import Lock
+from clew.support.scoped import scoped
 
 
 class SizeError(GraphTypeError):
@@ -112,7 +113,8 @@ class Atom:
 
 _AtomKey: TypeAlias = "tuple[str, str, tuple[Dim, ...], int]"
 _ATOMS: Final[WeakValueDictionary[_AtomKey, Atom]] = WeakValueDictionary()
-_ATOMS_LOCK: Final = RLock()
+_ATOMS_LOCK: Final = Lock()
+_CACHE_BYTES: Final = 1 << 22
 
 OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
@@ -314,7 +316,7 @@ def check_size(*dims: Dim) -> None:
         raise _too_long("a factor beyond 64 bits")
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _sum(left: SymDim, right: Dim) -> Dim:
     terms = dict(left.terms)
     for monomial, coefficient in _terms(right):
@@ -322,7 +324,7 @@ def _sum(left: SymDim, right: Dim) -> Dim:
     return _normal(terms)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _product(left: SymDim, right: Dim) -> Dim:
     terms: dict[_Monomial, int] = {}
     others = _terms(right)
@@ -614,12 +616,8 @@ _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 @contextlib.contextmanager
 def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
     """Has `typical` use these sizes inside the block, and take names for what they stand for."""
-    token, other = _expected.set(sizes), _meanings.set(meanings)
-    try:
+    with scoped(_expected, sizes), scoped(_meanings, meanings):
         yield
-    finally:
-        _expected.reset(token)
-        _meanings.reset(other)
 
 
 def expected_sizes() -> Expected:
@@ -632,7 +630,7 @@ def typical(dim: Dim) -> int:
     return dim if isinstance(dim, int) else _typical(dim, _expected.get(), _meanings.get())
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
     if meanings:
         meant = dim.substitute(dict(meanings))
@@ -670,7 +668,7 @@ def at_most(dim: Dim, high: int) -> bool:
     return at_least(high - dim)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _at_least(dim: Dim, facts: Facts) -> bool:
     if _lowest(dim) >= 0:
         return True
@@ -704,7 +702,7 @@ def _times(whole: int, part: int) -> int:
     return whole // part if whole > 0 else -(whole // -part)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _lowest(dim: Dim, size: int = 1) -> float:
     """Returns a lower bound of a dimension over named sizes of at least `size`; those that may be
     0 are at least 0.
@@ -743,7 +741,7 @@ def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) ->
     return -(-total // divisor)  # dimensions are whole numbers
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _shifted(monomial: _Monomial, size: int) -> tuple[tuple[_Monomial, int], ...]:
     """Returns a product of atoms, expanded in the amounts t by which atoms exceed their lower
     bounds: products of these amounts, with coefficients other than 0.
@@ -759,7 +757,7 @@ def _shifted(monomial: _Monomial, size: int) -> tuple[tuple[_Monomial, int], ...
     return tuple(parts)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _least_of(atom: Atom, size: int) -> int:
     """Returns a lower bound of an atom."""
     if not atom.op:
@@ -818,13 +816,13 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     return terms, divisor
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _has_bound(monomial: _Monomial) -> bool:
     """Whether a product has an atom that `_atom_bound` may replace."""
     return any(power == 1 and atom.is_bounded for atom, power in monomial)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(_CACHE_BYTES)
 def _length(monomial: _Monomial) -> int:
     return sum(len(atom.text) for atom, _ in monomial)
 

@@ -90,7 +90,11 @@ class Attrs(Mapping[str, Any]):
         return self._hash  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Attrs) and self._values == other._values
+        if not isinstance(other, Attrs) or self._values != other._values:
+            return False
+        return _zeros(tuple(self._values.values())) == _zeros(
+            tuple(other[name] for name in self._values)
+        )
 
     def __repr__(self) -> str:
         return f"Attrs({self._values})"
@@ -122,6 +126,18 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _zeros(values: tuple[Any, ...]) -> list[str]:
+    """Returns the float zeros in values with their signs, which `==` ignores."""
+    found: list[str] = []
+    for value in values:
+        if type(value) is float:
+            if not value:
+                found.append(str(value))
+        elif type(value) is tuple:
+            found += _zeros(value)
+    return found
 
 
 NO_ATTRS: Final = Attrs()

@@ -28,6 +28,7 @@ from clew.te.expr import (
     size,
 )
 from clew.te.interpret import identity_of
+from clew.te.long_sums import accumulator
 from clew.te.roles import IN_ORDER
 from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
@@ -140,23 +141,26 @@ def _scatter(
 def _scan(
     stage: Tensor, body: Scan, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
 ) -> list[Stmt]:
-    """The total is a register, or scratch with one total for each element of the inner axes."""
+    """The total is a register, or scratch with one total for each element of the inner axes. It is
+    in a wide dtype, so that rounding errors do not grow with the number of positions.
+    """
     name, (scanned,) = stage.name, body.over
     number = next(n for n, a in enumerate(stage.axes) if a is scanned)
     own = [axes[id(a)] for a in stage.axes]
     outer, along, inner = own[:number], own[number], own[number + 1 :]
     scope: Scope = "scratch" if inner else "register"
-    total = Buffer(f"{name}.total", tuple(a.extent for a in inner) or (1,), stage.dtype, scope)
+    wide = accumulator(body.combiner, stage.dtype)
+    total = Buffer(f"{name}.total", tuple(a.extent for a in inner) or (1,), wide, scope)
     at: tuple[Scalar, ...] = tuple(inner) or _ONLY
     position: Scalar = size(along.extent - 1) - along if body.reverse else along
     value = on_buffers(body.value, {**axes, id(scanned): position})
     steps: list[Stmt] = [
-        Store(total, at, value, name, body.combiner),
-        Store(buffer, (*outer, position, *inner), Load(total, at), name),
+        Store(total, at, cast(wide, value), name, body.combiner),
+        Store(buffer, (*outer, position, *inner), cast(stage.dtype, Load(total, at)), name),
     ]
     if body.exclusive:
         steps.reverse()
-    start = Imm(identity_of(body.combiner, stage.dtype), stage.dtype)
+    start = Imm(identity_of(body.combiner, wide), wide)
     row = [nested(inner, Store(total, at, start, name)), nested([along, *inner], block(*steps))]
     return [nested(outer, block(*row))] if outer else row
 

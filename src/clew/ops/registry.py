@@ -45,6 +45,7 @@ from clew.ir.types import (
     from_numpy,
     is_addressable,
     is_empty,
+    is_float,
     is_native,
     leaves,
     unknown_sizes,
@@ -150,6 +151,10 @@ class Op(Computed):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (get_op, (self.name,))
+
+    def commutes(self, dtype: str) -> bool:
+        """Whether two operands of a dtype may change places; the signs of zeros stay, too."""
+        return self.commutative and not (self.traits.second_zero and is_float(dtype))
 
     # --- declared with decorators, next to the operator ---
 

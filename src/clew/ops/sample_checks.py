@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from clew.ir.dims import SymDim
@@ -36,7 +37,9 @@ from clew.trace.span import Source, Span
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _CLOSE: Final = 1e-5
-_CLOSE_NARROW: Final = 1e-2
+_HALVES: Final = ("f16", "bf16")
+# Kernels round once per operator, and factors of products may be rounded before.
+_UNITS: Final = 2.0
 # Attributes and blocks also contain literal sizes, which cannot be compared with a symbol.
 _NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
 OUTSIDE: Final = "I320"
@@ -138,13 +141,62 @@ def fields(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def difference(actual: Array, expected: Array) -> str:
-    """Returns how two arrays differ, or "" if they are equal up to rounding."""
+def exact_results(op: Op, arrays: Sequence[Any], attrs: Any) -> tuple[Any, ...] | None:
+    """Returns the results of the reference on half-precision arguments in `f64`; None if there are
+    no such arguments, or it does not take `f64`.
+    """
+    wide = [a.astype(np.float64) if _is_half(a) else a for a in arrays]
+    if not any(map(_is_half, arrays)):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return fields(op.run_reference(wide, attrs))
+    except (ClewError, TypeError, ValueError):
+        return None
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and from_numpy(value.dtype) in _HALVES
+
+
+def half_difference(actual: Array, exact: Array, units: float = _UNITS) -> str:
+    """Returns where a half-precision result is more than some units in the last place from the
+    exact one, and a quarter of as many units of the largest element; "" if nowhere.
+    """
+    limits = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
+    found, wanted = actual.astype(np.float64), np.asarray(exact).astype(np.float64)
+    if not wanted.size:
+        return ""
+    sizes = np.abs(wanted)
+    unit = np.exp2(np.floor(np.log2(np.maximum(sizes, float(limits.smallest_normal)))))
+    largest = np.max(sizes, initial=0.0, where=np.isfinite(sizes))
+    bound = units * np.maximum(unit, largest / 4) * float(limits.eps)
+    with np.errstate(invalid="ignore"):
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        overflown = np.isinf(found) & (sizes >= float(limits.max)) & (found * wanted > 0)
+        wrong = ~(same | overflown | (np.abs(found - wanted) <= bound))
+    if not wrong.any():
+        return ""
+    place = tuple(map(int, np.argwhere(wrong)[0]))
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements are off by more than {units:g} units in the "
+        f"last place of {from_numpy(actual.dtype)}, first at {place}: {found[place]}, "
+        f"exactly {wanted[place]}"
+    )
+
+
+def difference(actual: Array, expected: Array, exact: Array | None = None) -> str:
+    """Returns how two arrays differ, or "" if they are equal up to rounding. Half precision is
+    compared with the exact result, where it is known, in units in the last place.
+    """
+    if from_numpy(expected.dtype) in _HALVES:
+        if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
+            return f"{actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
+        return half_difference(actual, expected if exact is None else exact)
     try:
         if is_float(from_numpy(expected.dtype)):
-            close = _CLOSE_NARROW if expected.dtype.itemsize == 2 else _CLOSE
             wide = actual.astype("f8"), expected.astype("f8")
-            np.testing.assert_allclose(*wide, rtol=close, atol=close)
+            np.testing.assert_allclose(*wide, rtol=_CLOSE, atol=_CLOSE)
         else:
             np.testing.assert_array_equal(actual, expected)
     except AssertionError as error:
@@ -180,8 +232,9 @@ def check_compute(op: Op, sample: Sample) -> None:
     actual = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
     with np.errstate(all="ignore"):
         expected = fields(op.run_reference(arrays, call.attrs))
-    for number, (a, b) in enumerate(zip(actual, expected, strict=True)):
-        what = difference(a, np.asarray(b))
+    exact = exact_results(op, arrays, call.attrs) or (None,) * len(expected)
+    for number, (a, b, e) in enumerate(zip(actual, expected, exact, strict=True)):
+        what = difference(a, np.asarray(b), e)
         if what:
             raise GraphTypeError(
                 "T021", f"{op.name}: result {number} of compute differs from the reference\n{what}"
@@ -252,11 +305,14 @@ def check_error(op: Op, sample: Sample) -> None:
 
 @dataclass(frozen=True)
 class SampleModel:
-    """A model of an operator's samples, with its inputs and expected outputs."""
+    """A model of an operator's samples, with its inputs and expected outputs, and what is exact of
+    those in half precision.
+    """
 
     module: Module
     inputs: dict[str, Array]
     expected: dict[str, Array]
+    exact: dict[str, Array]
 
 
 def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> SampleModel:
@@ -268,6 +324,7 @@ def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> S
     results: list[Expr] = []
     inputs: dict[str, Array] = {}
     expected: list[Array] = []
+    exact: dict[str, Array] = {}
     for n, sample in enumerate(samples):
         arrays = _arrays(rng, sample)
         args: list[Expr] = []
@@ -285,7 +342,10 @@ def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> S
             call = op(*args, **sample.attrs)
         with np.errstate(all="ignore"):
             values = op.run_reference(arrays, call.attrs)
+        wide = exact_results(op, arrays, call.attrs)
         for k, value in enumerate(fields(values)):
+            if wide is not None:
+                exact[f"y{len(expected)}"] = np.asarray(wide[k])
             with _layer(f"sample{n}", op.name, output=k):
                 result = TupleGetItem(call, k) if isinstance(values, tuple) else call
             array = np.asarray(value)
@@ -298,7 +358,7 @@ def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> S
     names = tuple(f"y{n}" for n in range(len(results)))
     with _layer("samples"):
         module = Module({"main": Function(params, Tuple(results), {"outputs": names})})
-    return SampleModel(module, inputs, dict(zip(names, expected, strict=True)))
+    return SampleModel(module, inputs, dict(zip(names, expected, strict=True)), exact)
 
 
 def _layer(
@@ -313,7 +373,7 @@ def wrong_output(model: SampleModel, actual: dict[str, Array]) -> str:
         found = actual[name]
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
             return f"{name} is {found.dtype}{found.shape}, expected {wanted.dtype}{wanted.shape}"
-        what = difference(found, wanted)
+        what = difference(found, wanted, model.exact.get(name))
         if what:
             return f"{name}: {what}"
     return ""

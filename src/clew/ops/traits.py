@@ -46,6 +46,16 @@ class Traits:
     by `clew.quantize`.
     """
 
+    never_negative: Literal["", "always", "as operands"] = ""
+    """No element of a float result is negative or -0 (it may be NaN): always, or if that holds for
+    all operands. Read by SimplifyExpr: `x ^ 0.5` is then a square root. Derived for data movement.
+    """
+
+    second_zero: bool = False
+    """Of a 0 and a -0, the result is the second operand: the order of floats matters. Read by
+    EliminateCommonSubexpr and CanonicalizeOps.
+    """
+
     product: Literal["", "values", "weights"] = ""
     """Sums products of the first two operands, in the dtype given by the attribute `out_dtype`.
     With `weights`, the second is a weight, which is rounded if it is constant. Read by

@@ -10,6 +10,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion.views import is_kernel
+from clew.patterns.exactness import EXACT, Exactness
 
 TUNED = "tuned"
 """The attribute of a primitive function that holds the text of its choices."""
@@ -58,6 +59,7 @@ class ApplyHistory(Pass):
     """
 
     opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = EXACT
 
     history: History = field(default_factory=NoHistory)
 

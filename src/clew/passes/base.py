@@ -12,6 +12,8 @@ from clew.ir.module import Module
 from clew.ir.types import Type
 from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references, runs_on_host
+from clew.patterns.exactness import Exactness
+from clew.patterns.rules import Rule
 from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
 
@@ -71,6 +73,13 @@ class Pass(ABC):
     """
 
     opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness | None] = None
+    """How results differ, of a pass without rules; passes of users need not state it."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of a pass that is made of rules; each states how results differ."""
+        return ()
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from clew.ir.printer import print_module
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.base import Pass, PassContext, Unmet
+from clew.passes.relay_names import counterpart
 from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
 from clew.patterns import Rule, explain, find_all, unfired
@@ -57,7 +58,7 @@ def unknown_pass(unknown: Sequence[str], names: Sequence[str]) -> InputError:
     return InputError(
         "I020",
         f"no pass is called {', '.join(unknown)}",
-        hint=did_you_mean(unknown[0], names, "passes"),
+        hint=counterpart(unknown[0], names) or did_you_mean(unknown[0], names, "passes"),
     )
 
 
@@ -137,7 +138,9 @@ class PassManager:
                     current.review(module, new, context)
         except ClewError:
             raise
-        except Exception as error:
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             folder = self._reproduce(module, position, error)
             raise CompileError(
                 "C080",
@@ -176,7 +179,7 @@ class PassManager:
             hint=f"graph_pass(required=False) makes it optional; nearest match:\n{nearest}",
         )
 
-    def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
+    def _reproduce(self, module: Module, position: int, error: BaseException) -> Path:
         """Writes the module, the remaining passes with their options, and the error."""
         rest = "\n".join(str(p) for p in self.passes[position:])
         files = {

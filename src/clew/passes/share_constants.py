@@ -13,6 +13,7 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +33,7 @@ class ShareConstants(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     known: Sequence[Array] = field(default=(), repr=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 from clew.ir.deciding import decided_by
 from clew.ir.dims import Dim, SymDim, substitute
@@ -24,6 +24,7 @@ from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import Hint, InputError, locate
 
 _MAX_FOLDED_ELEMENTS = 4096
@@ -52,6 +53,8 @@ class Specialize(Pass):
 
     Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: data-dependent sizes.
     """
+
+    exactness: ClassVar[Exactness] = EXACT
 
     opt_level = 0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from clew.ir.module import Module
 from clew.passes.base import Pass, PassContext
+from clew.passes.relay_names import counterpart
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 
@@ -99,7 +100,7 @@ def placed(passes: Sequence[Pass], added: Sequence[GraphPass]) -> list[Pass]:
                 "I020",
                 f"cannot place {new.name} {'before' if new.before else 'after'} {where}: "
                 "no pass has that name",
-                hint=did_you_mean(where, names, "passes"),
+                hint=counterpart(where, names) or did_you_mean(where, names, "passes"),
             )
         if new.before:
             result.insert(names.index(where), new)

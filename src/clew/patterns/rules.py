@@ -14,11 +14,13 @@ from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.patterns.cycles import Firing, story
+from clew.patterns.exactness import Exactness
 from clew.patterns.found import Match
 from clew.patterns.pattern import Pattern, as_pattern
 from clew.patterns.steps import STEPS
 from clew.support import walk
 from clew.support.errors import InputError
+from clew.support.scoped import scoped
 from clew.trace.lineage import Origins
 
 Target = TypeVar("Target", Module, Function)
@@ -29,12 +31,14 @@ class Rule:
     """Replaces a match of `pattern` by the result of `build`; if that is `None`, nothing changes.
 
     The result computes the value of the match's root. If that value is a tuple, the result is one
-    as well, and users of one field get that field. `name` is the function's name.
+    as well, and users of one field get that field. `name` is the function's name. `exactness` says
+    how the result's bits differ from those of the match; rules of users need not state it.
     """
 
     name: str
     pattern: Pattern
     build: Callable[[Match], Expr | None]
+    exactness: Exactness | None = None
 
 
 class Rewrite:
@@ -86,7 +90,9 @@ class Rewrite:
 AnyRule: TypeAlias = "Rule | Rewrite | type[Rewrite]"
 
 
-def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
+def rule(
+    pattern: Pattern, exactness: Exactness | None = None
+) -> Callable[[Callable[[Match], Expr | None]], Rule]:
     """Decorator: turns a function of a match into a rule.
 
     Errors: I026 if the argument is not a pattern.
@@ -94,7 +100,7 @@ def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
     checked = as_pattern(pattern)
 
     def make(build: Callable[[Match], Expr | None]) -> Rule:
-        return Rule(getattr(build, "__name__", "rule"), checked, build)
+        return Rule(getattr(build, "__name__", "rule"), checked, build, exactness)
 
     return make
 
@@ -133,11 +139,8 @@ def unfired() -> Iterator[list[Rule]]:
     block.
     """
     found: list[Rule] = []
-    token = _unfired.set(found)
-    try:
+    with scoped(_unfired, found):
         yield found
-    finally:
-        _unfired.reset(token)
 
 
 class RuleRewriter(Rewriter):

@@ -25,7 +25,7 @@ from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text, packed
+from clew.support.text_arrays import as_objects, content, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
@@ -76,6 +76,8 @@ class Model(Shown, ABC, Generic[K]):
         self._form = form
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
+        # The inputs with default values, which are constants of this model.
+        self._replaceable: tuple[str, ...] = ()
 
     def __copy__(self) -> Self:
         """Returns the model itself, which calls do not change."""
@@ -116,6 +118,13 @@ class Model(Shown, ABC, Generic[K]):
         return self._input_names
 
     @property
+    def replaceable(self) -> tuple[str, ...]:
+        """Names of the inputs with a default value. They are constants until a call gives another
+        value, by name; the first such call compiles the model with this input.
+        """
+        return self._replaceable
+
+    @property
     def outputs(self) -> tuple[OutputSpec, ...]:
         """The outputs in order: names and, if known before a run, dtypes and shapes."""
         return self._outputs
@@ -141,6 +150,10 @@ class Model(Shown, ABC, Generic[K]):
         # Inlined from `checked`: calls of small models take microseconds, and one more call is
         # noticeable.
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
+            if self._replaceable:
+                model, given = self._with_replaced(inputs, named)
+                if model is not self:
+                    return model(given)
             inputs = tuple(self._arranged(inputs, named, ()))
         results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
         if self._form is not None:
@@ -152,6 +165,10 @@ class Model(Shown, ABC, Generic[K]):
 
         Errors: those of a call.
         """
+        if self._replaceable:
+            model, values = self._with_replaced(inputs, named)
+            if model is not self:
+                return model.run(values)
         given = self._arranged(inputs, named, ())
         results = self.run_checked(list(map(InputSpec.check, self._inputs, given)))
         return dict(zip(self._output_names, results, strict=True))
@@ -277,9 +294,22 @@ class Model(Shown, ABC, Generic[K]):
                 values = []
             if len(values) == len(found) == len(names):
                 return values
+        if self._replaceable:
+            self._refuse_replaced(given, named)
         return in_order(
             names, given, named, maps=self._maps, options=options, defaults=self._initial
         )
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Model[K], Mapping[str, Any]]:
+        """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
+        name; this model if the call replaces none.
+        """
+        return self, {}
+
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Errors: I041 for values in place of defaults."""
 
     def drawn(
         self,
@@ -317,9 +347,9 @@ class Model(Shown, ABC, Generic[K]):
             n: s for n, s in zip(self._input_names, shapes, strict=True) if s is not None
         }
         deciding = [i for i in self._inputs if i.decides]
-        for spec, content in zip(deciding, values, strict=True):
+        for spec, stored in zip(deciding, values, strict=True):
             if spec.dtype is not None and spec.dtype.kind in "biuf" and spec.name in found:
-                array = np.frombuffer(content, spec.dtype)
+                array = np.frombuffer(stored, spec.dtype)
                 if array.size == math.prod(found[spec.name]):  # a longer value was data in that run
                     found[spec.name] = array.reshape(found[spec.name]).copy()
         return found
@@ -367,7 +397,7 @@ def decides_now(array: Any) -> bool:
 def _content(array: Array) -> bytes:
     if not decides_now(array):
         return b""
-    return (packed(array) if is_text(array) else array).tobytes()
+    return content(array)
 
 
 def _outside(value: Any) -> Any:

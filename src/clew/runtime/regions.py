@@ -116,7 +116,9 @@ class RegionCall:
                 f"{self._limit_s:g} s",
                 hint=f"compile without the backend {self.backend}, or raise its limit_s",
             ) from None
-        except Exception as error:  # whatever a backend's code raises
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a backend's code raises
             raise RunError(
                 "I361",
                 f"the backend {self.backend} failed in {self.name}: "
@@ -159,7 +161,9 @@ def copied(value: Any, source: MemorySpace, target: MemorySpace, expected: Value
             return target.from_host(array)
     except ClewError:
         raise
-    except Exception as error:  # whatever a backend's code raises
+    except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever a backend's code raises
         raise RunError(
             "I362", f"the memory space {at.name} failed in a copy: {type(error).__name__}: {error}"
         ) from error

@@ -20,7 +20,7 @@ from clew.support.budgets import Budgets, in_force
 from clew.support.call_form import CallForm, plain_count
 from clew.support.calling import in_order
 from clew.support.errors import InputError
-from clew.support.locks import Lock
+from clew.support.locks import Turn
 from clew.support.near import did_you_mean, listed
 from clew.support.shown import Shown
 from clew.support.text_arrays import as_objects, is_text
@@ -96,7 +96,7 @@ class Session(Shown):
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
         self._state: State = self._initial
-        self._lock = Lock()
+        self._turn = Turn()
 
     def _about(self) -> str:
         inputs = listed(f"{i.name} {i.shown_type}" for i in self._given)
@@ -162,20 +162,26 @@ class Session(Shown):
         Errors: I042 (shape), I043 (dtype), I371 (names), I374 (a call is running).
         """
         changed = self._checked({**values, **named})
-        self._begin()
+        call = object()
         try:
+            self._begin(call)
             self._state = {**self._state, **changed}
         finally:
-            self._lock.release()
+            if self._turn.holder is call:
+                self._turn.holder = None
 
     def reset(self) -> None:
         """Returns to the initial state. Sizes that the first call determines are open again.
 
         Errors: I374 (a call is running).
         """
-        self._begin()
-        self._state = self._initial
-        self._lock.release()
+        call = object()
+        try:
+            self._begin(call)
+            self._state = self._initial
+        finally:
+            if self._turn.holder is call:
+                self._turn.holder = None
 
     def copy(self) -> Session:
         """Returns an independent session with the same state and initial state. No array is copied:
@@ -185,9 +191,9 @@ class Session(Shown):
         made._initial, made._state = self._initial, self._state
         return made
 
-    def _begin(self) -> None:
-        """Errors: I374 if a call is running."""
-        if not self._lock.take():
+    def _begin(self, call: object) -> None:
+        """Errors: I374 if another call is running."""
+        if not self._turn.begin(call):
             raise InputError(
                 "I374",
                 "the session is already running a call",
@@ -199,8 +205,9 @@ class Session(Shown):
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
             given = self._arranged(given, named)
         arrays = list(map(InputSpec.check, self._given, given))
-        self._begin()
+        call = object()
         try:
+            self._begin(call)
             state = self._completed(arrays)
             every = {**state, **dict(zip(self._given_names, arrays, strict=True))}
             results = self._model.run_checked([every[name] for name in self._model.input_names])
@@ -208,7 +215,8 @@ class Session(Shown):
             self._state, shown = self._separated(results, shown, arrays, state)
             return shown
         finally:
-            self._lock.release()
+            if self._turn.holder is call:
+                self._turn.holder = None
 
     def _arranged(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Returns the inputs of a call in order."""

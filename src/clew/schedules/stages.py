@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.ir.dims import Dim, ceil_div
-from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
@@ -26,6 +25,7 @@ from clew.te.expr import (
     binary,
     size,
 )
+from clew.te.long_sums import WIDE
 from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
 
@@ -143,15 +143,20 @@ class StageInfo:
         )
 
     @property
+    def lane_dtype(self) -> str:
+        """The dtype by which the stage is divided into vectors: its own, or that of the numbers
+        that it adds up in a wide one (`te.long_sums`).
+        """
+        value = self.store.value
+        if self.is_reduction and self.store.buffer.dtype == WIDE and isinstance(value, Cast):
+            return value.a.dtype
+        return self.store.buffer.dtype
+
+    @property
     def is_chain_of_floats(self) -> bool:
         """Whether each element is a long chain of instructions, all of them on `f32`."""
         dtypes = {load.dtype for _, load in reads(self.store)} | {self.store.buffer.dtype}
         return self.is_costly and dtypes == {"f32"}
-
-    @property
-    def is_sum_of_floats(self) -> bool:
-        """Whether the stage adds up rounded numbers."""
-        return self.store.combiner == "sum" and is_float(self.store.buffer.dtype)
 
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:

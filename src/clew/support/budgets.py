@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from clew.support.errors import ClewError, CompileError, Hint, InputError, RunError
+from clew.support.scoped import scoped
 from clew.support.system import system_text
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -138,17 +139,9 @@ def set_default(budgets: Budgets) -> None:
     _default = budgets
 
 
-@contextmanager
-def in_force(budgets: Budgets | None) -> Iterator[None]:
+def in_force(budgets: Budgets | None) -> AbstractContextManager[None]:
     """Applies these budgets inside the block; `None` changes nothing."""
-    if budgets is None:
-        yield
-        return
-    token = _in_force.set(budgets)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+    return nullcontext() if budgets is None else scoped(_in_force, budgets)
 
 
 def exceeded(

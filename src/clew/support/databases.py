@@ -14,6 +14,11 @@ _WAIT_S: Final = 30.0  # for other writers
 _MOST_BYTES: Final = 1 << 24  # of one value or row
 
 
+def memory_database() -> sqlite3.Connection:
+    """Returns a connection to a new, empty database in memory, as from `open_database`."""
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
 def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
     """Returns a connection to an SQLite file; with `write`, the file is created if it is absent.
 

@@ -49,7 +49,7 @@ def moved_by(outputs: Sequence[Tensor]) -> Moved | None:
     position that does not depend on the moved inputs; else None.
     """
     inputs: dict[str, None] = {}
-    values: dict[Any, None] = {}
+    values: dict[str, Any] = {}
     deciding: list[Scalar] = []
     stack: list[Scalar | Tensor] = list(outputs)
     seen: set[int] = set()
@@ -73,12 +73,12 @@ def moved_by(outputs: Sequence[Tensor]) -> Moved | None:
                 stack += [node.a, node.b]
                 deciding.append(node.cond)
             case Imm():
-                values[node.value] = None
+                values[repr(node.value)] = node.value  # 0.0 and -0.0 are two
             case _:
                 return None
     if inputs.keys() & _read_by(deciding):
         return None
-    return Moved(frozenset(inputs), tuple(values))
+    return Moved(frozenset(inputs), tuple(values.values()))
 
 
 def _read_by(scalars: Sequence[Scalar]) -> set[str]:

@@ -41,9 +41,33 @@ _BLOCK_ELEMS: Final = 1 << 17
 _SPREAD: Final = 4
 """A stage this many times larger than its inputs is not stored."""
 
+
+def _power(x: Any, y: Any) -> Any:
+    """Returns powers as C's `pow`: NumPy takes square roots for a single exponent of 0.5, and that
+    of -0 is -0, and that of minus infinity NaN.
+    """
+    result = np.power(x, y)
+    if result.dtype.kind not in "biu":
+        root = np.equal(y, 0.5)
+        if np.any(root):
+            result = np.where(root & np.equal(x, 0), np.zeros_like(result), result)
+            endless = root & np.equal(x, -np.inf)
+            result = np.where(endless, np.full_like(result, np.inf), result)
+    return result
+
+
+def _extreme(op: str, x: Any, y: Any, *, first: bool = False) -> Any:
+    """Returns the larger or smaller of two numbers; of two zeros, the second one, or the first."""
+    result = (np.maximum if op == "max" else np.minimum)(x, y)
+    if result.dtype.kind in "biu":
+        return result
+    zeros = np.equal(x, 0) & np.equal(y, 0)
+    return np.where(zeros, x if first else y, result) if np.any(zeros) else result
+
+
 _BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
-    "mod": np.mod, "min": np.minimum, "max": np.maximum, "pow": np.power, "lt": np.less,
+    "mod": np.mod, "pow": _power, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "shl": np.left_shift, "shr": np.right_shift,
 }  # fmt: skip
@@ -454,4 +478,6 @@ def _binary(node: Binary, a: Any, b: Any) -> Any:
             rest = np.fmod(a, by)
             return np.floor_divide(np.subtract(a, rest), by).astype(to_numpy(node.dtype))
         return np.divide(a, b)
+    if node.op in ("min", "max"):  # literals, as bounds, leave the number
+        return _extreme(node.op, a, b, first=isinstance(node.b, Imm))
     return _BINARY[node.op](a, b)

@@ -10,7 +10,7 @@ from typing import Final
 from clew.trace.queries import Queries
 
 # Kinds of nodes that compute nothing.
-_PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Function", "GlobalVar"})
+PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Function", "GlobalVar"})
 # Kinds of nodes of the first stage that stand for the model as a whole, not for a layer.
 _WHOLE: Final = frozenset({"Function", "Tuple", "GlobalVar"})
 
@@ -96,7 +96,7 @@ def fate_of(trace: Queries, layer: str) -> Fate:
     if kernels:
         return Fate(FateKind.KERNEL, into=kernels)
     nodes, reader = trace.nodes(trace.last), trace.reader
-    working = [n for n in final if reader.kind(nodes[n]) not in _PASSIVE]
+    working = [n for n in final if reader.kind(nodes[n]) not in PASSIVE]
     if working or not any(reader.kind(nodes[n]) == "Constant" for n in final):
         memory = [reader.memory(nodes[n]) for n in working]
         if memory and all(memory):
@@ -120,7 +120,7 @@ def _folded_at(trace: Queries, layer: str) -> int:
     for stage in range(trace.last, -1, -1):
         nodes = trace.nodes(stage)
         found = trace.layer_nodes(stage).get(layer, ())
-        if any(trace.reader.kind(nodes[n]) not in _PASSIVE for n in found):
+        if any(trace.reader.kind(nodes[n]) not in PASSIVE for n in found):
             return min(stage + 1, trace.last)
     return 0
 

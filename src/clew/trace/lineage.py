@@ -142,9 +142,11 @@ def building(span: Span, origins: Iterable[int] | None = None) -> Iterator[None]
 
 @contextmanager
 def recording(lineage: Lineage | None) -> Iterator[None]:
-    """Records lineage of the block in `lineage`; `None` records nothing."""
+    """Records lineage of the block in `lineage`; `None` records nothing. No target is current at
+    first, not even one that Ctrl-C has left behind.
+    """
     before = context.lineage
-    context.lineage = lineage
+    context.lineage, context.span, context.origins = lineage, EMPTY, ()
     try:
         yield
     finally:

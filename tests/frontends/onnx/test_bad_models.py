@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -90,11 +90,15 @@ def test_truncated_file_names_the_file(tmp_path: Path):
 def test_flipped_bytes_give_coded_errors_or_load():
     data = bytearray(RELU.SerializeToString())
     draw = random.Random(2)
+    refused = 0
     for _ in range(300):
         damaged = bytearray(data)
         damaged[draw.randrange(len(data))] = draw.randrange(256)
-        with suppress(ClewError):
+        try:
             load(bytes(damaged))
+        except ClewError:
+            refused += 1
+    assert 30 < refused < 300
 
 
 def test_empty_bytes_hold_no_graph():
@@ -174,9 +178,8 @@ def test_two_initializers_of_one_name():
     fails(ModelError, "M010", made)
 
 
-def test_two_inputs_or_outputs_of_one_name():
+def test_two_inputs_of_one_name():
     fails(ModelError, "M010", model([node("Relu", ["x"], ["y"])], inputs=(X, X)))
-    fails(ModelError, "M010", model([node("Relu", ["x"], ["y"])], outputs=(Y, Y)))
 
 
 @pytest.mark.parametrize(
@@ -535,18 +538,23 @@ def test_a_size_divided_by_a_size_of_none():
     made = model([node("Reshape", ["x", "s"], ["y"])], inputs=taken, initializers=[shape])
     compiled = clew.compile(made, threads=1, cache=False)
     assert compiled(np.zeros((3, 2, 5), np.float32)).shape == (3, 10)
-    with suppress(ClewError):
-        compiled(np.zeros((0, 2, 5), np.float32))
+    assert compiled(np.zeros((0, 2, 5), np.float32)).shape == (0, 10)
 
 
 def test_images_of_numbers_of_two_bits():
-    image = helper.make_tensor_value_info("x", TensorProto.UINT2, [1, 1, 4, 4])
     sizes = numpy_helper.from_array(np.array([1, 1, 3, 3], np.int64), "s")
-    bad = node("Resize", ["x", "", "", "s"], ["y"], "resized", mode="linear", antialias=1)
-    with suppress(ClewError):
-        clew.compile(
-            model([bad], inputs=[image], initializers=[sizes], opset=19), threads=1, cache=False
-        )
+    resize = node("Resize", ["x", "", "", "s"], ["y"], "resized", mode="linear", antialias=1)
+    numbers = np.random.default_rng(0).integers(0, 4, (1, 1, 4, 4)).astype(np.uint8)
+    found = []
+    for kind, array in (
+        (TensorProto.UINT2, numbers.astype(ml_dtypes.uint2)),
+        (TensorProto.UINT8, numbers),
+    ):
+        image = helper.make_tensor_value_info("x", kind, numbers.shape)
+        made = model([resize], inputs=[image], initializers=[sizes], opset=19)
+        found.append(run(made, array).astype(np.uint8))
+    np.testing.assert_array_equal(*found)
+    assert len(np.unique(found[0])) > 1
 
 
 @pytest.mark.parametrize(

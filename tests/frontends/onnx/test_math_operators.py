@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
 
 from .one_node import agrees, draw, fails, run
 
@@ -76,3 +80,39 @@ def test_axes_that_only_a_run_tells():
 def test_integer_powers_of_floats_are_exact_to_f64():
     base, exponent = np.array([2147483, 3, -7], "i4"), np.array([1.0, 2.0, 3.0], "f4")
     agrees("Pow", {"a": base, "b": exponent}, opset=15)
+
+
+@pytest.mark.parametrize(
+    ("op", "constant", "first"),
+    [
+        ("Add", 0.0, False),
+        ("Add", 0.0, True),
+        ("Add", -0.0, False),
+        ("Sub", 0.0, False),
+        ("Sub", 0.0, True),
+        ("Sub", -0.0, False),
+        ("Mul", 1.0, False),
+        ("Div", 1.0, False),
+        ("Pow", 0.5, False),
+        ("Pow", -0.5, False),
+        ("Pow", 2.0, False),
+        ("Pow", -1.0, False),
+    ],
+)
+def test_signs_of_zeros_with_constants(op, constant, first):
+    """Whatever is an identity, or a simpler form, of other numbers."""
+    names = ["c", "x"] if first else ["x", "c"]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["t"]), helper.make_node("Reciprocal", ["t"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5])],
+        [numpy_helper.from_array(np.float32(constant), "c")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.array([-0.0, 0.0, -np.inf, np.inf, 4], np.float32)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    found = clew.compile(model, threads=1, cache=False).run({"x": x})["y"]
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))

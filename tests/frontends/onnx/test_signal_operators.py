@@ -34,7 +34,8 @@ def test_long_transforms_are_made_of_short_ones(size):
 
 def test_dft_of_narrow_floats_is_computed_in_f32():
     for dtype in (np.float16, ml_dtypes.bfloat16):
-        agrees("DFT", {"x": draw(2, 6, 1, dtype=dtype)}, opset=20, rtol=2e-2, atol=2e-2)
+        close = 2 * float(ml_dtypes.finfo(dtype).eps)
+        agrees("DFT", {"x": draw(2, 6, 1, dtype=dtype)}, opset=20, rtol=close, atol=close)
 
 
 @pytest.mark.parametrize(("axis", "code"), [(2, "M012"), (-1, "M012"), (7, "M012")])

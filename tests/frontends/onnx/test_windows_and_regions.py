@@ -53,8 +53,11 @@ def model_of(
 
 
 def run(op: str, *arrays: ARRAY | None, constants: int = 0, opset: int = 21, count: int = 1,
-        tolerance: float = 1e-4, reference: bool = False, **attrs: Any) -> list[ARRAY]:  # fmt: skip
-    """Compiles a model of one node and compares its results; returns them."""
+        tolerance: float = 1e-4, off_by_one: float = 0.0, reference: bool = False,
+        **attrs: Any) -> list[ARRAY]:  # fmt: skip
+    """Compiles a model of one node and compares its results; returns them. Of integers, this share
+    may be off by one: what lies next to a whole number, or a half, may go either way.
+    """
     model = model_of(op, list(arrays), constants, opset, count, attrs)
     feeds = {f"x{n}": a for n, a in enumerate(arrays[: len(arrays) - constants]) if a is not None}
     found = clew.compile(load(model), threads=1, cache=False).run(feeds)
@@ -69,6 +72,11 @@ def run(op: str, *arrays: ARRAY | None, constants: int = 0, opset: int = 21, cou
     for got, want in zip(results, wanted, strict=True):
         assert got.dtype == want.dtype
         assert got.shape == want.shape
+        if off_by_one:
+            apart = np.abs(got.astype("i8") - want.astype("i8"))
+            assert apart.max() <= 1
+            assert np.mean(apart != 0) <= off_by_one
+            continue
         np.testing.assert_allclose(
             got.astype("f8"), want.astype("f8"), rtol=tolerance, atol=tolerance
         )
@@ -278,10 +286,9 @@ def test_resize_of_integers() -> None:
     scales = np.array([1, 1, 2, 1.7], "f4")
     for dtype in ("u1", "i1", "i4"):
         x = DRAW.integers(0, 120, (1, 2, 5, 7)).astype(dtype)
-        # What lies next to a whole number, or a half, may go either way.
-        run("Resize", x, NONE, scales, constants=2, opset=13, mode="linear", tolerance=1.0)
+        run("Resize", x, NONE, scales, constants=2, opset=13, mode="linear", off_by_one=0.05)
         run("Resize", x, NONE, scales, constants=2, opset=13, mode="cubic", reference=True,
-            tolerance=1.0)  # fmt: skip
+            off_by_one=0.05)  # fmt: skip
 
 
 def test_resize_of_version_10_takes_the_element_above_when_it_shrinks() -> None:
@@ -315,7 +322,7 @@ def test_batch_normalization_in_training() -> None:
 
 def test_batch_normalization_of_mixed_dtypes() -> None:
     statistics = [DRAW.uniform(0.5, 1.5, 3).astype("f4") for _ in range(4)]
-    run("BatchNormalization", draw(4, 3, 5, dtype="f2"), *statistics, opset=15, tolerance=1e-2,
+    run("BatchNormalization", draw(4, 3, 5, dtype="f2"), *statistics, opset=15, tolerance=2e-3,
         reference=True)  # fmt: skip
 
 
@@ -339,7 +346,7 @@ def test_dropout_without_a_seed_draws_anew() -> None:
 
 def test_statistics_of_layer_norm_are_f32() -> None:
     x, scale = draw(2, 3, 4, dtype="f2"), draw(4, dtype="f2")
-    run("LayerNormalization", x, scale, opset=17, count=3, tolerance=1e-2)
+    run("LayerNormalization", x, scale, opset=17, count=3, tolerance=2e-3)
 
 
 def test_integers_shrunk_and_bent() -> None:

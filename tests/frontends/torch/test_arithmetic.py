@@ -41,6 +41,22 @@ def test_nan_and_infinity():
     agrees(apply, pairs[:, 0].double(), pairs[:, 1].double())
 
 
+def test_signs_of_zeros():
+    def apply(x):
+        zeros = torch.zeros(3)
+        values = (x + 0.0, 0.0 + x, x + zeros, x - 0.0, x - (-0.0), x * 1.0, 0.0 - x, x**0.5)
+        sums = (x[None].sum(0), x[None].mean(0), x[None].amax(0), x.cumsum(0))
+        others = (torch.relu(x), torch.clamp(x, 0.0, 6.0), torch.remainder(x, -3.0), x.add(0))
+        return tuple(1 / v for v in (*values, *sums, *others))
+
+    agrees(apply, torch.tensor([-0.0, 0.0, -0.0]))
+    agrees(apply, torch.tensor([-0.0, 0.0, -0.0]), more=[(torch.tensor([0.0, -0.0, -0.0]),)])
+
+
+def test_hardswish_of_f64_is_exact():
+    agrees(torch.nn.functional.hardswish, torch.linspace(-4, 4, 33, dtype=torch.float64))
+
+
 def test_promotion():
     def promote(i, f, h, t):
         return (

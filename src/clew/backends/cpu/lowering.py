@@ -64,6 +64,7 @@ from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
 from clew.te.analysis import most_operations
 from clew.te.expr import Checked, Imm, Scalar
+from clew.te.long_sums import widened
 from clew.te.tensor import Tensor, compute, placeholder, stages
 from clew.te.walk import nodes, over
 from clew.te.walk import post_order as parts_of
@@ -206,6 +207,8 @@ class KernelSource(Shown):
     def _stages(self, function: Function) -> Stages:
         with assumptions() as needs, self._expecting():
             made = _to_stages(function, self._way)
+            for stage, wide in widened(stages(made.outputs)):
+                made.ops[wide.name] = made.ops[stage.name]
         return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     def _expecting(self) -> AbstractContextManager[None]:

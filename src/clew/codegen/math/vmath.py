@@ -295,14 +295,15 @@ _F32: Final[dict[str, Callable[..., Lanes]]] = {
 def power(x: Lanes, y: Lanes) -> Lanes:
     """Returns `x` to the power `y` of `f32` or `f64`, as in C's `pow`."""
     number = literal_of(y.value)
-    if number in (0.25, 0.5, 0.75):
+    if number in (0.25, 0.5, 0.75, -0.5):
         positive = x + 0.0  # -0 becomes 0
         root = positive.intrinsic("llvm.sqrt")
         if number == 0.25:
             root = root.intrinsic("llvm.sqrt")
         if number == 0.75:
             root = _three_quarters(positive)
-        return pick(x == -math.inf, x.like(math.inf), root)
+        root = pick(x == -math.inf, x.like(math.inf), root)
+        return 1.0 / root if number == -0.5 else root
     if number is not None and abs(number) <= 32 and number == int(number):
         return _literal_power(x, int(number))
     if x.dtype == "f64":

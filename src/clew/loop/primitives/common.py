@@ -11,6 +11,7 @@ from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Block,
+    Buffer,
     For,
     If,
     Nest,
@@ -22,6 +23,7 @@ from clew.loop.ir import (
     map_expressions,
     over_children,
     parallel_lines,
+    reads,
     update_expressions,
     walk,
 )
@@ -116,6 +118,7 @@ def check_kinds(nest: Nest) -> None:
     """
     if not nest.body.inside.kinds.isdisjoint(("block", "thread")):
         check_grid(nest)
+    _check_own_memory(nest)
     outermost = {id(s) for s in nest.body.stmts}
     outermost |= {id(n) for s in nest.body.stmts for n in parallel_lines(s)}
     for loop in _questionable(nest.body):
@@ -145,6 +148,36 @@ def check_kinds(nest: Nest) -> None:
                 f"iterations of {loop.name} write the same elements of {store.buffer.name}",
                 hint="a reduction loop cannot be parallel; use rfactor, or another loop",
             )
+
+
+def _check_own_memory(nest: Nest) -> None:
+    """Checks that no parallel loop uses memory of one thread that another statement fills or reads,
+    as `overlap` does for the first iteration.
+
+    Errors: S009.
+    """
+    spread = [s for s in nest.body.stmts if isinstance(s, For) and s.kind == "parallel"]
+    if not spread or len(nest.body.stmts) == 1:
+        return
+    used = {id(s): _own_memory(s) for s in nest.body.stmts}
+    passed = {id(b): b for filled, read in used.values() for b in filled ^ read}
+    for loop in spread:
+        for buffer in set.union(*used[id(loop)]):
+            if id(buffer) in passed:
+                raise ScheduleError(
+                    "S009",
+                    f"threads of {loop.name} do not share {buffer.name} with other statements",
+                    hint="make a loop parallel around all statements that use it, or use workspace",
+                )
+
+
+def _own_memory(stmt: Stmt) -> tuple[set[Buffer], set[Buffer]]:
+    """Returns the buffers of one thread that a statement writes, and those that it reads."""
+    own = ("register", "scratch")
+    stores = (s.buffer.root for s in walk(stmt) if isinstance(s, Store))
+    filled = {b for b in stores if b.scope in own}
+    sources = (load.source.root for _, load in reads(stmt))
+    return filled, {b for b in sources if b.scope in own}
 
 
 def _questionable(stmt: Stmt) -> Iterator[For]:

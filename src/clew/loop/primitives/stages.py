@@ -421,21 +421,18 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 
 
 @primitive
-def rfactor(
-    nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...], within: str = ""
-) -> Nest:
+def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 
-    Partial results are in registers; a loop `<stage>.rf` combines them at the end of the reduction,
-    or of each iteration of the reduction loop `within`, so that sums stay short. To reduce along
+    Partial results are in registers; a loop `<stage>.rf` combines them at the end. To reduce along
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
-    for name in (*lanes, within) if within else lanes:
+    for name in lanes:
         rewrite_loops(nest, name, lambda found: found)
-    body = _rfactor_in(nest.body, stage, lanes, within)
+    body = _rfactor_in(nest.body, stage, lanes)
     if body is nest.body:
         raise ScheduleError(
             "S025", f"loops {', '.join(lanes)} do not reduce stage {stage!r} side by side"
@@ -443,36 +440,29 @@ def rfactor(
     return nest.with_body(body)
 
 
-def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...], within: str) -> Stmt:
-    """Returns the statement with each reduction loop of the stage split: the outermost one, or the
-    outermost one inside `within`.
-    """
+def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
+    """Returns the statement with each outermost reduction loop of the stage split."""
     if isinstance(stmt, For):
         stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
         reduces = not any(contains(i, stmt.index) for i in ours[0].indices)
-        if len(stores) == 1 and reduces and not _has_loop(stmt, within):
+        if len(stores) == 1 and reduces:
             return _factored((stmt,), lanes) or stmt
-        body = _rfactor_in(stmt.body, stage, lanes, within)
+        body = _rfactor_in(stmt.body, stage, lanes)
         return stmt.with_body(body)
     if isinstance(stmt, If):
-        body = _rfactor_in(stmt.body, stage, lanes, within)
+        body = _rfactor_in(stmt.body, stage, lanes)
         return stmt if body is stmt.body else replace(stmt, body=body)
     stmts = getattr(stmt, "stmts", None)
     if stmts is None:
         return stmt
-    joint = not _has_loop(stmt, within) and _has_free_copies(stmts, stage)
-    together = _factored(stmts, lanes) if joint else None
+    together = _factored(stmts, lanes) if _has_free_copies(stmts, stage) else None
     if together is not None:
         return together
-    new = [_rfactor_in(s, stage, lanes, within) for s in stmts]
+    new = [_rfactor_in(s, stage, lanes) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
-
-
-def _has_loop(stmt: Stmt, name: str) -> bool:
-    return bool(name) and any(loop.name == name for loop in loops(stmt))
 
 
 def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:

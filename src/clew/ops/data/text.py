@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_intege
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.support.budgets import check_run_bytes
+from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.text_arrays import TEXT
@@ -225,7 +225,7 @@ _PATTERN_BYTES: Final = 8 << 20  # of a pattern's program, and of its automaton
 _MOST_PATTERN_CHARS: Final = 1 << 16
 
 
-@lru_cache(maxsize=16)
+@bounded_cache(1 << 20)
 def compiled_pattern(pattern: str) -> Any:
     """Returns a compiled pattern.
 

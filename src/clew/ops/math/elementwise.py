@@ -59,7 +59,7 @@ def broadcast(name: str, a: Tensor, b: Tensor, body: Callable[[Scalar, Scalar], 
 
 @register_op(
     "add",
-    traits=Traits(symbolic=symbolic.ADD, sizes="computed"),
+    traits=Traits(symbolic=symbolic.ADD, sizes="computed", never_negative="as operands"),
     commutative=True,
     associative=True,
     samples=_NUMBERS,
@@ -81,7 +81,7 @@ def subtract(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "multiply",
-    traits=Traits(symbolic=symbolic.MULTIPLY, sizes="computed"),
+    traits=Traits(symbolic=symbolic.MULTIPLY, sizes="computed", never_negative="as operands"),
     commutative=True,
     associative=True,
     samples=_NUMBERS,
@@ -116,7 +116,7 @@ def _divide(x: Scalar, y: Scalar) -> Scalar:
 
 @register_op(
     "divide",
-    traits=Traits(symbolic=symbolic.DIVIDE, sizes="computed"),
+    traits=Traits(symbolic=symbolic.DIVIDE, sizes="computed", never_negative="as operands"),
     samples=(
         *_SHAPES,
         Sample(i32(3, 5), i32(5), low=-9, high=9),
@@ -182,7 +182,9 @@ def _mod_reference(a: Array, b: Array) -> Array:
     "floor_mod", traits=Traits(symbolic=symbolic.REMAINDER, sizes="computed"), samples=_REMAINDERS
 )
 def floor_mod(a: Tensor, b: Tensor) -> Tensor:
-    """Remainder of flooring division, with the sign of `b` (Python's `%`). Source: ONNX Mod-13."""
+    """Remainder of flooring division, with the sign of `b` (Python's `%`); a zero has the sign of
+    `a`, as in PyTorch. Source: ONNX Mod-13.
+    """
     need_number("floor_mod", a)
     return broadcast("floor_mod", a, b, _floor_remainder)
 
@@ -190,7 +192,8 @@ def floor_mod(a: Tensor, b: Tensor) -> Tensor:
 @floor_mod.reference
 def _floor_mod_reference(a: Array, b: Array) -> Array:
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.mod(a, b))
+        rest = np.mod(a, b)
+        return np.where(rest == 0, np.fmod(a, b), rest)
 
 
 def _integer_power(base: Scalar, exponent: Scalar) -> Scalar:
@@ -231,7 +234,9 @@ _ORDERED = (*_NUMBERS, Sample(i64(2, 3), i64(2, 3)))
 
 @register_op(
     "maximum",
-    traits=Traits(symbolic=symbolic.MAXIMUM, sizes="computed"),
+    traits=Traits(
+        symbolic=symbolic.MAXIMUM, sizes="computed", second_zero=True, never_negative="as operands"
+    ),
     commutative=True,
     associative=True,
     samples=_ORDERED,
@@ -244,7 +249,7 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "minimum",
-    traits=Traits(symbolic=symbolic.MINIMUM, sizes="computed"),
+    traits=Traits(symbolic=symbolic.MINIMUM, sizes="computed", second_zero=True),
     commutative=True,
     associative=True,
     samples=_ORDERED,

@@ -126,7 +126,11 @@ def _reduction(
 
 
 @register_op(
-    "sum", traits=Traits(symbolic=symbolic.SUM, sizes="computed from integers"), samples=_NUMBERS
+    "sum",
+    traits=Traits(
+        symbolic=symbolic.SUM, sizes="computed from integers", never_negative="as operands"
+    ),
+    samples=_NUMBERS,
 )
 def sum_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Sum. Source: ONNX ReduceSum-13."""
@@ -166,7 +170,7 @@ def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Te
     return scaled(total, lambda v: v / te.cast(v.dtype, te.size(count)), name)
 
 
-@register_op("mean", traits=Traits(averages=True), samples=_NUMBERS)
+@register_op("mean", traits=Traits(averages=True, never_negative="as operands"), samples=_NUMBERS)
 def mean(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Arithmetic mean. For integers it is truncated; of no numbers it is NaN, as in NumPy (ONNX
     Runtime gives 0). Source: ONNX ReduceMean-18.
@@ -196,7 +200,7 @@ def any_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     return _reduction("any", x, axes, keepdims, lambda v, over: te.reduce("or", v, over))
 
 
-@register_op("l1", samples=_NUMBERS)
+@register_op("l1", traits=Traits(never_negative="always"), samples=_NUMBERS)
 def l1(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Sum of absolute values. Source: ONNX ReduceL1-18."""
     need_number("l1", x)
@@ -213,7 +217,7 @@ def _square(value: Scalar) -> Scalar:
     return wide * wide
 
 
-@register_op("sum_square", samples=_NUMBERS)
+@register_op("sum_square", traits=Traits(never_negative="always"), samples=_NUMBERS)
 def sum_square(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Sum of squares. Source: ONNX ReduceSumSquare-18."""
     need_number("sum_square", x)
@@ -221,7 +225,7 @@ def sum_square(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Te
     return narrowed(total, x.dtype, "sum_square_cast")
 
 
-@register_op("l2", samples=_FLOATS)
+@register_op("l2", traits=Traits(never_negative="always"), samples=_FLOATS)
 def l2(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Square root of the sum of squares. Source: ONNX ReduceL2-18."""
     need_float("l2", x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from clew import te
 from clew.ir import symbolic
-from clew.ir.types import DTYPES, TensorType, is_float
+from clew.ir.types import DTYPES, TensorType, integer_limits, is_float
 from clew.ops.common import (
     boolean,
     computable,
@@ -45,7 +45,7 @@ def _intrinsic(name: str, x: Tensor) -> Tensor:
     return te.compute(x.shape, lambda *i: te.call(name, x[i]), name, layout=x.layout)
 
 
-@register_op("exp", samples=_ANY)
+@register_op("exp", traits=Traits(never_negative="always"), samples=_ANY)
 def exp(x: Tensor) -> Tensor:
     """E to the power of `x`. Source: ONNX Exp-13."""
     return _intrinsic("exp", x)
@@ -57,7 +57,9 @@ def log(x: Tensor) -> Tensor:
     return _intrinsic("log", x)
 
 
-@register_op("sqrt", traits=Traits(sizes="computed"), samples=_POSITIVE)
+@register_op(
+    "sqrt", traits=Traits(sizes="computed", never_negative="as operands"), samples=_POSITIVE
+)
 def sqrt(x: Tensor) -> Tensor:
     """Square root. Source: ONNX Sqrt-13."""
     return _intrinsic("sqrt", x)
@@ -69,7 +71,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return _intrinsic("rsqrt", x)
 
 
-@register_op("sigmoid", samples=_ANY)
+@register_op("sigmoid", traits=Traits(never_negative="always"), samples=_ANY)
 def sigmoid(x: Tensor) -> Tensor:
     """`1 / (1 + exp(-x))`. Source: ONNX Sigmoid-13."""
     return _intrinsic("sigmoid", x)
@@ -224,7 +226,7 @@ def negative(x: Tensor) -> Tensor:
 
 @register_op(
     "abs",
-    traits=Traits(symbolic=symbolic.ABS, sizes="computed"),
+    traits=Traits(symbolic=symbolic.ABS, sizes="computed", never_negative="always"),
     samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105")),
 )
 def abs_(x: Tensor) -> Tensor:
@@ -263,7 +265,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @register_op(
     "cast",
-    traits=Traits(symbolic=symbolic.CAST, sizes="computed"),
+    traits=Traits(symbolic=symbolic.CAST, sizes="computed", never_negative="as operands"),
     samples=(
         Sample(f32(3, 5), dtype="i32", low=-9, high=9),
         Sample(i64(3, 5), dtype="f32", low=-9, high=9),
@@ -308,6 +310,7 @@ def cast(x: Tensor, *, dtype: str) -> Tensor:
         Sample(f32(3, 5), max=1.0),
         Sample(f32(3)),
         Sample(i32(3, 5), min=-1.0, max=3.0, low=-9, high=9),
+        Sample(u8(5), min=-1.0, max=math.inf, low=0, high=9),
         Sample(boolean(3), min=0.0, error="T105"),
     ),
 )
@@ -316,7 +319,10 @@ def clip(x: Tensor, *, min: float | None = None, max: float | None = None) -> Te
     need_number("clip", x)
 
     def limit(value: float) -> te.Scalar:
-        return te.as_scalar(value if is_float(x.dtype) else int(value), x.dtype)
+        if not is_float(x.dtype):
+            low, high = integer_limits(x.dtype)
+            value = low if value <= low else high if value >= high else int(value)
+        return te.as_scalar(value, x.dtype)
 
     def body(*i: te.Scalar) -> te.Scalar:
         value = x[i]

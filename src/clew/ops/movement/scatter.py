@@ -95,7 +95,9 @@ def _joined(reduction: str, a: Scalar, b: Scalar) -> Scalar:
         return te.maximum(a, b)
     if reduction == "min":
         return te.minimum(a, b)
-    return a + b if reduction == "add" else a * b
+    if reduction == "mul":
+        return a * b
+    return te.select(b.equal(0), a, a + b)  # -0 that nothing is added to remains
 
 
 def _scattered(

@@ -28,6 +28,7 @@ from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
+from clew.patterns.exactness import REORDERED, Exactness
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
@@ -81,6 +82,7 @@ class AlterLayout(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     blocks: tuple[int, ...] = (32, 16, 8, 4)
     max_tile_vectors: int = 2

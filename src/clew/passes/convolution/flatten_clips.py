@@ -18,6 +18,7 @@ from clew.passes.convolution.forms import (
     has_rank,
     is_convolution,
 )
+from clew.patterns.exactness import REORDERED, Exactness
 
 _RANK: Final = 5
 _SWAPPED: Final = (0, 2, 1, 3, 4)
@@ -46,6 +47,7 @@ class FlattenClips(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Flattener(ctx).rewrite_module(module)

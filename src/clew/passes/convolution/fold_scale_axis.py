@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final
 
+import ml_dtypes
 import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
@@ -14,6 +16,7 @@ from clew.ir.types import TensorType, is_float
 from clew.ops.registry import Op, all_ops, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Rule, RuleRewriter, is_constant, is_op, rule, wildcard
+from clew.patterns.exactness import ROUNDED
 
 Array = np.ndarray[Any, Any]
 
@@ -30,15 +33,20 @@ class FoldScaleAxis(Pass):
     After:  `%5 = nn.conv2d(%1, w')`, `%6 = add(%5, shift)` with `w' = w * scale`
 
     Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
-    layer's value has no other use, and scales and their products are finite. Non-goals: moving
+    layer's value has no other use, and scales and their products with weights and biases are
+    finite. Non-goals: moving
     scales across activations or several layers; exact rounding (products are rounded in another
     order).
     """
 
     opt_level: ClassVar[int] = 2
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return _rules(_layers())
+
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return RuleRewriter(_rules(_layers())).rewrite_module(module)
+        return RuleRewriter(self.rules).rewrite_module(module)
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,24 @@ def _finite(values: Array | None) -> bool:
     return values is not None and bool(np.isfinite(values).all())
 
 
+def _overflows(weight: Constant, scale: Array) -> bool:
+    """Whether the product of a weight and a scale may have an infinity that neither has. A weight
+    that was scaled before is not looked at, since that would compute it.
+    """
+    if weight.is_lazy or weight.data.size == 0:
+        return False
+    limit = float(ml_dtypes.finfo(weight.data.dtype).max)  # type: ignore[no-untyped-call]
+    ends = float(weight.data.max()), -float(weight.data.min())
+    most = max(size if np.isfinite(size) else limit for size in ends)
+    return not most * float(np.abs(scale).max()) <= limit
+
+
+def _sum_of(biases: Sequence[Constant], result: Array) -> Constant | None:
+    """Returns a bias made of biases; None if it has an infinity that they do not have."""
+    made = all(_finite(b.data) for b in biases) and not _finite(result)
+    return None if made else Constant(result, name=biases[0].name)
+
+
 _data, _scale, _more = wildcard(), is_constant(), is_constant()
 
 
@@ -135,18 +161,18 @@ def _rules(layers: tuple[str, ...]) -> tuple[Rule, ...]:
         if axes is None or found.root.type != layer.type:
             return None
         scale = _channel_values(found.constant(_scale), layer.tensor, axes.result)
-        if scale is None or not _finite(scale):
+        if scale is None or not _finite(scale) or _overflows(found.constant(of_weight), scale):
             return None
         weight = _scaled_weight(found.constant(of_weight), axes.weight_out, scale)
         return layer.with_args([layer.args[0], weight]), scale
 
-    @rule(is_op("multiply")(once, _scale))
+    @rule(is_op("multiply")(once, _scale), ROUNDED)
     def scale_after(found: Match) -> Expr | None:
         """`layer(x, w) * s` is `layer(x, w * s)`."""
         scaled = with_scale(found)
         return scaled[0] if scaled else None
 
-    @rule(is_op("multiply")(biased, _scale))
+    @rule(is_op("multiply")(biased, _scale), ROUNDED)
     def scale_after_bias(found: Match) -> Expr | None:
         """`(layer(x, w) + b) * s` is `layer(x, w * s) + b * s`."""
         bias, layer = found.constant(of_bias), found.call(of_layer)
@@ -156,10 +182,11 @@ def _rules(layers: tuple[str, ...]) -> tuple[Rule, ...]:
         scaled = with_scale(found)
         if scaled is None:
             return None
-        product = bias.data * found.constant(_scale).data
-        return get_op("add")(scaled[0], Constant(product, name=bias.name))
+        with np.errstate(over="ignore"):
+            product = _sum_of([bias], bias.data * found.constant(_scale).data)
+        return None if product is None else get_op("add")(scaled[0], product)
 
-    @rule(is_op("add")(biased, _more))
+    @rule(is_op("add")(biased, _more), ROUNDED)
     def merge_biases(found: Match) -> Expr | None:
         """`(layer(x, w) + b) + c` is `layer(x, w) + (b + c)`."""
         layer = found.call(of_layer)
@@ -169,10 +196,11 @@ def _rules(layers: tuple[str, ...]) -> tuple[Rule, ...]:
         biases = [found.constant(of_bias), found.constant(_more)]
         if any(_channel_values(b, layer.tensor, axes.result) is None for b in biases):
             return None
-        total = Constant(biases[0].data + biases[1].data, name=biases[0].name)
-        return get_op("add")(layer, total)
+        with np.errstate(over="ignore"):
+            total = _sum_of(biases, biases[0].data + biases[1].data)
+        return None if total is None else get_op("add")(layer, total)
 
-    @rule(of_scaled)
+    @rule(of_scaled, ROUNDED)
     def scale_before(found: Match) -> Expr | None:
         """`layer(x * s, w)` is `layer(x, w * s)`; zero padding stays zero."""
         layer = found.call(of_scaled)
@@ -181,7 +209,7 @@ def _rules(layers: tuple[str, ...]) -> tuple[Rule, ...]:
         if axes is None or data.type != product.type:
             return None
         scale = _channel_values(found.constant(_scale), product.tensor, axes.data)
-        if scale is None or not _finite(scale):
+        if scale is None or not _finite(scale) or _overflows(found.constant(of_weight), scale):
             return None
         weight = _scaled_inputs(found.constant(of_weight), axes, scale)
         return layer.with_args([data, weight])
@@ -217,28 +245,30 @@ def _factors(found: Match) -> Constant | None:
     return None if lost.any() else _joined(found, values, scale, factor)
 
 
-@rule(is_op("multiply")(_product.used_once(), _factor))
+@rule(is_op("multiply")(_product.used_once(), _factor), ROUNDED)
 def scale_of_scale(found: Match) -> Expr | None:
     """`(x * s) * t` is `x * (s * t)`."""
     factors = _factors(found)
     return None if factors is None else get_op("multiply")(found[_data], factors)
 
 
-@rule(is_op("multiply")(_shifted.used_once(), _factor))
+@rule(is_op("multiply")(_shifted.used_once(), _factor), ROUNDED)
 def scale_of_shifted(found: Match) -> Expr | None:
     """`(x * s + b) * t` is `x * (s * t) + b * t`."""
     factors, shift, factor = _factors(found), found.constant(_shift), found.constant(_factor)
-    shifts = _joined(found, shift.data * factor.data, shift, factor)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shifts = _joined(found, shift.data * factor.data, shift, factor)
     if factors is None or shifts is None:
         return None
     return get_op("add")(get_op("multiply")(found[_data], factors), shifts)
 
 
-@rule(is_op("add")(_shifted.used_once(), _more))
+@rule(is_op("add")(_shifted.used_once(), _more), ROUNDED)
 def merge_shifts(found: Match) -> Expr | None:
     """`(x * s + b) + c` is `x * s + (b + c)`."""
     shift, more = found.constant(_shift), found.constant(_more)
-    total = _joined(found, shift.data + more.data, shift, more)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = _joined(found, shift.data + more.data, shift, more)
     return None if total is None else get_op("add")(found[_product], total)
 
 

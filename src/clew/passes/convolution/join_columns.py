@@ -13,6 +13,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +42,7 @@ class JoinColumns(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     most_channels: int = 8
 

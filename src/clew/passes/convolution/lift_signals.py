@@ -16,6 +16,7 @@ from clew.passes.convolution.forms import (
     has_rank,
     is_convolution,
 )
+from clew.patterns.exactness import REORDERED, Exactness
 
 _RANK: Final = 3
 _LINES: Final = 2  # the axis that images have and signals lack
@@ -42,6 +43,7 @@ class LiftSignals(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Lifter(ctx).rewrite_module(module)

@@ -19,6 +19,7 @@ from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
 from clew.passes.convolution.winograd import direct_cycles, on_phases, winograd
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
+from clew.patterns.exactness import Exactness
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
@@ -69,6 +70,10 @@ class SelectConvAlgorithm(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = Exactness(
+        "integers",
+        "rounding; overflow; an infinity or NaN makes all results of its tile NaN (`winograd`)",
+    )
 
     algorithms: tuple[str, ...] = _ALGORITHMS
     tiles: tuple[int, ...] = WINOGRAD_TILES

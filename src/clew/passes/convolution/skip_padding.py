@@ -19,6 +19,7 @@ from clew.ir.rewrite import Rewriter
 from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class SkipPadding(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = REORDERED
 
     min_gain: float = 1.2
     max_parts: int = 27

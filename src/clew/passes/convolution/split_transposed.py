@@ -15,6 +15,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
@@ -43,6 +44,7 @@ class SplitTransposed(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Splitter().rewrite_module(module)

@@ -12,6 +12,7 @@ from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decisions, Defaults
 from clew.passes.fusion.fusion_groups import Group, Grouper, stays_inside
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class FuseOps(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     mode: Literal["auto", "none"] = "auto"
     max_ops: int = 64

@@ -17,6 +17,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.fusion.fusion_groups import Grouper, stays_inside
 from clew.passes.fusion.mark_fusions import Fusion
 from clew.passes.fusion.views import is_view, left_in_place
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import ClewWarning, UnsupportedError
 from clew.te.analysis import Kind
 
@@ -49,6 +50,7 @@ class FuseRegions(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     fusions: tuple[Fusion, ...] = ()
     # The pass that fuses the remaining operators; it shows which fusions the regions prevent.

@@ -15,6 +15,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Pattern, explain, find_all
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import ClewWarning, InputError, UnsupportedError
 from clew.support.shown import counted, indented
 
@@ -86,11 +87,15 @@ class MarkFusions(Pass):
     Before: `%0 = exp(%x); %1 = sum(%0, axes=[1])`
     After:  the same, `%0` and `%1` in the region `mine/0`
 
+    A matched call of a composite function (`clew.patterns.partition`) puts the operators inside it
+    into the region, so that a composite is fused by its name.
+
     An operator is in at most one region. Earlier fusions take precedence, and so do matches earlier
     in the graph. Non-goals: deciding whether a fusion is legal (FuseRegions does).
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     fusions: tuple[Fusion, ...] = ()
 
@@ -147,14 +152,16 @@ class _Marker(Rewriter):
                 self._match(fusion_, match)
 
     def _match(self, wanted: Fusion, match: Match) -> None:
-        calls = [n for n in match.nodes if isinstance(n, Call) and isinstance(n.op, Op)]
+        calls = [n for n in match.nodes if isinstance(n, Call) and _is_marked(n)]
         taken = next((n for n in calls if n.id in self._regions), None)
         if taken is not None:
             region = self._regions[taken.id][0]
             self._lost.setdefault(wanted.name, []).append(region)
             self._ctx.remark(match.root, f"not fused as {wanted.name}: part of it is in {region}")
             return
-        if not calls or not wanted.accepts(match):
+        if not calls:  # such as a pattern of a tuple: nothing to put into a kernel
+            return
+        if not wanted.accepts(match):
             self._declined.add(wanted.name)
             self._ctx.remark(match.root, f"not fused as {wanted.name}: its check rejected it")
             return
@@ -165,4 +172,24 @@ class _Marker(Rewriter):
 
     def rewrite_call(self, old: Call, new: Call) -> Call:
         found = self._regions.get(old.id)
-        return new if found is None else enter_region(new, *found)
+        if found is None:
+            return new
+        if isinstance(new.op, Function):
+            return Call(_Inside(*found).rewrite_function(new.op), new.args, new.attrs)
+        return enter_region(new, *found)
+
+
+class _Inside(Rewriter):
+    """Marks all operators of a function. Each call of the function is in a region of its own."""
+
+    def __init__(self, region: str, mode: str) -> None:
+        super().__init__()
+        self._found = region, mode
+
+    def rewrite_call(self, old: Call, new: Call) -> Call:
+        return enter_region(new, *self._found) if isinstance(new.op, Op) else new
+
+
+def _is_marked(call: Call) -> bool:
+    """Whether the operators of a call become part of a region: its own, or those of a function."""
+    return isinstance(call.op, Op) or (isinstance(call.op, Function) and not call.op.is_primitive)

@@ -17,6 +17,7 @@ from clew.ir.visit import post_order
 from clew.ops.math.attention import AXES
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import ROUNDED, Exactness
 
 # A mask hides a position by at most this value: its score vanishes beside others.
 _HIDDEN: Final = -1e9
@@ -49,6 +50,7 @@ class MeltAttention(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = ROUNDED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Melter(ctx).rewrite_module(module)

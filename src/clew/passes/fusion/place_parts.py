@@ -19,6 +19,7 @@ from clew.passes.fusion.views import (
     whole,
     worthwhile,
 )
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class PlaceParts(Pass):
     """
 
     opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Placer(ctx).rewrite_module(module)

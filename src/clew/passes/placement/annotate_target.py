@@ -14,6 +14,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.placement.claims import Claims, keys_of
 from clew.passes.placement.flat import keeps_constants
 from clew.passes.placement.rules import FIRST, Rule
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,19 @@ class AnnotateTarget(Pass):
         %3 = fn(%0) with backend="npu" { nn.matmul(%0, const) }; %2 = nn.softmax(%3)
 
     Errors: C073 if a backend's code fails. Reported: I354 for layers that the rule gives to
-    a backend that does not take them.
+    a backend that does not take them, and for a backend that gets nothing: an error if it is one of
+    `required`, otherwise a warning where the rule is to give each backend something.
 
     Preconditions: composites, if any, have been merged. Non-goals: operators with data-dependent
     shapes.
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     backends: tuple[Claims, ...] = ()
     rule: Rule = FIRST
+    required: tuple[str, ...] = ()
 
     @property
     def is_builtin(self) -> bool:
@@ -50,7 +54,7 @@ class AnnotateTarget(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         new = _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
-        self.rule.review(module, new, self.backends, ctx)
+        self.rule.review(module, new, self.backends, ctx, self.required)
         return new
 
 

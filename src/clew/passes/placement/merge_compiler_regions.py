@@ -14,6 +14,7 @@ from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.placement.convex import Regions
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class MergeCompilerRegions(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     order: tuple[str, ...] = ()
 

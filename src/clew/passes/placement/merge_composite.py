@@ -13,6 +13,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.placement.claims import Claims, keys_of, matches_of
 from clew.passes.placement.flat import keeps_constants
 from clew.passes.placement.rules import FIRST, Rule
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class MergeComposite(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     backends: tuple[Claims, ...] = ()
     rule: Rule = FIRST

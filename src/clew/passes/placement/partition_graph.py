@@ -11,6 +11,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import Exactness
 
 _MOST_NAMED: Final = 4
 
@@ -33,6 +34,9 @@ class PartitionGraph(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "what the backend of a region computes", "`backends=`, which names the backend"
+    )
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Partitioner().rewrite_module(module)

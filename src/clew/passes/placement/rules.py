@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -12,12 +12,14 @@ from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
 from clew.ir.outline import Piece
 from clew.ir.visit import post_order
-from clew.passes.base import PassContext
-from clew.passes.placement.claims import Claims, asked, claimed, operators_in
+from clew.passes.base import PassContext, Unmet
+from clew.passes.placement.claims import Claims, claimed, operators_in
 from clew.passes.placement.convex import Regions
 from clew.passes.placement.costs import worthwhile
+from clew.passes.placement.refusals import claims_any, why_not, why_nothing
 from clew.support.errors import ClewWarning, InputError
 from clew.support.near import fitting, is_glob, listed
+from clew.support.shown import indented
 
 Chooser: TypeAlias = Callable[[Call], str | None]
 """A user's function: returns the name of the backend for an operator's call; None for the CPU."""
@@ -33,6 +35,11 @@ class Rule(ABC):
     def is_builtin(self) -> bool:
         """Whether the rule contains no code of the user."""
         return True
+
+    @property
+    def expects_all(self) -> bool:
+        """Whether each backend is to get something."""
+        return False
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -72,10 +79,25 @@ class Rule(ABC):
                     break
         return found
 
-    def review(  # noqa: B027
-        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
+    def review(
+        self,
+        module: Module,
+        new: Module,
+        backends: Sequence[Claims],
+        ctx: PassContext,
+        required: Collection[str] = (),
     ) -> None:
-        """Reports requests of the user that the backends did not meet."""
+        """Reports I354 for each backend that got nothing: an error for those `required`, and a
+        warning if all backends are to get something and no other got what it takes.
+        """
+        got = _by_backend(new)
+        for backend in backends:
+            if backend.name in got:
+                continue
+            if backend.name in required:
+                ctx.unmet(_nothing(InputError, module, backend))
+            elif self.expects_all and not (got and claims_any(module, backend)):
+                ctx.unmet(_nothing(ClewWarning, module, backend))
 
 
 @dataclass(frozen=True)
@@ -89,6 +111,10 @@ class First(Rule):
 
     def __str__(self) -> str:
         return "first"
+
+    @property
+    def expects_all(self) -> bool:
+        return True
 
     def gives(self, call: Call, backend: str) -> bool:
         return True
@@ -141,8 +167,14 @@ class ByLayers(Rule):
         return _fits(call, self.layers.get(backend, ()))
 
     def review(
-        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
+        self,
+        module: Module,
+        new: Module,
+        backends: Sequence[Claims],
+        ctx: PassContext,
+        required: Collection[str] = (),
     ) -> None:
+        super().review(module, new, backends, ctx, required)
         wanted = _operators(module)
         got = _by_backend(new)
         for backend in backends:
@@ -156,7 +188,7 @@ class ByLayers(Rule):
                     if shared:
                         ctx.unmet(_shared(name, backend.name, shared))
                     continue
-                reasons = dict.fromkeys(_why_not(c, backend) for c in calls)
+                reasons = dict.fromkeys(why_not(c, backend) for c in calls)
                 text = f"{backend.name} takes nothing of {name}: {listed(reasons, 3)}"
                 kind = ClewWarning if is_glob(name) else InputError
                 hint = f"name other layers, or leave {name} to the CPU"
@@ -189,10 +221,11 @@ def _by_backend(module: Module) -> dict[str, list[Call]]:
     return found
 
 
-def _why_not(call: Call, backend: Claims) -> str:
-    ask = getattr(backend, "why_not", None)
-    why = asked(backend, "why_not", ask, call) if ask is not None else ""
-    return f"{call.op_name}: {why}" if why else f"it does not take {call.op_name}"
+def _nothing(kind: type[InputError | ClewWarning], module: Module, backend: Claims) -> Unmet:
+    """Returns the report that a backend takes nothing of a module, with the nearest refusals."""
+    text = f"{backend.name} takes nothing of the model"
+    hint = f"all of it runs elsewhere:\n{indented(why_nothing(module, backend))}"
+    return kind("I354", text, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import Exactness
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
@@ -57,6 +58,9 @@ class ConvertPrecision(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "operands of products are rounded to `bf16` or `f16`", "`precision=`"
+    )
 
     dtype: str = "bf16"
     keep_f32: tuple[str, ...] = ()

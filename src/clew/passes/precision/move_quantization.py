@@ -16,6 +16,7 @@ from clew.ir.visit import users
 from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import known_values, reshaped, same_numbers
+from clew.patterns.exactness import Exactness
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class MoveQuantization(Pass):
     """
 
     opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = Exactness("integers", "rounding between quantized layers")
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Mover(ctx).rewrite_module(module)

@@ -21,6 +21,7 @@ from clew.ops.math.dense_codes import (
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, reshaped
+from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _FLOATS: Final = ("f32", "f16", "bf16")
@@ -50,13 +51,16 @@ class MultiplyCodes(Pass):
 
     Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
     are those of layers with at least `many_rows` rows, if their number is known and the target
-    multiplies floats (`dtype`) no slower than all parts: unpacking takes its share, too.
+    multiplies floats (`dtype`) faster than all parts, as a matrix unit does.
 
     Preconditions: runs before constants are folded, which would widen the weight. Non-goals:
     convolutions; scales that vary otherwise than by column and block; zero points that are floats.
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "the order of sums; data are split into narrower parts", "level 2 and `precision=`"
+    )
 
     parts: int = 2
     dtype: str = "f32"
@@ -176,11 +180,11 @@ class _Multiplier(Rewriter):
         return "", result
 
     def _floats_gain(self, parts: int) -> bool:
-        """Whether products of floats are no slower than those of all parts of integers."""
+        """Whether products of floats are faster than those of all parts of integers."""
         target, dtype = self._ctx.target, self._options.dtype
         assert target is not None
         integers = multiply_adds_per_cycle(target, "i16", "i16") / parts
-        return multiply_adds_per_cycle(target, dtype, dtype) >= integers
+        return multiply_adds_per_cycle(target, dtype, dtype) > integers
 
     def _data(self, data: Expr, block: int, parts: int, depth: int) -> tuple[Expr, Expr]:
         """Returns the data rounded to integers, and their steps, from one pair of calls for all

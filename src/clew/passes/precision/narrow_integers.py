@@ -44,6 +44,7 @@ from clew.passes.precision.integer_operands import (
     unless_empty,
     weight_of_pairs,
 )
+from clew.patterns.exactness import Exactness
 
 Array = np.ndarray[Any, Any]
 _Operands: TypeAlias = tuple[Integers, Integers]
@@ -94,6 +95,9 @@ class NarrowIntegers(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = Exactness(
+        "integers", "products of dequantized numbers are summed exactly, and scaled once"
+    )
 
     least_neighbors: int = 4
 

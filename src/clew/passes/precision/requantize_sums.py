@@ -16,6 +16,7 @@ from clew.ops.math.quantization import SUM
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, same_numbers
+from clew.patterns.exactness import Exactness
 from clew.te.analysis import Kind
 
 # The largest relative difference of a bias from a multiple of the scale.
@@ -45,6 +46,9 @@ class RequantizeSums(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "the order in which scales are applied, by one unit of the result"
+    )
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Requantizer(ctx).rewrite_module(module)

@@ -15,6 +15,7 @@ from clew.ir.types import TensorType
 from clew.ops.math.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import Exactness
 
 # Elements of a weight that are examined together.
 _AT_ONCE = 1 << 18
@@ -52,6 +53,9 @@ class SplitProducts(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = Exactness(
+        "none", "rounding as that of f32 products; numbers below 1e-33 lose bits"
+    )
 
     parts: int = 3
     min_rows: int = 16

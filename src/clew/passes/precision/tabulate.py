@@ -16,6 +16,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array
+from clew.patterns.exactness import Exactness
 from clew.te.analysis import Kind, flops_of
 
 _BYTES: Final = ("i8", "u8")
@@ -41,6 +42,9 @@ class Tabulate(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = Exactness(
+        "arithmetic", "rounding of functions such as `exp`, which NumPy computes here"
+    )
 
     least_operations: int = 32
 

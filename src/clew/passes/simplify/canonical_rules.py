@@ -27,13 +27,14 @@ from clew.patterns import (
     rule,
     wildcard,
 )
+from clew.patterns.exactness import EXACT, REORDERED, Exactness
 
 _x, _c = wildcard(), is_constant()
 # Times fewer comparisons that outweigh storing the maxima of lines.
 _LEAST_GAIN: Final = 2
 
 
-@rule(is_op("nn.matmul")(_x, _c))
+@rule(is_op("nn.matmul")(_x, _c), REORDERED)
 def matmul_with_constant_matrix(found: Match) -> Expr | None:
     """A product with one constant matrix is a dense layer; leading axes of size 1 are dropped."""
     data, matrix = found[_x], found[_c]
@@ -53,18 +54,25 @@ def _commutative_with_constant_first(node: Expr) -> bool:
         and len(node.args) == 2
         and isinstance(node.args[0], Constant)
         and not isinstance(node.args[1], Constant)
+        and (node.op.commutes(node.args[0].tensor.dtype) or _has_no_zero(node.args[0]))
     )
 
 
-@rule(is_call().check(_commutative_with_constant_first))
+def _has_no_zero(constant: Constant) -> bool:
+    return constant.splat_value != 0 if constant.is_splat else bool((constant.data != 0).all())
+
+
+@rule(is_call().check(_commutative_with_constant_first), EXACT)
 def constant_second(found: Match) -> Expr | None:
-    """`c + x` is `x + c`."""
+    """`c + x` is `x + c`. A maximum with a constant that has zeros stays: of two zeros, it returns
+    the second.
+    """
     call = found.root
     assert isinstance(call, Call)
     return call.with_args((call.args[1], call.args[0]))
 
 
-@rule(is_op("subtract")(_x, _c))
+@rule(is_op("subtract")(_x, _c), EXACT)
 def subtract_constant(found: Match) -> Expr | None:
     """`x - c` is `x + (-c)` for signed numbers; the least integer is its own negative."""
     constant = found.constant(_c)
@@ -83,7 +91,7 @@ def _over_image(axes: tuple[int, ...]) -> bool:
     return tuple(sorted(a % 4 for a in axes)) == (2, 3)
 
 
-@rule(is_op("mean")(_x.has_rank(4)).has_attr(axes=_over_image))
+@rule(is_op("mean")(_x.has_rank(4)).has_attr(axes=_over_image), REORDERED)
 def mean_over_image(found: Match) -> Expr | None:
     """The mean over height and width is a global average pool."""
     if not is_float(found[_x].tensor.dtype):
@@ -94,7 +102,10 @@ def mean_over_image(found: Match) -> Expr | None:
     return get_op("reshape")(pooled, shape=pooled.tensor.shape[:2])
 
 
-@rule(is_op("nn.max_pool2d")(_x))
+@rule(
+    is_op("nn.max_pool2d")(_x),
+    Exactness("integers, and floats but zeros", "which of two zeros is the maximum"),
+)
 def max_pool_of_long_windows(found: Match) -> Expr | None:
     """The maximum of a window is the maximum of its lines' maxima, which adjacent windows share."""
     attrs = found.attrs
@@ -126,7 +137,7 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
 _split = is_op("split")(_x)
 
 
-@rule(is_tuple_get_item(_split))
+@rule(is_tuple_get_item(_split), EXACT)
 def part_of_split(found: Match) -> Expr | None:
     """A part of a split is a slice, which fuses into what follows, unless only a call shows that
     the parts make up the axis.
@@ -150,7 +161,7 @@ _dense = is_op("nn.dense")(_x, _weight)
 _biased = is_op("add")(_dense.used_once(), _c)
 
 
-@rule(is_op("reshape")(_dense.used_once()) | is_op("reshape")(_biased.used_once()))
+@rule(is_op("reshape")(_dense.used_once()) | is_op("reshape")(_biased.used_once()), EXACT)
 def reshape_of_dense(found: Match) -> Expr | None:
     """Reshapes the rows before the layer, which takes data of any rank."""
     layer, data = found.call(_dense), found[_x]
@@ -174,7 +185,7 @@ def reshape_of_dense(found: Match) -> Expr | None:
 _updates = wildcard()
 
 
-@rule(is_op("scatter_nd")(_x, _c, _updates).has_attr(reduction="none"))
+@rule(is_op("scatter_nd")(_x, _c, _updates).has_attr(reduction="none"), EXACT)
 def scatter_to_a_box(found: Match) -> Expr | None:
     """Updates of all positions in a box, in order, are the box padded to the target's shape, with
     the target's values outside the box.

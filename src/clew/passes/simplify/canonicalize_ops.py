@@ -9,7 +9,7 @@ from clew.ir.module import Module
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.canonical_blocks import BLOCK_RULES
 from clew.passes.simplify.canonical_rules import RULES
-from clew.patterns import RuleRewriter
+from clew.patterns import Rule, RuleRewriter
 
 
 @dataclass(frozen=True)
@@ -37,5 +37,9 @@ class CanonicalizeOps(Pass):
 
     opt_level: ClassVar[int] = 2
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*BLOCK_RULES, *RULES)
+
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return RuleRewriter((*BLOCK_RULES, *RULES)).rewrite_module(module)
+        return RuleRewriter(self.rules).rewrite_module(module)

@@ -14,6 +14,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op, moved_operands
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class CombineParallelMatmul(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = REORDERED
 
     min_parts: int = 2
 

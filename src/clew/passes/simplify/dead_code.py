@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from clew.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, While
 from clew.ir.module import Module
@@ -11,6 +12,7 @@ from clew.ir.rewrite import Rewriter, keep_sizes, rebuild
 from clew.ir.types import TupleType
 from clew.ir.visit import free_vars, post_order
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class DeadCode(Pass):
 
     Preconditions: none. Non-goals: parameters of `main` (the model's interface stays).
     """
+
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _reachable(_Pruner().rewrite_module(module))

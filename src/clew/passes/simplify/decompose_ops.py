@@ -11,6 +11,7 @@ from clew.ops.registry import Op, argument_references
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.expand import expand
 from clew.patterns import Match, is_call, rule
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class DecomposeOps(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return expand(module, _has_no_computation, _with_sizes_of_operands)

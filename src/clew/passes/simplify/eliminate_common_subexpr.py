@@ -11,6 +11,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.text_arrays import is_text, packed
 
 
@@ -30,6 +31,7 @@ class EliminateCommonSubexpr(Pass):
     """
 
     opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = EXACT
 
     max_constant_elems: int = 4096
 
@@ -62,7 +64,7 @@ class _Merger(Rewriter):
         if not isinstance(new.op, Op) or (new.op.host and not new.args):
             return new
         args = tuple(a.id for a in new.args)
-        if new.op.commutative and len(args) == 2:
+        if len(args) == 2 and new.op.commutes(getattr(new.args[0].type, "dtype", "")):
             args = (min(args), max(args))
         return self._known.setdefault((new.op.name, new.attrs, args), new)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
 from clew.ir.visit import passed_on, post_order
 from clew.ops.registry import Op, moved_operands, runs_on_host
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
@@ -62,6 +63,10 @@ class FoldConstant(Pass):
 
     Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
     """
+
+    exactness: ClassVar[Exactness] = Exactness(
+        "arithmetic", "rounding of functions such as `exp`, which NumPy computes here"
+    )
 
     max_growth_elems: int = 16 << 20
     max_widened_bytes: int = 2 << 30
@@ -286,7 +291,10 @@ def _is_move(call: Call) -> bool:
         return True
     moved = call.op.derived(moved_by, [call.args[0].tensor], call.attrs)
     value = call.args[0].splat_value
-    return moved is not None and all(other == value for other in moved.values)
+    return moved is not None and all(
+        other == value and math.copysign(1, other) == math.copysign(1, value)
+        for other in moved.values
+    )
 
 
 def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool:

@@ -12,6 +12,7 @@ from clew.ir.types import TensorType, TupleType, Type, empty_array, is_empty, le
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class FoldEmpty(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         functions = [function for _, function in module]

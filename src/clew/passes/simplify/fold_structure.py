@@ -13,6 +13,7 @@ from clew.ir.values import known_value
 from clew.ir.visit import post_order
 from clew.ops.data.structure import folded
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class FoldStructure(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         functions = [function for _, function in module]

@@ -12,6 +12,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import UnsupportedError
 
 
@@ -31,6 +32,7 @@ class InlineComposites(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = EXACT
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Inliner(module).rewrite_module(module)

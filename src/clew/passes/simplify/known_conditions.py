@@ -12,6 +12,7 @@ from clew.ir.types import TensorType
 from clew.ops.registry import get_op
 from clew.passes.integer_bounds import integer_bounds
 from clew.patterns import Match, Pattern, Rule, is_op, is_splat, rule, wildcard
+from clew.patterns.exactness import EXACT
 
 _x, _limit = wildcard(), is_splat()
 
@@ -28,7 +29,7 @@ _OPPOSITE: Final = {
 }  # fmt: skip
 
 
-@rule(is_op(*_ALWAYS)(_x, _limit))
+@rule(is_op(*_ALWAYS)(_x, _limit), EXACT)
 def known_comparison(found: Match) -> Expr | None:
     """A comparison of integers with a number is constant if their bounds decide it."""
     bounds = integer_bounds(found[_x])
@@ -46,7 +47,9 @@ def _everywhere(value: bool) -> Pattern:
     return is_splat(value) | is_op("broadcast_to")(is_splat(value))
 
 
-@rule(is_op("logical_and")(_x, _everywhere(True)) | is_op("logical_or")(_x, _everywhere(False)))
+@rule(
+    is_op("logical_and")(_x, _everywhere(True)) | is_op("logical_or")(_x, _everywhere(False)), EXACT
+)
 def neutral_condition(found: Match) -> Expr | None:
     """`x and true` and `x or false` become `x`."""
     return _in_shape(found, found[_x])

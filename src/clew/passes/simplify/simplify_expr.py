@@ -14,19 +14,21 @@ from clew.ir.rewrite import replaces
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.known_conditions import CONDITIONS
 from clew.passes.simplify.simplify_rules import RULES
-from clew.patterns import RuleRewriter
+from clew.patterns import Rule, RuleRewriter
 
 
 @dataclass(frozen=True)
 class SimplifyExpr(Pass):
-    """Applies identities that hold for every input, except the sign of zeros and `pow(-inf, 0.5)`.
+    """Applies identities that hold for every input, NaN, infinities and signs of zeros included.
 
-    - No effect: `x * 1`, `x + 0`, `x - 0`, `x / 1`, `pow(x, 1)`, a cast to the same dtype, a
-      reshape, broadcast, transpose, pad, slice, tile or concatenation that changes nothing.
+    - No effect: `x * 1`, `x / 1`, `pow(x, 1)`, `x + 0` of integers, `x + (-0)` and `x - 0` of
+      floats, a cast to the same dtype, a reshape, broadcast, transpose, pad, slice, tile or
+      concatenation that changes nothing.
     - Two merged into one: reshape of reshape, transpose of transpose, slice of slice, clip of clip,
       relu of relu, negative of negative, cast of a lossless cast.
-    - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
-      `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
+    - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2 and -1, by 0.5 and -0.5 of
+      values that are never negative, `1 / x`, `1 / sqrt(x)`, `softmax(x + 0)` as `softmax(x)`, a
+      transpose that moves only axes of size 1 as a reshape.
     - Sizes as values: one element of `shape_of` as an `arange` of one number.
     - Constant condition: `where` and `If`, `x and true`, `x or false`, and comparisons of integers
       with a number beyond the bounds that `arange` gives them.
@@ -34,13 +36,18 @@ class SimplifyExpr(Pass):
     Before: `%2 = reshape(%1, shape=[6])`, `%3 = reshape(%2, shape=[2, 3])`, `%4 = multiply(%3, 1)`
     After:  `%5 = reshape(%1, shape=[2, 3])`
 
-    Preconditions: none. Non-goals: `x * 0` (NaN and infinities matter) and reassociation.
+    Preconditions: none. Non-goals: `x * 0` (NaN and infinities matter), `x + 0` of floats (-0 + 0
+    is 0) and reassociation.
     """
 
     opt_level: ClassVar[int] = 2
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*RULES, *CONDITIONS)
+
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Simplifier((*RULES, *CONDITIONS)).rewrite_module(module)
+        return _Simplifier(self.rules).rewrite_module(module)
 
 
 class _Simplifier(RuleRewriter):

@@ -11,6 +11,7 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.expand import expand
 from clew.patterns import Match, is_op, rule, wildcard
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class SimplifyInference(Pass):
     """
 
     opt_level: ClassVar[int] = 0
+    exactness: ClassVar[Exactness] = Exactness(
+        "none",
+        "batch norm becomes a scale and a shift",
+        "none: others do so, too",
+    )
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return expand(module, _declared, identity)
@@ -37,7 +43,7 @@ class SimplifyInference(Pass):
 _x = wildcard()
 
 
-@rule(is_op("identity")(_x))
+@rule(is_op("identity")(_x), EXACT)
 def identity(found: Match) -> Expr | None:
     """Replaces the identity, as which dropout is imported, by its operand."""
     return found[_x]

@@ -8,11 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.dims import Dim, SymDim, is_unknown
-from clew.ir.expr import Attrs, Constant, Expr
+from clew.ir.expr import Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, bits, is_float, is_integer, to_numpy
 from clew.ops.movement.slicing import slice_bounds
 from clew.ops.registry import get_op
+from clew.passes.simplify.signs import never_negative
 from clew.patterns import Match, Rule, is_op, is_splat, rule, wildcard
+from clew.patterns.exactness import EXACT, Exactness
 
 _x, _a, _b = wildcard(), wildcard(), wildcard()
 
@@ -25,25 +27,57 @@ def _if_same_type(found: Match, value: Expr) -> Expr | None:
 # --- no effect ---
 
 
+_zero = is_splat(0)
+
+
 @rule(
-    is_op("add")(_x, is_splat(0))
-    | is_op("subtract")(_x, is_splat(0))
-    | is_op("multiply")(_x, is_splat(1))
+    is_op("multiply")(_x, is_splat(1))
     | is_op("divide")(_x, is_splat(1))
-    | is_op("power")(_x, is_splat(1))
+    | is_op("power")(_x, is_splat(1)),
+    EXACT,
 )
-def neutral_operand(found: Match) -> Expr | None:
-    """`x + 0`, `x * 1`, `x / 1`, `x ^ 1` are `x`."""
+def neutral_factor(found: Match) -> Expr | None:
+    """`x * 1`, `x / 1`, `x ^ 1` are `x`."""
     return _if_same_type(found, found[_x])
 
 
-@rule(is_op("cast", "reshape", "concatenate")(_x))
+@rule(is_op("add")(_x, _zero), EXACT)
+def plus_zero(found: Match) -> Expr | None:
+    """`x + 0` is `x` for integers. Of floats, `x + (-0)` is: `-0 + 0` is 0."""
+    return _if_same_type(found, found[_x]) if _zero_with_sign(found, negative=True) else None
+
+
+@rule(is_op("subtract")(_x, _zero), EXACT)
+def minus_zero(found: Match) -> Expr | None:
+    """`x - 0` is `x`. Of floats, `x - (-0)` is not: `-0 - (-0)` is 0."""
+    return _if_same_type(found, found[_x]) if _zero_with_sign(found, negative=False) else None
+
+
+def _zero_with_sign(found: Match, *, negative: bool) -> bool:
+    """Whether the zero is one of integers, or has the sign."""
+    zero = found.constant(_zero)
+    return not is_float(zero.tensor.dtype) or np.signbit(zero.splat_value) == negative
+
+
+# Functions with equal results for both zeros, of which exporters add one: a mask without effect.
+_added = is_op("add")(_x, _zero)
+
+
+@rule(is_op("nn.softmax", "nn.log_softmax", "exp", "sigmoid", "abs", "cos", "cosh")(_added), EXACT)
+def zero_of_unread_sign(found: Match) -> Expr | None:
+    """`softmax(x + 0)` is `softmax(x)`, which does not depend on the signs of zeros."""
+    call, x = found.root, found[_x]
+    assert isinstance(call, Call)
+    return call.with_args([x]) if x.type == found.call(_added).type else None
+
+
+@rule(is_op("cast", "reshape", "concatenate")(_x), EXACT)
 def same_type_again(found: Match) -> Expr | None:
     """Removes a cast or reshape to its operand's type, and a concatenation of one value."""
     return _if_same_type(found, found[_x])
 
 
-@rule(is_op("broadcast_to")(_x))
+@rule(is_op("broadcast_to")(_x), EXACT)
 def nothing_repeated(found: Match) -> Expr | None:
     """Removes a broadcast to its operand's type. It stays if a requested size may differ from the
     operand's, since its kernel has the condition that the two fit.
@@ -53,7 +87,7 @@ def nothing_repeated(found: Match) -> Expr | None:
     return _if_same_type(found, found[_x]) if all(w in (1, size) for w, size in pairs) else None
 
 
-@rule(is_op("tile", "pad", "slice")(_x))
+@rule(is_op("tile", "pad", "slice")(_x), EXACT)
 def nothing_added_or_left_out(found: Match) -> Expr | None:
     """Removes a tile, pad or slice that keeps the shape and the order of elements."""
     attrs = found.attrs
@@ -62,7 +96,7 @@ def nothing_added_or_left_out(found: Match) -> Expr | None:
     return _if_same_type(found, found[_x]) if zero_pads and forwards else None
 
 
-@rule(is_op("transpose")(_x))
+@rule(is_op("transpose")(_x), EXACT)
 def transpose_that_moves_nothing(found: Match) -> Expr | None:
     """Turns a transpose that keeps the order of axes longer than 1 into a reshape, or removes
     it.
@@ -85,13 +119,13 @@ _inner_clip = is_op("clip")(_x)
 _inner_cast = is_op("cast")(_x)
 
 
-@rule(is_op("reshape")(_inner_reshape))
+@rule(is_op("reshape")(_inner_reshape), EXACT)
 def reshape_of_reshape(found: Match) -> Expr | None:
     """Keeps the outer reshape only."""
     return get_op("reshape")(found[_x], shape=found.attrs.shape)
 
 
-@rule(is_op("transpose")(_inner_transpose))
+@rule(is_op("transpose")(_inner_transpose), EXACT)
 def transpose_of_transpose(found: Match) -> Expr | None:
     """Merges two transposes into one with the composed order."""
     inner = found.call(_inner_transpose).attrs.axes
@@ -102,7 +136,7 @@ _merged = is_op("reshape")(_x)
 _swapped = is_op("transpose")(_merged)
 
 
-@rule(is_op("reshape")(_swapped))
+@rule(is_op("reshape")(_swapped), EXACT)
 def swap_between_reshapes(found: Match) -> Expr | None:
     """Merging leading axes, swapping the last two, and splitting the leading axes is one
     transpose.
@@ -123,7 +157,7 @@ _inner_slice = is_op("slice")(_x)
 _selected = is_op("reshape")(_inner_slice)
 
 
-@rule(is_op("slice")(_inner_slice))
+@rule(is_op("slice")(_inner_slice), EXACT)
 def slice_of_slice(found: Match) -> Expr | None:
     """Merges two slices, unless the first one alone avoids computing the rest of its operand."""
     inner = found.call(_inner_slice)
@@ -133,7 +167,7 @@ def slice_of_slice(found: Match) -> Expr | None:
     return None if taken is None else _if_same_type(found, get_op("slice")(found[_x], **taken))
 
 
-@rule(is_op("slice")(_selected))
+@rule(is_op("slice")(_selected), EXACT)
 def slice_of_selected(found: Match) -> Expr | None:
     """Merges two slices if axes of size 1 are removed between them, as `x[3][2:5]` does."""
     inner, selected = found.call(_inner_slice), found.call(_selected)
@@ -187,31 +221,33 @@ def _slices_at_once(first: list[Any], second: list[Any], size: Dim) -> list[Any]
     return [place, place + count * stride, stride]
 
 
-@rule(is_op("clip")(_inner_clip))
+@rule(is_op("clip")(_inner_clip), EXACT)
 def clip_of_clip(found: Match) -> Expr | None:
     """Clips to the intersection of both ranges, if they overlap."""
     inner, outer = found.call(_inner_clip).attrs, found.attrs
     lows = [v for v in (inner.min, outer.min) if v is not None]
     highs = [v for v in (inner.max, outer.max) if v is not None]
     low, high = max(lows, default=None), min(highs, default=None)
+    if any(bound != bound for bound in (*lows, *highs)):  # NaN, which replaces all values
+        return None
     if low is not None and high is not None and low > high:
         return None
     return get_op("clip")(found[_x], min=low, max=high)
 
 
-@rule(is_op("nn.relu")(is_op("nn.relu")(_x)))
+@rule(is_op("nn.relu")(is_op("nn.relu")(_x)), EXACT)
 def relu_of_relu(found: Match) -> Expr | None:
     """Keeps one of two ReLUs."""
     return get_op("nn.relu")(found[_x])
 
 
-@rule(is_op("negative")(is_op("negative")(_x)))
+@rule(is_op("negative")(is_op("negative")(_x)), EXACT)
 def negative_of_negative(found: Match) -> Expr | None:
     """The operand."""
     return found[_x]
 
 
-@rule(is_op("cast")(_inner_cast))
+@rule(is_op("cast")(_inner_cast), EXACT)
 def cast_of_cast(found: Match) -> Expr | None:
     """Keeps the outer cast if the inner one loses nothing."""
     source, between = found[_x].tensor.dtype, found.call(_inner_cast).tensor.dtype
@@ -243,7 +279,7 @@ def _exact_reciprocal(divisor: float) -> bool:
 _divisor = is_splat(_exact_reciprocal)
 
 
-@rule(is_op("divide")(_x, _divisor))
+@rule(is_op("divide")(_x, _divisor), EXACT)
 def divide_by_power_of_two(found: Match) -> Expr | None:
     """`x / c` is `x * (1 / c)` where `1 / c` is exact."""
     divisor = found.constant(_divisor)
@@ -255,12 +291,14 @@ def divide_by_power_of_two(found: Match) -> Expr | None:
     return get_op("multiply")(found[_x], Constant.splat(inverse, divisor.tensor))
 
 
-_exponent = is_splat(lambda value: value in (2, 0.5, -1, -0.5))
+_exponent = is_splat(lambda value: value in (2, -1, 0.5))
 
 
-@rule(is_op("power")(_x, _exponent))
+@rule(is_op("power")(_x, _exponent), EXACT)
 def simple_power(found: Match) -> Expr | None:
-    """`x ^ 2`, `x ^ 0.5`, `x ^ -1` and `x ^ -0.5`."""
+    """`x ^ 2` and `x ^ -1`; `x ^ 0.5` where `x` is never negative, nor -0: the power of -0 is that
+    of 0, and the power of minus infinity is not NaN.
+    """
     x, exponent = found[_x], found.constant(_exponent).splat_value
     if x.type != found.root.type:
         return None
@@ -268,10 +306,20 @@ def simple_power(found: Match) -> Expr | None:
         return get_op("multiply")(x, x)
     if not is_float(x.tensor.dtype):
         return None
-    return get_op({0.5: "sqrt", -1: "reciprocal", -0.5: "rsqrt"}[exponent])(x)
+    if exponent == -1:
+        return get_op("reciprocal")(x)
+    return get_op("sqrt")(x) if never_negative(x) else None
 
 
-@rule(is_op("divide")(is_splat(1), _x))
+@rule(is_op("power")(_x, is_splat(-0.5)), Exactness("none", "rounded twice, not once"))
+def inverse_root(found: Match) -> Expr | None:
+    """`x ^ -0.5` is `rsqrt(x)` where `x` is never negative, nor -0."""
+    x = found[_x]
+    same = x.type == found.root.type and is_float(x.tensor.dtype)
+    return get_op("rsqrt")(x) if same and never_negative(x) else None
+
+
+@rule(is_op("divide")(is_splat(1), _x), EXACT)
 def one_over(found: Match) -> Expr | None:
     """`1 / x` is the reciprocal."""
     x = found[_x]
@@ -280,7 +328,10 @@ def one_over(found: Match) -> Expr | None:
     return get_op("reciprocal")(x)
 
 
-@rule(is_op("reciprocal")(is_op("sqrt")(_x)))
+@rule(
+    is_op("reciprocal")(is_op("sqrt")(_x)),
+    Exactness("f32 and f64", "f16 and bf16 are rounded once, not twice"),
+)
 def reciprocal_of_root(found: Match) -> Expr | None:
     """`1 / sqrt(x)` is `rsqrt(x)`."""
     return get_op("rsqrt")(found[_x])
@@ -291,7 +342,7 @@ def reciprocal_of_root(found: Match) -> Expr | None:
 _number = is_splat()
 
 
-@rule(is_op("slice")(is_op("shape_of")(_x)))
+@rule(is_op("slice")(is_op("shape_of")(_x)), EXACT)
 def one_of_the_sizes(found: Match) -> Expr | None:
     """`shape_of(x)[k:k+1]` is a range of one number: a kernel computes it from the sizes of a call,
     and fuses it with its readers.
@@ -304,7 +355,7 @@ def one_of_the_sizes(found: Match) -> Expr | None:
     return _as_value(shape[place]) if 0 <= place < len(shape) else None
 
 
-@rule(is_op("gather")(is_op("shape_of")(_x), _number))
+@rule(is_op("gather")(is_op("shape_of")(_x), _number), EXACT)
 def size_of_an_axis(found: Match) -> Expr | None:
     """`gather(shape_of(x), k)` is a range of one number, too."""
     shape, place = found[_x].tensor.shape, found.constant(_number).splat_value
@@ -330,7 +381,7 @@ def _as_value(size: Dim) -> Expr | None:
 _condition = is_splat()
 
 
-@rule(is_op("where")(_condition, _a, _b))
+@rule(is_op("where")(_condition, _a, _b), EXACT)
 def where_of_constant(found: Match) -> Expr | None:
     """`where(true, a, b)` is `a`."""
     chosen = found[_a] if found.constant(_condition).splat_value else found[_b]
@@ -341,7 +392,10 @@ def where_of_constant(found: Match) -> Expr | None:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    neutral_operand,
+    neutral_factor,
+    plus_zero,
+    minus_zero,
+    zero_of_unread_sign,
     same_type_again,
     nothing_repeated,
     nothing_added_or_left_out,
@@ -357,6 +411,7 @@ RULES: Final[tuple[Rule, ...]] = (
     cast_of_cast,
     divide_by_power_of_two,
     simple_power,
+    inverse_root,
     one_over,
     reciprocal_of_root,
     one_of_the_sizes,

@@ -17,6 +17,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.specialize import Specializer
+from clew.patterns.exactness import EXACT, Exactness
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class UnrollLoops(Pass):
     """
 
     opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = EXACT
 
     most: int = 4096
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +14,6 @@ from clew.schedules.stages import StageInfo, lane_stride, largest_load, walks_as
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load
 
-_MOST_SUMMED: Final = 1 << 15  # elements of a reduction that partial results add up
 _MOST_COLUMNS: Final = 4  # in vectors of a reduction that keeps them in registers
 PARTIAL_VECTORS: Final = 4
 """Independent vectors of partial results of a reduction; they hide the latency of additions."""
@@ -28,7 +26,7 @@ def reduce_in_vectors(
     A long reduction keeps `partial` vectors of partial results. They are one long vector if each
     element takes a long chain of instructions, so that the instructions alternate.
     """
-    lanes = target.vector_lanes(info.store.buffer.dtype)
+    lanes = target.vector_lanes(info.lane_dtype)
     if info.is_chain_of_floats:
         lanes, partial = min(lanes * partial, MOST_LANES), 1
     long = [name for name in info.reduction_axes if schedule.extent(name) > 1]
@@ -36,7 +34,7 @@ def reduce_in_vectors(
     if load is None or not long:
         return
     index = next(n.index for n in info.loops if n.name == long[-1])
-    deepest, within = _apart(schedule, info)
+    deepest = joined(schedule, info, info.reduction_axes)
     extent = schedule.extent(deepest)
     width = _regular_lanes(load, index, min(lanes, extent))
     if width < 2:
@@ -44,35 +42,16 @@ def reduce_in_vectors(
     if partial > 1 and extent >= width * partial:
         _, block = schedule.split(deepest, width * partial)
         parts, lane = schedule.split(block, width, tail="guard")
-        schedule.rfactor(info.name, parts, lane, within=within)
+        schedule.rfactor(info.name, parts, lane)
         schedule.unroll(parts)
         schedule.unroll(f"{info.name}.rf0")
         schedule.vectorize(lane)
         schedule.vectorize(f"{info.name}.rf1")
         return
     _, lane = schedule.split(deepest, width)
-    schedule.rfactor(info.name, lane, within=within)
+    schedule.rfactor(info.name, lane)
     schedule.vectorize(lane)
     schedule.vectorize(f"{info.name}.rf0")
-
-
-def _apart(schedule: Schedule, info: StageInfo) -> tuple[str, str]:
-    """Joins the reduction axes of a stage. Returns the last axis, and the loop around it whose
-    iterations have sums of their own, "" if the whole reduction is one sum: rounding errors grow
-    with the number of elements that a partial result adds up.
-    """
-    axes = info.reduction_axes
-    elements = math.prod(schedule.extent(name) for name in axes)
-    if not info.is_sum_of_floats or elements <= _MOST_SUMMED:
-        return joined(schedule, info, axes), ""
-    deepest = joined(schedule, info, axes, most=_MOST_SUMMED)
-    around = [name for name in axes if schedule.extent(name) > 1 and name != deepest]
-    if around:
-        return deepest, around[-1]
-    if not schedule.is_static(deepest):
-        return deepest, ""
-    within, deepest = schedule.split(deepest, _MOST_SUMMED)
-    return deepest, within
 
 
 def joined(
@@ -80,19 +59,15 @@ def joined(
     info: StageInfo,
     axes: Sequence[str],
     names: Sequence[str] = (),
-    most: float = math.inf,
 ) -> str:
     """Fuses the last of a stage's axes where all accesses walk them as one, such as the lines of an
     image. Only the joined axis then has a remainder, and not each line. Returns the name of the
-    last axis, which has at most `most` iterations, unless one axis alone has more. `names` are
-    those of the loops to fuse, if not the stage's own.
+    last axis. `names` are those of the loops to fuse, if not the stage's own.
     """
     pairs = list(zip(axes, names or axes, strict=True))
     (inner, last), outer = pairs[-1], pairs[:-1]
     for axis, name in reversed(outer):
         if not walks_as_one(info, axis, inner):
-            break
-        if schedule.extent(name) * schedule.extent(last) > max(most, schedule.extent(last)):
             break
         try:
             last, inner = schedule.fuse(name, last), axis
@@ -121,7 +96,7 @@ def sums_columns(info: StageInfo, target: Target) -> bool:
         return False
     loops = {n.name: n for n in info.loops}
     last, deepest = loops[info.axes[-1]], loops[info.reduction_axes[-1]]
-    lanes = target.vector_lanes(info.store.buffer.dtype)
+    lanes = target.vector_lanes(info.lane_dtype)
     if not isinstance(last.size, int) or last.size % lanes or last.size > _MOST_COLUMNS * lanes:
         return False
     simplifier = Simplifier()

@@ -108,7 +108,7 @@ class Columns(Rule[ColumnStages]):
 
 def _lanes(match: ColumnStages) -> int:
     infos = stage_infos(match.start)
-    dtypes = {infos[name].store.buffer.dtype for name in match.members}
+    dtypes = {infos[name].lane_dtype for name in match.members}
     return max(match.target.vector_lanes(dtype) for dtype in dtypes)
 
 

@@ -73,7 +73,7 @@ class Rows(Rule[RowStages]):
         readers = {reader for m in columns for reader in infos[m].readers}
         for member in members:
             if member in columns or member in readers:
-                lanes = target.vector_lanes(infos[member].store.buffer.dtype)
+                lanes = target.vector_lanes(infos[member].lane_dtype)
                 down_columns(schedule, infos[member], lanes)
             elif infos[member].is_reduction:
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
@@ -84,7 +84,7 @@ class Rows(Rule[RowStages]):
                     last = [joined(schedule, infos[member], names[shared:])]
                 vectorize_last(schedule, last, target, infos[member])
         if root in columns:  # registers are copied out one by one
-            split_columns(schedule, inside[-1], target.vector_lanes(info.store.buffer.dtype))
+            split_columns(schedule, inside[-1], target.vector_lanes(info.lane_dtype))
         else:
             last = [joined(schedule, info, info.axes[own:], inside)] if inside else []
             vectorize_last(schedule, last, target, info)

@@ -41,7 +41,7 @@ class Spatial(Rule[TailMatch]):
         last = next(n for n in info.loops if n.name == info.axes[-1])
         if last.typical < 2 or steps[last.name] is None:
             return None
-        lanes = target.vector_lanes(info.store.buffer.dtype)
+        lanes = target.vector_lanes(info.lane_dtype)
         along = (n for n in info.loops if n.name in info.reduction_axes)
         if steps[last.name] != 1 and any(steps[n.name] == 1 and n.typical >= lanes for n in along):
             return None  # lanes along the reduction are contiguous
@@ -51,7 +51,7 @@ class Spatial(Rule[TailMatch]):
 
     def choices(self, match: TailMatch) -> Space:
         shape, target = match.info.store.buffer.typical_shape, match.target
-        lanes = min(target.vector_lanes(match.info.store.buffer.dtype), shape[-1])
+        lanes = min(target.vector_lanes(match.info.lane_dtype), shape[-1])
         every = -(-shape[-1] // lanes)
         if len(shape) > 1 and (every < _NEIGHBORS or _shares(match.info)):
             options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
@@ -71,8 +71,7 @@ class Spatial(Rule[TailMatch]):
         schedule, infos = match.begin()
         info = infos[match.anchor]
         *outer, column = infos[match.root].axes_in(match.result(schedule))
-        dtype = info.store.buffer.dtype
-        lanes = min(match.target.vector_lanes(dtype), schedule.extent(column))
+        lanes = min(match.target.vector_lanes(info.lane_dtype), schedule.extent(column))
         row, vectors = outer.pop() if "rows" in settings else "", settings.get("vectors", 1)
         if row:
             schedule.reorder(column, *outer, row)

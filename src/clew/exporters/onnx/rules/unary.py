@@ -130,9 +130,7 @@ def clip(w: Writing) -> str:
             continue
         if not is_float(dtype):
             low, high = integer_limits(dtype)
-            if not low <= int(value) <= high:
-                w.refuse(f"a limit of {value} is out of the range of {dtype}")
-            value = int(value)
+            value = low if value <= low else high if value >= high else int(value)
         limits.append(w.constant(np.asarray(value), dtype))
     if limits == [None, None]:
         return w.emit("Identity", x)

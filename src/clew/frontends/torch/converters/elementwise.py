@@ -445,7 +445,10 @@ def leaky_relu(layer: Layer) -> Result:
 @converter("hardswish")
 def hardswish(layer: Layer) -> Result:
     """`x * relu6(x + 3) / 6`."""
-    return call("nn.hard_swish", layer.tensor())
+    x = layer.tensor()
+    if x.tensor.dtype == "f64":  # the operator's sixth is one of f32
+        return call("multiply", x, call("nn.hard_sigmoid", x, alpha=1 / 6, beta=0.5))
+    return call("nn.hard_swish", x)
 
 
 @converter("hardsigmoid")

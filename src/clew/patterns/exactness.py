@@ -1,0 +1,30 @@
+"""Statements of how the result of a rewrite differs from the value that it replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """For which values a rewrite keeps all bits (`exact_for`), and how other results `differ`.
+
+    Payloads of NaN do not count. A rewrite that differs needs a licence: the optimization level of
+    its pass, unless `licence` names another.
+    """
+
+    exact_for: str = "all values"
+    differs: str = ""
+    licence: str = ""
+
+
+EXACT: Final = Exactness()
+"""Nothing is computed differently."""
+ROUNDED: Final = Exactness(
+    "none",
+    "rounding, signs of zeros, and overflow of intermediate results",
+)
+"""The same formula with other intermediate results."""
+REORDERED: Final = Exactness("integers", "the order of sums, and so their rounding")
+"""The same products and sums in another order."""
