@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import ArgRef, Attrs, Constant, Expr
-from clew.ir.types import DTYPES, TensorType, Type, to_numpy
+from clew.ir.types import DTYPES, TensorType, Type, memory_bytes, to_numpy
 from clew.ops.math.signal import bins_of
 from clew.ops.registry import Sample, register_op
 from clew.support.budgets import check_run_bytes
@@ -121,7 +121,7 @@ def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str 
 
 
 @window.types
-def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> TensorType:
+def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> Type:
     if dtype not in DTYPES or dtype == "bool":
         raise GraphTypeError("T106", f"window: unsupported dtype {dtype!r}")
     if isinstance(size, int) and not 0 <= size <= _MOST_WEIGHTS:
@@ -138,8 +138,8 @@ def _window_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 def _window_reference(
     *, size: int, weights: tuple[float, ...], periodic: bool, dtype: str
 ) -> Array:
-    type_ = _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
-    check_run_bytes("a window", type_.size_bytes)
+    _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
+    check_run_bytes("a window", size * memory_bytes(dtype))
     # One element that is not periodic gives NaN.
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.empty(size, to_numpy(dtype))
