@@ -8,8 +8,9 @@ from typing import Final
 from clew.frontends.building import call, cast, fields, reshaped
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, product
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, product
 from clew.ir.expr import Expr
+from clew.ops.movement.slicing import from_front
 
 _MOST: Final = 64  # operands of one kernel that joins
 
@@ -114,20 +115,11 @@ def _bound(layer: Layer, name: str, default: int, size: Dim) -> Dim:
         return min(max(value + size if value < 0 else value, 0), size)
     if isinstance(value, int) and value >= (1 << 62):
         return size
-    # Free sizes may be 0, and -0 counts from the front.
-    if dim_max(value, 0) == value:
-        return dim_min(value, size)
-    if size + value == 0:
-        return 0
-    if dim_max(-value, 1) == -value:
-        return dim_max(size + value, 0)
     hint = layer.hint(name)
-    if hint is None or hint >= 0:
-        # The sign is known only in a call: the size is added if the value is negative.
-        is_negative = dim_min(dim_max(-value, 0), 1)
-        return dim_min(dim_max(value + size * is_negative, 0), size)
-    layer.require(-value, ">", 0)
-    return dim_max(size + value, 0)
+    if hint is not None and hint < 0 and size + value != 0 and dim_max(-value, 1) != -value:
+        layer.require(-value, ">", 0)
+        return dim_max(size + value, 0)
+    return from_front(value, size, 0, size)
 
 
 @converter("slice", "slice_copy")
