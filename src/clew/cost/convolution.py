@@ -70,6 +70,44 @@ class SplitImage:
     phases: int
 
 
+@dataclass(frozen=True)
+class SignalLayer:
+    """The sizes of a convolution of signals: channels, windows of each signal, and their taps."""
+
+    batch: int
+    inner: int
+    outer: int
+    windows: int
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    dtype: str = "f32"
+
+
+def cycles_in_blocks(layer: SignalLayer, target: Target, *, plain: bool) -> float:
+    """Returns the cycles of a convolution of signals with vectors of filters, whose result is in
+    blocks of channels; with `plain`, also those to make it plain.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    vectors = layer.batch * layer.windows * -(-layer.outer // lanes)
+    products = vectors * layer.inner * layer.taps / costs.vector_multiply_adds
+    return products + vectors * costs.move * (1 + 2 * plain)
+
+
+def cycles_along_signal(layer: SignalLayer, target: Target) -> float:
+    """Returns the cycles of a convolution of signals with vectors along the signal, on its phases,
+    and those to make the phases.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    steps = (layer.taps - 1) * layer.dilation // layer.stride + 1
+    taps = layer.taps if layer.stride == 1 else steps * layer.stride
+    vectors = layer.batch * layer.outer * -(-layer.windows // lanes)
+    products = vectors * layer.inner * taps / costs.vector_multiply_adds
+    read = layer.batch * layer.inner * (layer.windows - 1 + steps) * layer.stride
+    made = read * 2 if layer.stride > 1 else 0  # element by element
+    return products + vectors * costs.move + made
+
+
 def direct_cycles(layer: ConvLayer, target: Target) -> float:
     """Returns the cycles of a direct convolution."""
     each, weights = direct_terms(layer, target)

@@ -1,0 +1,99 @@
+"""Convolutions of signals in plain layout [n, c, 1, w]: lanes are neighbors along the signal, and a
+register tile is channels by vectors of them.
+
+Tiles of channels are outermost, so that their weights stay in cache while the signal streams by, and
+results are written along the signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import IMAGE, PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.images import Image, image_of, reads_own_channels
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    UNROLLED,
+    balanced,
+    rows_of_tile,
+)
+from clew.schedules.rule import Demand, Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.schedules.stages import lane_stride
+
+_MOST_VECTORS: Final = 4
+# Few, so that a tile's sums are stored while the next tile is computed.
+_ACCUMULATORS: Final = 20
+
+
+def _is_signal(work: Work, target: Target) -> bool:
+    image = image_of(work.reduction)
+    assert image is not None
+    return not image.lane and image.shape[2] == 1 and not reads_own_channels(work.reduction)
+
+
+@dataclass(frozen=True)
+class Signal(TailMatch):
+    """A convolution of a signal; `lanes` neighbors are a vector."""
+
+    image: Image
+    lanes: int
+
+
+class Lines(Rule[Signal]):
+    """Convolutions of signals whose neighbors are contiguous."""
+
+    name = "lines"
+    demands = (REDUCES, TAILED, PRODUCTS, IMAGE, Demand("a plain signal", _is_signal))
+
+    def match(self, work: Work, target: Target) -> Signal | None:
+        info = work.reduction
+        image = image_of(info)
+        assert image is not None
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), image.width)
+        pixel = next(n.index for n in info.loops if n.name == image.pixel)
+        simplifier = Simplifier()
+        steps = [lane_stride(x, pixel, lanes, simplifier) for x in buffer_loads(info.store.value)]
+        if lanes < 2 or sorted(steps, key=str) != [0, 1]:
+            return None
+        return Signal(work.start, target, info.name, work.root.name, image, lanes)
+
+    def choices(self, match: Signal) -> Space:
+        vectors = min(_MOST_VECTORS, -(-match.image.width // match.lanes))
+        most = min(_ACCUMULATORS // vectors, rows_of_tile(match.target, vectors))
+        rows = balanced(match.image.blocks, most)
+        return Space(
+            (
+                Choice("vectors", vectors, (1, 2, 3, 4), "vectors of neighbors in a register tile"),
+                tile_size(
+                    "rows", rows, min(match.image.blocks, MOST_ROWS), "channels in a register tile"
+                ),
+                Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+            )
+        )
+
+    def schedule(self, match: Signal, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, lanes = infos[match.anchor], match.lanes
+        out = match.result(schedule)
+        n, channel, line, pixel = infos[match.root].axes_in(out)
+        # Outermost first: an odd tile or panel is a nest beside the others.
+        schedule.reorder(channel, n, line, pixel)
+        tile, row = split_tiles(schedule, channel, settings["rows"])
+        schedule.reorder(tile, n, line, pixel, row)
+        panel, column = schedule.split(pixel, lanes * settings["vectors"])
+        vector, lane = schedule.split(column, lanes, tail="guard")
+        schedule.reorder(panel, row, vector, lane)
+        schedule.compute_at(match.anchor, panel, "register")
+        register_tile(schedule, info, lanes, unroll=settings["unroll"])
+        schedule.unroll(row)
+        schedule.unroll(vector)
+        schedule.vectorize(lane)
+        spread(schedule, [tile, n, line, panel])
+        return schedule
