@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clew.ir.dims import Dim, ceil_div
+from clew.ir.dims import Dim, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
@@ -294,6 +294,22 @@ def largest_load(info: StageInfo) -> Load | None:
     """Returns the load of the largest buffer that a stage reads."""
     found = [load for _, load in reads(info.store)]
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
+
+
+def rows_together(info: StageInfo, axis: str) -> int:
+    """Returns the number of neighbors along an axis that share an operand, such as the filters of a
+    convolution group; 0 if all do.
+    """
+    row = next(n.index for n in info.loops if n.name == axis)
+    for load in buffer_loads(info.store.value):
+        for index in load.indices:
+            for part in nodes(index):
+                if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
+                    continue
+                by = part.b.value if isinstance(part.b, Imm) else 0
+                if by and exact_quotient(row.extent, by) is not None:
+                    return int(by)
+    return 0
 
 
 def walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:

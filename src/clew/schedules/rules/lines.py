@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -25,7 +25,7 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
-from clew.schedules.stages import lane_stride
+from clew.schedules.stages import lane_stride, rows_together
 
 _MOST_VECTORS: Final = 4
 # Few, so that a tile's sums are stored while the next tile is computed.
@@ -35,15 +35,23 @@ _ACCUMULATORS: Final = 20
 def _is_signal(work: Work, target: Target) -> bool:
     image = image_of(work.reduction)
     assert image is not None
-    return not image.lane and image.shape[2] == 1 and not reads_own_channels(work.reduction)
+    return not image.lane and image.shape[2] == 1
 
 
 @dataclass(frozen=True)
 class Signal(TailMatch):
-    """A convolution of a signal; `lanes` neighbors are a vector."""
+    """A convolution of a signal; `lanes` neighbors are a vector. `together` is the number of
+    channels that read the same channels of the signal; 0 if all do.
+    """
 
     image: Image
     lanes: int
+    together: int
+
+    @property
+    def channels(self) -> int:
+        """The number of channels that share vectors of the signal."""
+        return self.together or self.image.blocks
 
 
 class Lines(Rule[Signal]):
@@ -60,19 +68,21 @@ class Lines(Rule[Signal]):
         pixel = next(n.index for n in info.loops if n.name == image.pixel)
         simplifier = Simplifier()
         steps = [lane_stride(x, pixel, lanes, simplifier) for x in buffer_loads(info.store.value)]
-        if lanes < 2 or sorted(steps, key=str) != [0, 1]:
+        together = rows_together(info, image.block)
+        own = together < 2 and reads_own_channels(info)
+        if lanes < 2 or own or sorted(steps, key=str) != [0, 1]:
             return None
-        return Signal(work.start, target, info.name, work.root.name, image, lanes)
+        return Signal(work.start, target, info.name, work.root.name, image, lanes, together)
 
     def choices(self, match: Signal) -> Space:
         vectors = min(_MOST_VECTORS, -(-match.image.width // match.lanes))
         most = min(_ACCUMULATORS // vectors, rows_of_tile(match.target, vectors))
-        rows = balanced(match.image.blocks, most)
+        rows = balanced(match.channels, most)
         return Space(
             (
                 Choice("vectors", vectors, (1, 2, 3, 4), "vectors of neighbors in a register tile"),
                 tile_size(
-                    "rows", rows, min(match.image.blocks, MOST_ROWS), "channels in a register tile"
+                    "rows", rows, min(match.channels, MOST_ROWS), "channels in a register tile"
                 ),
                 Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
             )
@@ -85,6 +95,10 @@ class Lines(Rule[Signal]):
         n, channel, line, pixel = infos[match.root].axes_in(out)
         # Outermost first: an odd tile or panel is a nest beside the others.
         schedule.reorder(channel, n, line, pixel)
+        groups = []
+        if match.together:
+            group, channel = schedule.split(channel, match.together)
+            groups.append(group)
         tile, row = split_tiles(schedule, channel, settings["rows"])
         schedule.reorder(tile, n, line, pixel, row)
         panel, column = schedule.split(pixel, lanes * settings["vectors"])
@@ -95,5 +109,5 @@ class Lines(Rule[Signal]):
         schedule.unroll(row)
         schedule.unroll(vector)
         schedule.vectorize(lane)
-        spread(schedule, [tile, n, line, panel])
+        spread(schedule, [*groups, tile, n, line, panel])
         return schedule
