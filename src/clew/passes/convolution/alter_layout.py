@@ -277,7 +277,7 @@ class _Alterer(Rewriter):
                 of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
             ):
                 of_result = whole
-            elif not of_result and self._block(inner, lanes):
+            elif not of_result and (self._block(inner, lanes) or _reads_signal(old)):
                 of_result = self._block_of_odd(channels, whole)
             block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
@@ -674,6 +674,11 @@ def _block_of(type_: TensorType) -> int:
 
 def _packable(weight: Expr) -> bool:
     return isinstance(weight, Constant)
+
+
+def _reads_signal(conv: Call) -> bool:
+    """Whether a convolution reads an image of a single line, whose windows lie apart."""
+    return all(a.tensor.shape[2] == 1 for a in conv.args[:2])
 
 
 def _packs_weight(call: Call) -> bool:

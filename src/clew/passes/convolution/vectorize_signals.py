@@ -31,6 +31,7 @@ from clew.passes.convolution.forms import POINTWISE
 
 Array = np.ndarray[Any, Any]
 
+_MIN_GAIN: Final = 1.05
 _LEAST_FILTERS: Final = 4
 """Filters of a group that share a vector of the signal."""
 
@@ -102,7 +103,7 @@ class _Vectorizer(Rewriter):
                 f"thousands of cycles expected: along the signal {along / 1e3:.0f}, "
                 f"in blocks {blocks / 1e3:.0f}",
             )
-            if blocks <= along:
+            if blocks <= _MIN_GAIN * along:
                 return new
         with self.covers(old, *old.args[:2]):
             return _along_signal(new, signal_parts(layer, target))

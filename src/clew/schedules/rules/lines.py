@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -26,10 +26,12 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import lane_stride, rows_together
+from clew.te.expr import Load
 
 _MOST_VECTORS: Final = 4
 # Few, so that a tile's sums are stored while the next tile is computed.
 _ACCUMULATORS: Final = 20
+_SHARE_OF_SIGNAL: Final = 0.4
 
 
 def _is_signal(work: Work, target: Target) -> bool:
@@ -78,12 +80,14 @@ class Lines(Rule[Signal]):
         vectors = min(_MOST_VECTORS, -(-match.image.width // match.lanes))
         most = min(_ACCUMULATORS // vectors, rows_of_tile(match.target, vectors))
         rows = balanced(match.channels, most)
+        band = _band(match, vectors * match.lanes)
         return Space(
             (
                 Choice("vectors", vectors, (1, 2, 3, 4), "vectors of neighbors in a register tile"),
                 tile_size(
                     "rows", rows, min(match.channels, MOST_ROWS), "channels in a register tile"
                 ),
+                tile_size("band", band, match.image.width, "neighbors computed for all channels"),
                 Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
             )
         )
@@ -93,12 +97,17 @@ class Lines(Rule[Signal]):
         info, lanes = infos[match.anchor], match.lanes
         out = match.result(schedule)
         n, channel, line, pixel = infos[match.root].axes_in(out)
-        # Outermost first: an odd tile or panel is a nest beside the others.
+        # Outermost first: an odd band, tile or panel is a nest beside the others.
+        outer = []
+        if settings["band"] < match.image.width:
+            schedule.reorder(pixel, channel, n, line)
+            tail = "peel" if schedule.is_static(pixel) else "once"
+            band, pixel = schedule.split(pixel, settings["band"], tail=tail)
+            outer.append(band)
         schedule.reorder(channel, n, line, pixel)
-        groups = []
         if match.together:
             group, channel = schedule.split(channel, match.together)
-            groups.append(group)
+            outer.append(group)
         tile, row = split_tiles(schedule, channel, settings["rows"])
         schedule.reorder(tile, n, line, pixel, row)
         panel, column = schedule.split(pixel, lanes * settings["vectors"])
@@ -109,5 +118,25 @@ class Lines(Rule[Signal]):
         schedule.unroll(row)
         schedule.unroll(vector)
         schedule.vectorize(lane)
-        spread(schedule, [*groups, tile, n, line, panel])
+        spread(schedule, [*outer, tile, n, line, panel])
         return schedule
+
+
+def _band(match: Signal, panel: int) -> int:
+    """Returns the number of neighbors whose part of the signal stays in the second-level cache
+    while all channels read it: whole panels of neighbors, or all neighbors.
+    """
+    width = match.image.width
+    load = next(x for x in buffer_loads(match.info.store.value) if _has_pixels(match, x))
+    signal_bytes = load.source.typical_bytes // load.source.typical_shape[0]
+    most = int(match.target.l2_bytes * _SHARE_OF_SIGNAL * width / max(signal_bytes, 1))
+    if most >= width or match.channels <= _ACCUMULATORS:
+        return width
+    panels = balanced(-(-width // panel), max(most // panel, 1))
+    return panels * panel
+
+
+def _has_pixels(match: Signal, load: Load) -> bool:
+    """Whether a load moves along the signal."""
+    pixel = next(n.index for n in match.info.loops if n.name == match.image.pixel)
+    return any(contains(i, pixel) for i in load.indices)
