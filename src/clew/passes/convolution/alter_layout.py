@@ -277,7 +277,9 @@ class _Alterer(Rewriter):
                 of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
             ):
                 of_result = whole
-            elif not of_result and (self._block(inner, lanes) or _reads_signal(old)):
+            elif not of_result and (
+                self._block(inner, lanes) or (channels > 1 and _reads_signal(old))
+            ):
                 of_result = self._block_of_odd(channels, whole)
             block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:

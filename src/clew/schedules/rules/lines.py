@@ -1,8 +1,8 @@
 """Convolutions of signals in plain layout [n, c, 1, w]: lanes are neighbors along the signal, and a
 register tile is channels by vectors of them.
 
-Tiles of channels are outermost, so that their weights stay in cache while the signal streams by, and
-results are written along the signal.
+Tiles of channels are outermost: their weights stay in cache while the signal streams by, or a band
+of it that stays in cache as well, and results are written along the signal.
 """
 
 from __future__ import annotations
