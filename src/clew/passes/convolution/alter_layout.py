@@ -18,7 +18,7 @@ from clew.cost.convolution import (
     direct_cycles,
     winograd_cycles,
 )
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
@@ -39,6 +39,7 @@ _BLOCKS_OF_FEW: Final = (2, 4, 8)
 _LEAST_FILLED: Final = 0.8
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
+_LEAST_PIXELS: Final = 64
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -77,7 +78,9 @@ class AlterLayout(Pass):
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
-    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it.
+    A weight that is not constant is packed in each run if the convolution has many pixels.
+
+    Preconditions: layouts are plain; FoldConstant runs after it.
     """
 
     opt_level: ClassVar[int] = 3
@@ -215,7 +218,7 @@ class _Alterer(Rewriter):
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args[:2]
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
-        if not plain or not _packable(weight) or not self._packs(old):
+        if not plain or not _packable(old) or not self._packs(old):
             return None
         value = self.memo[data.id]
         channels, inner, groups = self._stored(old, value)
@@ -398,7 +401,7 @@ class _Alterer(Rewriter):
         """Returns the largest number of channels in a block that a convolution reads contiguously,
         or 0 if the convolution stays plain.
         """
-        packs = _packable(old.args[1]) and old.args[0].tensor.rank == 4 and self._packs(old)
+        packs = _packable(old) and old.args[0].tensor.rank == 4 and self._packs(old)
         return self._lanes(old) if packs else 0
 
     def _is_joined(self, old: Expr) -> bool:
@@ -674,8 +677,15 @@ def _block_of(type_: TensorType) -> int:
     return size
 
 
-def _packable(weight: Expr) -> bool:
-    return isinstance(weight, Constant)
+def _packable(conv: Call) -> bool:
+    """Whether the weight of a convolution is packed: at compile time, or in the run if it serves so
+    many pixels that packing it takes little of the time.
+    """
+    weight = conv.args[1]
+    if isinstance(weight, Constant):
+        return True
+    pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
+    return weight.tensor.is_static and pixels >= _LEAST_PIXELS
 
 
 def _reads_signal(conv: Call) -> bool:
