@@ -39,7 +39,9 @@ _BLOCKS_OF_FEW: Final = (2, 4, 8)
 _LEAST_FILLED: Final = 0.8
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
+# Pixels and rows from which on packing a weight in the run is worth its time.
 _LEAST_PIXELS: Final = 64
+_LEAST_ROWS: Final = 8
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -144,6 +146,10 @@ class _Alterer(Rewriter):
             return self._conv(old)
         if old.attrs.get("weight_layout", "").startswith(("NK", "KN")):
             return self._dense(old)
+        if old.op.name == "nn.matmul" and old.args[1].tensor.rank == 2:
+            return self._dense(
+                get_op("nn.dense")(*old.args, weight_layout="KN", out_dtype=old.attrs.out_dtype)
+            )
         if old.op.name == "transpose":
             return self._transpose(old)
         layout = self._layout_of_args(old)
@@ -456,7 +462,7 @@ class _Alterer(Rewriter):
 
     def _dense(self, old: Call) -> Expr | None:
         data, *others = old.args
-        weights = {n: w for n, w in enumerate(others) if isinstance(w, Constant)}
+        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return None
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
@@ -686,6 +692,17 @@ def _packable(conv: Call) -> bool:
         return True
     pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
     return weight.tensor.is_static and pixels >= _LEAST_PIXELS
+
+
+def _packable_matrix(dense: Call, matrix: Expr) -> bool:
+    """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
+    read it that packing it takes less time than reading columns far apart.
+    """
+    if isinstance(matrix, Constant):
+        return True
+    rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
+    plain = matrix is dense.args[1] and dense.attrs.parts == 1
+    return plain and matrix.tensor.is_static and rows >= _LEAST_ROWS
 
 
 def _reads_signal(conv: Call) -> bool:
