@@ -50,7 +50,7 @@ class Matvec(Rule[Row]):
     def choices(self, match: Row) -> Space:
         return Space(
             (
-                Choice("vectors", _VECTORS, (1, 2, 4, 8), "vectors of columns computed together"),
+                Choice("vectors", _VECTORS, (1, 2, 4, 8, 16, 24), "vectors of columns computed together"),
                 Choice("unroll", _STEPS, (1, 2, 4), "unrolled reduction steps"),
             )
         )
