@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from clew.ir.dims import Dim, ceil_div, exact_quotient
 from clew.ir.types import is_float
@@ -28,6 +30,8 @@ from clew.te.expr import (
 )
 from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
+
+_FEW_ROWS: Final = 7
 
 
 @dataclass
@@ -294,6 +298,21 @@ def largest_load(info: StageInfo) -> Load | None:
     """Returns the load of the largest buffer that a stage reads."""
     found = [load for _, load in reads(info.store)]
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
+
+
+def sums_rows(info: StageInfo) -> bool:
+    """Whether a stage is products of a few rows with rows of another matrix: lanes along the depth
+    then read contiguous memory, and lanes along the columns would not.
+    """
+    shape = info.store.buffer.typical_shape
+    if len(info.reduction_axes) != 1 or math.prod(shape[:-1]) > _FEW_ROWS or not info.is_anchor:
+        return False
+    by_name, simplifier = {n.name: n.index for n in info.loops}, Simplifier()
+    depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
+    return all(
+        stride(x, depth, simplifier) == 1 and stride(x, column, simplifier) != 1
+        for x in buffer_loads(info.store.value)
+    )
 
 
 def rows_together(info: StageInfo, axis: str) -> int:

@@ -7,7 +7,6 @@ of the first stream by.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,19 +33,17 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import (
-    StageInfo,
     flatten_axes,
     lane_stride,
     rows_together,
     stage_infos,
-    stride,
+    sums_rows,
 )
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
 _VECTORS: Final = (1, 2, 3, 4)
 _MOST_VECTORS: Final = max(_VECTORS)
-_FEW_ROWS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class Matmul(Rule[Product]):
         steps = [
             lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)
         ]
-        if None in steps or not any(steps) or (1 not in steps and _is_dot_products(info)):
+        if None in steps or not any(steps) or sums_rows(info):
             return None
         together = rows_together(info, info.axes[-2]) if len(info.axes) > 1 else 0
         panel = min(
@@ -155,15 +152,3 @@ class Matmul(Rule[Product]):
         banded = schedule.extent(batch[0]) > 1 if batch else False
         spread(schedule, [*batch, panel], attach if row and not banded else "")
         return schedule
-
-
-def _is_dot_products(info: StageInfo) -> bool:
-    """Whether a stage is products of one or two rows with rows of the other operand: lanes along
-    the depth then read contiguous memory.
-    """
-    shape = info.store.buffer.typical_shape
-    if len(info.reduction_axes) != 1 or math.prod(shape[:-1]) > _FEW_ROWS:
-        return False
-    depth = next(n.index for n in info.loops if n.name == info.reduction_axes[0])
-    simplifier = Simplifier()
-    return all(stride(x, depth, simplifier) == 1 for x in buffer_loads(info.store.value))

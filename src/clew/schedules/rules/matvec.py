@@ -16,7 +16,7 @@ from clew.schedules.demands import ONE_ROW, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import lane_stride
+from clew.schedules.stages import StageInfo, lane_stride, stride
 
 _VECTORS = 4
 _STEPS = 2
@@ -27,6 +27,7 @@ class Row(TailMatch):
     """A row of results whose columns are contiguous in the matrix."""
 
     lanes: int
+    vectors: int
 
 
 class Matvec(Rule[Row]):
@@ -45,12 +46,14 @@ class Matvec(Rule[Row]):
         steps = [lane_stride(x, last.index, lanes, Simplifier()) for x in loads]
         if sorted(steps, key=str) != [0, 1]:
             return None
-        return Row(work.start, target, info.name, work.root.name, lanes)
+        vectors = _vectors(info, lanes, target)
+        return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
+        options = (1, 2, 4, 8, 16)
         return Space(
             (
-                Choice("vectors", _VECTORS, (1, 2, 4, 8, 16, 24), "vectors of columns computed together"),
+                Choice("vectors", match.vectors, options, "vectors of columns computed together"),
                 Choice("unroll", _STEPS, (1, 2, 4), "unrolled reduction steps"),
             )
         )
@@ -77,3 +80,17 @@ class Matvec(Rule[Row]):
             schedule.vectorize(name)
         spread(schedule, [panel])
         return schedule
+
+
+def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
+    """Returns the number of vectors of columns computed together: more if the rows of the matrix
+    are not packed in panels, because memory is read in longer runs.
+    """
+    depth = next(n.index for n in info.loops if n.name == info.reduction_axes[0])
+    steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
+    if all(isinstance(step, int) and step <= lanes * _VECTORS for step in steps):
+        return _VECTORS
+    most = min(
+        target.vector_registers // 2, info.store.buffer.typical_shape[-1] // lanes // _VECTORS
+    )
+    return next((n for n in (16, 8) if n <= most), _VECTORS)
