@@ -22,7 +22,7 @@ from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
-from clew.ir.types import TensorType, is_float
+from clew.ir.types import TensorType, is_float, memory_bytes
 from clew.ir.visit import post_order
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
@@ -42,6 +42,7 @@ _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 # Pixels and rows from which on packing a weight in the run is worth its time.
 _LEAST_PIXELS: Final = 64
 _LEAST_ROWS: Final = 8
+_PAGE_BYTES: Final = 4096
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -696,13 +697,17 @@ def _packable(conv: Call) -> bool:
 
 def _packable_matrix(dense: Call, matrix: Expr) -> bool:
     """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
-    read it that packing it takes less time than reading columns far apart.
+    read it that packing it takes less time than reading columns far apart, or lines on as many
+    pages.
     """
     if isinstance(matrix, Constant):
         return True
     rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
-    plain = matrix is dense.args[1] and dense.attrs.parts == 1
-    return plain and matrix.tensor.is_static and rows >= _LEAST_ROWS
+    plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
+    if not plain or rows < _LEAST_ROWS:
+        return False
+    row_bytes = matrix.tensor.concrete[-1] * memory_bytes(matrix.tensor.dtype)
+    return dense.attrs.weight_layout == "NK" or row_bytes >= _PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:

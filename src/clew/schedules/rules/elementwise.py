@@ -199,7 +199,7 @@ def _axis_beside(info: StageInfo, axes: list[str]) -> str:
     "" if there is none.
     """
     loads = list(buffer_loads(info.store.value))
-    if len(axes) < 3 or len(loads) != 1 or any(not isinstance(n.size, int) for n in info.loops):
+    if not axes[:-2] or len(loads) != 1 or any(not isinstance(n.size, int) for n in info.loops):
         return ""
     by_name, simplifier = {n.name: n for n in info.loops}, Simplifier()
     (load,), last = loads, by_name[axes[-1]]
