@@ -89,6 +89,14 @@ def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
     assert choices(packed=True).startswith("matvec: vectors=4 ")
 
 
+@pytest.mark.parametrize(("batch", "depth", "columns"), [(3, 17, 64), (5, 30, 200), (1, 8, 1031)])
+def test_one_row_for_each_matrix(batch: int, depth: int, columns: int) -> None:
+    graph = Graph()
+    y = graph("nn.matmul", graph.x(batch, 1, depth), graph.x(batch, depth, columns))
+    compiled = check(module(graph, graph("nn.relu", y)), {}, batch)
+    assert rules(compiled) == ["matvec"]
+
+
 @pytest.mark.parametrize("rows", [1, 5, 70])
 def test_free_rows_and_batches(rows: int) -> None:
     graph = Graph()

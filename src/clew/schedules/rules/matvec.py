@@ -6,6 +6,7 @@ flight, and hides the latency of additions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
@@ -20,6 +21,7 @@ from clew.schedules.stages import StageInfo, lane_stride, stride
 
 _VECTORS = 4
 _STEPS = 2
+_LEAST_PANELS = 4  # for threads
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ class Matvec(Rule[Row]):
         schedule, infos = match.begin()
         info, lanes = infos[match.anchor], match.lanes
         out = match.result(schedule)
-        *ones, columns = infos[match.root].axes_in(out)
-        schedule.reorder(columns, *ones)
+        *rows, columns = infos[match.root].axes_in(out)
+        ones = [row for row in rows if schedule.extent(row) == 1]
+        batch = [row for row in rows if row not in ones]
+        schedule.reorder(*batch, columns, *ones)
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
         schedule.reorder(panel, *ones, vector, lane)
@@ -78,7 +82,7 @@ class Matvec(Rule[Row]):
             schedule.unroll(name)
         for name in (own_lane, lane):
             schedule.vectorize(name)
-        spread(schedule, [panel])
+        spread(schedule, [*batch, panel])
         return schedule
 
 
@@ -90,7 +94,7 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
     steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
     if all(isinstance(step, int) and step <= lanes * _VECTORS for step in steps):
         return _VECTORS
-    most = min(
-        target.vector_registers // 2, info.store.buffer.typical_shape[-1] // lanes // _VECTORS
-    )
+    *rows, columns = info.store.buffer.typical_shape
+    whole = columns // lanes
+    most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // _LEAST_PANELS)
     return next((n for n in (16, 8) if n <= most), _VECTORS)
