@@ -78,15 +78,16 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
 
 
 def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
-    def choices(packed: bool) -> str:
+    def choices(depth: int, packed: bool) -> str:
         graph = Graph()
-        matrix = graph.w(1024, 1024) if packed else graph.x(1024, 1024)
-        y = graph("nn.dense", graph.x(1, 1024), matrix, weight_layout="KN")
-        (kernel,) = clew.compile(module(graph, y), target="cpu-avx512").kernels
+        matrix = graph.w(depth, 1031) if packed else graph.x(depth, 1031)
+        y = graph("nn.relu", graph("nn.dense", graph.x(1, depth), matrix, weight_layout="KN"))
+        (kernel,) = check(module(graph, y), {}, depth, target="cpu-avx512").kernels
         return str(kernel.choices[0])
 
-    assert choices(packed=False).startswith("matvec: vectors=16 ")
-    assert choices(packed=True).startswith("matvec: vectors=4 ")
+    assert choices(100, packed=False).startswith("matvec: vectors=16 ")
+    assert choices(1111, packed=False).startswith("matvec: vectors=64 ")  # not in a cache
+    assert choices(100, packed=True).startswith("matvec: vectors=4 ")
 
 
 @pytest.mark.parametrize(("batch", "depth", "columns"), [(3, 17, 64), (5, 30, 200), (1, 8, 1031)])

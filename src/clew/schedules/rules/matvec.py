@@ -22,6 +22,10 @@ from clew.schedules.stages import StageInfo, lane_stride, stride
 _VECTORS = 4
 _STEPS = 2
 _LEAST_PANELS = 4  # for threads
+# Vectors of a row of a matrix that are read one after another, with sums in the first-level cache,
+# and steps between which the sums are loaded and stored.
+_STREAMED = 64
+_STEPS_OF_STREAM = 8
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,12 @@ class Matvec(Rule[Row]):
         return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
-        options = (1, 2, 4, 8, 16)
+        options, streams = (1, 2, 4, 8, 16, _STREAMED), match.vectors == _STREAMED
+        steps = _STEPS_OF_STREAM if streams else _STEPS
         return Space(
             (
                 Choice("vectors", match.vectors, options, "vectors of columns computed together"),
-                Choice("unroll", _STEPS, (1, 2, 4), "unrolled reduction steps"),
+                Choice("unroll", steps, (1, 2, 4, 8), "unrolled reduction steps"),
             )
         )
 
@@ -71,15 +76,25 @@ class Matvec(Rule[Row]):
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
         schedule.reorder(panel, *ones, vector, lane)
-        schedule.compute_at(match.anchor, panel, "register")
+        streams = settings["vectors"] == _STREAMED
+        schedule.compute_at(match.anchor, panel, "scratch" if streams else "register")
         (step,) = info.reduction_axes
         schedule.reorder(step, *info.axes)
-        own_vector, own_lane = schedule.split(info.axes[-1], lanes, tail="guard")
-        if 1 < settings["unroll"] < schedule.extent(step):
-            _, each = schedule.split(step, settings["unroll"])
+        few = 1 < settings["unroll"] < schedule.extent(step)
+        if streams and few:  # sums are loaded and stored once for several steps
+            step, each = schedule.split(step, settings["unroll"])
+            schedule.reorder(*info.axes, each)
+            own_vector, own_lane = schedule.split(info.axes[-1], lanes)
+            schedule.reorder(own_vector, each, own_lane)
             schedule.unroll(each)
+        else:
+            own_vector, own_lane = schedule.split(info.axes[-1], lanes, tail="guard")
+            if few:
+                _, each = schedule.split(step, settings["unroll"])
+                schedule.unroll(each)
         for name in (*info.axes[:-1], own_vector, *ones, vector):
-            schedule.unroll(name)
+            if not streams or name not in (own_vector, vector):
+                schedule.unroll(name)
         for name in (own_lane, lane):
             schedule.vectorize(name)
         spread(schedule, [*batch, panel])
@@ -94,7 +109,19 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
     steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
     if all(isinstance(step, int) and step <= lanes * _VECTORS for step in steps):
         return _VECTORS
+    if _passes_caches(info, target):
+        return _STREAMED
     *rows, columns = info.store.buffer.typical_shape
     whole = columns // lanes
     most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // _LEAST_PANELS)
     return next((n for n in (16, 8) if n <= most), _VECTORS)
+
+
+def _passes_caches(info: StageInfo, target: Target) -> bool:
+    """Whether a matrix of known size does not fit the second-level cache, and is one for all rows.
+    Memory is then read fastest in its own order.
+    """
+    matrix = max((x.source for x in buffer_loads(info.store.value)), key=lambda b: b.typical_bytes)
+    known = all(isinstance(n.size, int) for n in info.loops)
+    alone = math.prod(info.store.buffer.typical_shape[:-1]) == 1
+    return known and alone and matrix.typical_bytes > target.l2_bytes
