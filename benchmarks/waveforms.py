@@ -126,7 +126,8 @@ def _times(
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     compiled = clew.compile(model, threads=1)
     turns = [{n: _values(s, turn) for n, s in shapes.items()} for turn in range(3)]
-    own, peer = [], []
+    own: list[float] = []
+    peer: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(own) < len(turns):
         inputs = turns[len(own) % len(turns)]

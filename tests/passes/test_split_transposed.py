@@ -13,7 +13,7 @@ from clew.passes.convolution.split_transposed import SplitTransposed
 
 
 def network(
-    kit: Any, data: tuple[int, ...], weight: tuple[int, ...], *, given: bool = False, **attrs: Any
+    kit: Any, data: tuple[Any, ...], weight: tuple[int, ...], *, given: bool = False, **attrs: Any
 ) -> Module:
     """A transposed convolution; with `given`, its weight is an input."""
     x, spatial = kit.var("x", *data), len(data) - 2

@@ -30,7 +30,9 @@ def check(given: Module, sizes: dict[str, int], turn: int, **options: Any) -> An
     rng = np.random.default_rng(turn)
     inputs = {}
     for param in given.main.params:
-        shape = [d if isinstance(d, int) else d.substitute(sizes) for d in param.tensor.shape]
+        shape: list[Any] = [
+            d if isinstance(d, int) else d.substitute(sizes) for d in param.tensor.shape
+        ]
         inputs[param.name] = rng.standard_normal(shape).astype(np.float32)
     want, found = interpret(given, inputs)["y"], compiled.run(inputs)["y"]
     assert found.shape == want.shape

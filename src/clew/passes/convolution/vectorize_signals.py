@@ -128,9 +128,14 @@ class _Vectorizer(Rewriter):
         few = outer <= self._target.vector_lanes(dtype)
         return inner <= self._options.most_channels or few
 
+    def _keeps_blocks(self, call: Call) -> bool:
+        """Whether an operator's result is in blocks if its operand is."""
+        assert isinstance(call.op, Op)
+        return call.op.layout_rule is not None or self._ctx.kind(call) in POINTWISE
+
     def _comes_in_blocks(self, value: Expr) -> bool:
-        """Whether a convolution in blocks gives a new value, directly or through elementwise
-        operators and pooling.
+        """Whether a convolution in blocks gives a new value, directly or through operators that
+        keep blocks.
         """
         pending, seen = [value], set[int]()
         while pending:
@@ -140,13 +145,13 @@ class _Vectorizer(Rewriter):
             seen.add(call.id)
             if _in_blocks(call):
                 return True
-            if call.op.traits.pools or self._ctx.kind(call) in POINTWISE:
+            if self._keeps_blocks(call):
                 pending += call.args
         return False
 
     def _meets_blocks(self, old: Call) -> bool:
-        """Whether a convolution in blocks reads an old value, directly or through elementwise
-        operators and pooling.
+        """Whether a convolution in blocks reads an old value, directly or through operators that
+        keep blocks.
         """
         pending, seen = [old], {old.id}
         while pending:
@@ -156,7 +161,7 @@ class _Vectorizer(Rewriter):
                 seen.add(user.id)
                 if _in_blocks(user) and not self._fits(user):
                     return True
-                if user.op.traits.pools or self._ctx.kind(user) in POINTWISE:
+                if self._keeps_blocks(user):
                     pending.append(user)
         return False
 
