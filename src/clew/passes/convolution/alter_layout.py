@@ -41,6 +41,7 @@ _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 # Pixels and rows from which on packing a weight in the run is worth its time.
 _LEAST_PIXELS: Final = 64
+_LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
 _LEAST_ROWS: Final = 8
 _PAGE_BYTES: Final = 4096
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
@@ -692,7 +693,8 @@ def _packable(conv: Call) -> bool:
     if isinstance(weight, Constant):
         return True
     pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
-    return weight.tensor.is_static and pixels >= _LEAST_PIXELS
+    inner = typical(conv.args[0].tensor.shape[1])
+    return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // inner)
 
 
 def _packable_matrix(dense: Call, matrix: Expr) -> bool:
