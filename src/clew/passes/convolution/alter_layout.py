@@ -694,7 +694,7 @@ def _packable(conv: Call) -> bool:
         return True
     pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
     inner = typical(conv.args[0].tensor.shape[1])
-    return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // inner)
+    return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // max(inner, 1))
 
 
 def _packable_matrix(dense: Call, matrix: Expr) -> bool:
