@@ -28,6 +28,7 @@ from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import POINTWISE
+from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +66,7 @@ class VectorizeSignals(Pass):
     """
 
     opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
 
     most_channels: int = 4
 
