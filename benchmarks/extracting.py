@@ -131,8 +131,9 @@ def _kernels(proof: Proof, drawn: random.Random) -> None:
                 _kernel(proof, program, name, part)
     proof.idle = [n for n in program.names if n not in seen]
     count = len(program.nodes)
-    for _ in range(min(10, count)):
-        begin = drawn.randrange(count)
+    computing = [n for n, node in enumerate(program.nodes) if node.op not in ("input", "param")]
+    for _ in range(min(10, len(computing))):
+        begin = drawn.choice(computing)
         end = drawn.randrange(begin, count) + 1
         report = program.range(begin, end).check()
         proof.nodes.note(f"nodes {begin}:{end}", report.passed, report)

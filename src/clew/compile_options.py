@@ -20,7 +20,7 @@ _LONGEST_SCHEDULE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of `clew.load` (`shapes`, `links`) and `clew.compile` (all others).
+    """Options of `clew.load` (`shapes`, `links`, `trust`) and `clew.compile` (all others).
 
     `extend` lists Python files with passes, fusions and schedules. `schedules` maps the name of a
     kernel, or a glob of names, to recorded steps, one per line; `choices` maps it to schedule rules
@@ -43,6 +43,7 @@ class CompileOptions:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=dict)
     links: str = "none"
+    trust: bool = False
     bounds: str = "check"
     cache: bool = True
     tuned: str = "auto"
@@ -72,6 +73,7 @@ class CompileOptions:
     def loading(self) -> dict[str, Any]:
         """The arguments of `clew.load`."""
         given: dict[str, Any] = {"links": self.links}
+        given |= {"trust": True} if self.trust else {}
         return {**given, "inputs": dict(self.shapes)} if self.shapes else given
 
     @property

@@ -19,16 +19,18 @@ from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
 from clew.build.kernel_trace import kernel_traces
+from clew.build.replacing import Replacing
 from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
-from clew.build.tracing import trace_of
+from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.conversions import Conversions
 from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
+from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.ir.size_names import SizeReader
@@ -48,6 +50,7 @@ from clew.runtime.model import (
     kept_sizes,
     sizes_key,
 )
+from clew.runtime.ownership import Held
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.state import growing_by_convention
@@ -62,6 +65,7 @@ from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
 from clew.trace.trace import Trace
+from clew.trace.verify import VerifyReport
 
 Array = np.ndarray[Any, Any]
 # A build that was compiled for its sizes takes about as much memory as so many programs at sizes.
@@ -94,14 +98,19 @@ class CompiledModel(ProfiledModel[Kernel]):
         cache: Cache,
         *,
         is_stored: bool = True,
+        defaults: Defaults | None = None,
     ) -> None:
-        """With `is_stored`, the build comes from the cache, or is stored there once it is made."""
+        """With `is_stored`, the build comes from the cache, or is stored there once it is made.
+        `defaults` are the inputs that are constants until a call replaces them.
+        """
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
         super().__init__(inputs, outputs_of(module), form_of(module))
         self.budgets = options.budgets
         self._model = module
         self.options = options
         self._cache = cache
+        self._replacing = Replacing[CompiledModel](defaults)
+        self._replaceable = self._replacing.names
         self._pool = shared_pool(options.threads)
         self._by_value: tuple[int, ...] = ()
         # What a build for all sizes is made of: the module, with names for values that decide.
@@ -366,6 +375,27 @@ class CompiledModel(ProfiledModel[Kernel]):
             unmet += unknown_layers(names, module, "keep_f32", certain=False)
         tell(unmet, self._told)
 
+    # --- inputs with default values ---
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[CompiledModel, Mapping[str, Any]]:
+        values, first, rest = self._replacing.split(inputs, named)
+        if not values:
+            return self, {}
+        given = self._arranged(first, rest, ())
+        with self._lock, in_force(self.budgets):
+            model = self._replacing.model(values, self._compiled_with)
+        return model, {**dict(zip(self._input_names, given, strict=True)), **values}
+
+    def _compiled_with(self, module: Module | DeferredModule) -> CompiledModel:
+        return CompiledModel(module, self.options, self._cache)
+
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        values = self._replacing.split(given, named).values
+        if values:
+            raise self._replacing.refusal(values)
+
     # --- running ---
 
     @property
@@ -388,24 +418,24 @@ class CompiledModel(ProfiledModel[Kernel]):
         assert self._last is not None
         return self._last.program
 
-    def _run(self, checked: Sequence[Any]) -> list[Any]:
+    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         empty = is_empty(checked)
         if self._any_rank or self._by_ones or empty:
             key = sizes_key(checked, self._by_value)
             variant = self._variant_for(key, checked)
             if variant is not None:
                 self._in_variant, self._last = (key, variant), None
-                return variant._run(checked)
+                return variant._run(checked, held)
         # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
         if not self.options.specialize or not self._serves_all or empty:
-            return super()._run(checked)
+            return super()._run(checked, held)
         program = self.program_for(checked)
         key = sizes_key(checked, self._by_value)
         if key not in self._at_sizes and (self._stored is None or key in self._builds):
-            return self.outside(program, program(checked))  # these sizes have their own build
+            return self.outside(program, program(checked, held))  # these sizes have their own build
         if self._often is None:
             self._often = Specializer(self._program_alone, self._compile_seconds)
-        results = self._often.run(key, lambda: self._names_of(checked), program, checked)
+        results = self._often.run(key, lambda: self._names_of(checked), program, checked, held)
         return self.outside(program, results)
 
     @property
@@ -419,7 +449,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def builds_made(self) -> int:
         """The number of builds so far."""
-        return self._own_builds + sum(m.builds_made for m in self._variants.models.values())
+        others = [*self._variants.models.values(), *self._replacing.models]
+        return self._own_builds + sum(m.builds_made for m in others)
 
     @property
     def _compile_seconds(self) -> float:
@@ -569,7 +600,12 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def recompiled(self, **changes: Any) -> CompiledModel:
         """Returns the same module compiled with other `Options`, given by field name."""
-        made = CompiledModel(self._model, replace(self.options, **changes), self._cache)
+        made = CompiledModel(
+            self._model,
+            replace(self.options, **changes),
+            self._cache,
+            defaults=self._replacing.defaults,
+        )
         made._told.update(self._told)
         return made
 
@@ -633,21 +669,45 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def trace(self) -> Trace:
         """The trace of every layer, from the model to instructions and back. That of a build for
-        all sizes needs no run.
+        all sizes needs no run. Without a build, only its `verify` works, which makes the build for
+        its inputs; its other methods raise I044 until a run has made one.
 
-        Errors: I044 (see `build`); I045 for a model compiled with `trace=False`.
+        Errors: I045 for a model compiled with `trace=False`.
         """
-        build = self.template
         if not self.options.trace:
             raise InputError(
                 "I045", "the model was compiled without its trace", hint="compile with trace=True"
             )
+        try:
+            return self._trace_of(self.template)
+        except InputError as error:
+            if error.code != "I044":
+                raise
+        return trace_of(
+            lambda: self.template.stages, lambda: kernel_traces(self.template), self._verify
+        )
+
+    def _trace_of(self, build: BuildTemplate) -> Trace:
         # Builds that differ only in sizes share their stages and kernels, and so their trace.
         found = self._traces.get(id(build.stages))
         if found is None:
-            found = trace_of(build.stages, lambda: kernel_traces(build))
+            found = trace_of(build.stages, lambda: kernel_traces(build), self._verify)
             self._traces[id(build.stages)] = found
         return found
+
+    def _verify(
+        self,
+        trace: Trace,
+        given: Sequence[Any],
+        named: Mapping[str, Any],
+        rtol: float,
+        atol: float,
+    ) -> VerifyReport:
+        """Verifies the links of the build for inputs that are given as in a call."""
+        checked = self.checked(given, named, options=VERIFY_OPTIONS)
+        build = self._build_for(checked)
+        inputs = dict(zip(self._input_names, checked, strict=True))
+        return verify(self._trace_of(build), inputs, build.sizes, rtol, atol)
 
     @property
     def kernels(self) -> list[Kernel]:

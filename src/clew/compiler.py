@@ -35,12 +35,14 @@ from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.collection import collected_at_the_end
 from clew.support.errors import ClewWarning, InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.rooms import room
 from clew.support.size_ranges import GivenSize
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
+@coded_exhaustion
 def compile(
     model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",
@@ -59,6 +61,7 @@ def compile(
     sizes: Mapping[str, GivenSize] | None = None,
     specialize: bool = True,
     links: str | None = None,
+    trust: bool | None = None,
     cache: bool = True,
     trace: bool = True,
     guard: bool | GuardSide = False,
@@ -80,27 +83,28 @@ def compile(
     in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
     matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
     target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
-    `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
-    data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
-    sizes to compile for: `(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]`
-    lists the sizes expected most, while others work too; `128` fixes the size; and `{"range": (1,
-    512), "likely": [128]}` combines the first two (docs/names.md). `specialize=False` never makes a
-    build for sizes that are met often (`compiled.specialized`), so that equal inputs always give
-    equal bits. `trace=False` records no lineage
-    and does not change the generated code. `guard` places every buffer between guard pages (for
-    tests), aligned to its end or start. `bounds` selects the treatment of values used as indices:
-    with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
-    `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
-    for untrusted files). If the graph depends on values or shapes known only during a run
-    (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of
-    the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place` says which
-    parts: the first backend takes what it can (`"first"`), or measured costs decide (`"auto"`, as
-    `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of a call, a rule
-    of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region that its backend
-    fails to compile goes to the next one that takes it, or to the CPU, and one that it fails to run
-    to the CPU, with a warning. `tuned` is the file with the records of `clew.tune`, whose best
-    choices are applied: `auto` is the default file
-    (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
+    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, `links`
+    says which links to external data are followed, and `trust` lets a file run code that it
+    contains, all as for `clew.load`. `sizes` gives,
+    by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range, both ends
+    included, that calls must keep; `[1, 8]` lists the sizes expected most, while others work too;
+    `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first two
+    (docs/names.md). `specialize=False` never makes a build for sizes that are met often
+    (`compiled.specialized`), so that equal inputs always give equal bits. `trace=False` records no
+    lineage and does not change the generated code. `guard` places every buffer between guard pages
+    (for tests), aligned to its end or start. `bounds` selects the treatment of values used as
+    indices: with `check`, an index out of range ends the run with I320; with `clamp`, it is
+    clamped. `budgets` limit the resources a file, its compilation and its runs may use
+    (`Budgets.strict()` for untrusted files). If the graph depends on values or shapes known only
+    during a run (docs/deciding-inputs.md), the model is imported when it is called. `backends` take
+    regions of the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place`
+    says which parts: the first backend takes what it can (`"first"`), or measured costs decide
+    (`"auto"`, as `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of
+    a call, a rule of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region
+    that its backend fails to compile goes to the next one that takes it, or to the CPU, and one
+    that it fails to run to the CPU, with a warning. `tuned` is the file with the records of
+    `clew.tune`, whose best choices are applied: `auto` is the default file (`CLEW_TUNING`) if it
+    exists, None uses no records (docs/tune.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
@@ -120,7 +124,7 @@ def compile(
     if place == "auto":
         place = room("placement")(
             model, given, target=machine, threads=count, tuned=tuned, shapes=inputs, links=links,
-            opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
+            trust=trust, opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
             on_progress=on_progress,
         )  # fmt: skip
     rule = rule_of(place)
@@ -133,7 +137,7 @@ def compile(
         if isinstance(model, (Module, DeferredModule)):
             module = model
         else:
-            module = frontends.load_or_defer(model, inputs=inputs, links=links)
+            module = frontends.load_or_defer(model, inputs=inputs, links=links, trust=trust)
     if isinstance(model, (Module, DeferredModule)) and inputs:
         raise InputError(
             "I310",
@@ -142,6 +146,7 @@ def compile(
         )
     chosen, required = _requiring(chosen, required, [b.name for b in others])
     chosen, schedules = extended(chosen, extend)
+    defaults = module.defaults
     with in_force(budgets), bounds_in_force(bounds):
         module, ranges = sized(module, sizes)
     _check_names(module, chosen, keep_f32, required, disabled, rule, replaced=passes is not None)
@@ -174,8 +179,11 @@ def compile(
         specialize=specialize,
         placement=placement,
     )
+    if defaults is not None:
+        again = defaults.with_inputs
+        defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes)[0])
     with collected_at_the_end():
-        return CompiledModel(module, options, store)
+        return CompiledModel(module, options, store, defaults=defaults)
 
 
 def _requiring(

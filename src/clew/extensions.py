@@ -39,7 +39,9 @@ def _in_file(file: Path) -> list[Extension]:
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)
-    except (Exception, SystemExit) as error:  # a user's program may raise anything
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's program may raise anything
         raise InputError(
             "I176",
             f"{str(file)!r} cannot be run: {type(error).__name__}: {error}",

@@ -129,8 +129,8 @@ def summary(facts: Facts) -> str:
 
 def typed(facts: Facts) -> str:
     """Returns a value's type in the text form: `f32[1, 64]:NC`."""
-    if "shape" not in facts:
-        return str(facts.get("type", "tuple"))
+    if facts.get("shape") is None:  # no tensor, or one of unknown rank
+        return str(facts.get("type") or facts.get("dtype") or "tuple")
     layout = f":{facts['layout']}" if facts.get("layout") else ""
     return f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}]{layout}"
 

@@ -36,6 +36,7 @@ from clew.runtime.threads import shared_pool, thread_count
 from clew.runtime.variant import Variant
 from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.locks import Lock
 from clew.support.near import listed
 from clew.support.rooms import room
@@ -192,6 +193,7 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         return None if variant is None else self.variants.get(variant)
 
 
+@coded_exhaustion
 def load_compiled(
     path: str | Path, threads: int | None = None, *, backends: Sequence[Any] = ()
 ) -> LoadedModel:

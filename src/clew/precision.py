@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
+from clew.build.inputs import module_for
 from clew.compiler import compile
 from clew.extensions import extensions_of
 from clew.ir.module import Module
@@ -129,7 +130,8 @@ def precision_report(
     feeds = list(inputs) if isinstance(inputs, list) else [inputs]
     if not feeds:
         raise InputError("I047", "no inputs to compare outputs on", hint="arrays by name")
-    module = model if isinstance(model, Module) else frontends.load(model)
+    loaded = model if isinstance(model, Module) else frontends.load_or_defer(model)
+    module = module_for(loaded, feeds[0])
     say = on_progress or (lambda text: None)
     given = {
         **options,

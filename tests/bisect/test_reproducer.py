@@ -19,13 +19,13 @@ import wrong_pass
 from onnx import TensorProto, helper
 
 import clew
-from clew.bisection.reproducer import read_values, replay
+from clew.bisection.reproducer import replay
 from clew.cli import app
 from clew.codegen.math import polynomials
 from clew.extensions import extensions_of
 from clew.frontends.building import call
 from clew.frontends.onnx import registry
-from clew.ir.textfile import save_module
+from clew.ir.textfile import load_arrays, save_arrays, save_module
 from clew.support.errors import ClewError
 
 
@@ -116,8 +116,8 @@ def test_values_of_every_dtype_are_kept(tmp_path: Path) -> None:
         "c": np.array([True, False]),
         "d": np.float32(2.5),
     }
-    reproducer._save(tmp_path / "values.npz", values)
-    found = read_values(tmp_path / "values.npz")
+    save_arrays(tmp_path / "values.npz", reproducer._arrays(values))
+    found = dict(load_arrays(tmp_path / "values.npz"))
     assert {n: v.dtype for n, v in found.items()} == {
         n: np.asarray(v).dtype for n, v in values.items()
     }

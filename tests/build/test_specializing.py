@@ -169,7 +169,7 @@ def test_a_failed_call_tells_nothing(fake: Faked) -> None:
     fake.call()
     idle()
     assert fake.states == {7: "trying"}
-    assert fake.specializer._running == 0
+    assert not fake.specializer._running
 
 
 def test_few_builds_are_in_use_at_once(fake: Faked) -> None:
@@ -314,7 +314,7 @@ def test_calls_from_threads_at_once(fake: Faked) -> None:
     assert len(names) == 1200
     assert sorted(fake.built) == list(sizes)
     assert fake.states == dict.fromkeys(sizes, "in use")
-    assert fake.specializer._running == 0
+    assert not fake.specializer._running
 
 
 # ---------------------------------------------------------------------------------------- manners

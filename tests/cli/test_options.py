@@ -20,6 +20,7 @@ from clew.compile_options import CompileOptions
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
 from clew.support.size_ranges import read_sizes
+from clew.support.trust import set_default_trust
 
 COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
 # `ops` lists operators, `cache` shows and clears the cache.
@@ -47,6 +48,7 @@ def _as_before():
     yield
     set_default(Budgets())
     set_default_links("none")
+    set_default_trust(False)
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_what_is_typed_arrives(
         "--disabled", "SelectConvAlgorithm,FoldScaleAxis", "--extend", files["mine"],
         "--schedule", f"relu*={files['steps']}", "--shape", "x=1,2", "--links", "snapshot",
         "--sizes", "n=1:9", "--sizes", "m=4", "--choose", "relu*=elementwise: vectors=2",
-        "--no-cache", "--budget", "strict", "--budget", "nodes=7",
+        "--no-cache", "--budget", "strict", "--budget", "nodes=7", "--trust",
     )  # fmt: skip
     assert command(capsys, "compile", files["tiny"], *typed)[0] == 0
     ((options, budgets, links),) = seen
@@ -116,7 +118,7 @@ def test_what_is_typed_arrives(
         fuse=False, required=("DeadCode",), disabled=("SelectConvAlgorithm", "FoldScaleAxis"),
         extend=(files["mine"],), schedules={"relu*": STEPS},
         choices={"relu*": "elementwise: vectors=2"}, shapes={"x": (1, 2)},
-        sizes={"n": "1:9", "m": "4"}, links="snapshot", cache=False,
+        sizes={"n": "1:9", "m": "4"}, links="snapshot", trust=True, cache=False,
     )  # fmt: skip
     assert (budgets.nodes, budgets.rank, links) == (7, Budgets.strict().rank, "snapshot")
     given = options.compiling
@@ -124,7 +126,7 @@ def test_what_is_typed_arrives(
     assert given["sizes"] == read_sizes({"n": (1, 9), "m": 4})
     assert given["extend"][0] == Path(files["mine"])
     assert given["extend"][1].kernel == "relu*"
-    assert options.loading == {"links": "snapshot", "inputs": {"x": (1, 2)}}
+    assert options.loading == {"links": "snapshot", "trust": True, "inputs": {"x": (1, 2)}}
 
 
 @pytest.mark.parametrize("name", ["run", "compile", "trace", "profile", "tap", "correlate"])

@@ -40,7 +40,7 @@ def test_data_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = command(capsys, path, *QUICK, "--sample", 0, "--json", "--mode", "both")
     assert code == 0, err
     report = json.loads(out)
-    assert report["schema"] == "clew.profile/1"
+    assert report["schema"] == "clew.profile/2"
     assert report["model"] == str(path)
     assert report["unfused"]["mode"] == "unfused"
     assert report["gains"][0]["layer"] is None

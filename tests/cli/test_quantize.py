@@ -99,6 +99,16 @@ def test_a_scheme_is_a_file_or_options(
     assert [n["layer"] for n in found["layers"]] == ["fc2"]
 
 
+def test_layers_to_keep_are_a_list(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
+) -> None:
+    data = ("--calibration", tmp_path / "data.npz", "--json")
+    for keep in (("--keep", "fc0,fc1"), ("--keep", "fc0, fc1"), ("--keep", "fc0", "--keep", "fc1")):
+        code, out, err = command(capsys, model, *data, *keep)
+        assert code == 0, err
+        assert [n["layer"] for n in json.loads(out)["recipe"]["layers"]] == ["fc2"]
+
+
 def test_dynamic_ranges_need_no_data(capsys: pytest.CaptureFixture[str], model: Path) -> None:
     code, out, err = command(capsys, model, "--activations", "dynamic")
     assert code == 0, err

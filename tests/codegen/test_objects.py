@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import re
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
@@ -22,7 +24,7 @@ from clew.codegen.objects import (
     toolchain,
 )
 from clew.codegen.worker import PIPELINES, emit_object
-from clew.support.errors import CompileError
+from clew.support.errors import ClewWarning, CompileError
 
 TARGET = SimpleNamespace(triple=llvm.get_process_triple(), cpu="x86-64", features="")
 
@@ -208,6 +210,7 @@ def test_an_interrupt_leaves_no_confusion(
 
     jobs = [PendingObject(compiler, adder(number), TARGET, "fast") for number in range(9)]
     compiler._queue.extend(jobs)
+    compiler._unfinished.update(dict.fromkeys(jobs))
     with monkeypatch.context() as patch:
         patch.setattr(ObjectCompiler, place, interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -238,6 +241,7 @@ def test_where_no_process_can_be_started(
 
     monkeypatch.setattr(subprocess, "Popen", forbidden)
     monkeypatch.setattr("clew.codegen.worker.configure_llvm", lambda: None)
+    monkeypatch.setattr(objects, "_warned", {"once"})
     alone = ObjectCompiler(2)
     assert alone.compile([adder(1), adder(2)], TARGET) == expected
     with pytest.raises(CompileError, match="expected type"):
@@ -249,9 +253,66 @@ def test_a_worker_that_does_not_start(
 ) -> None:
     command = [sys.executable, "-c", "raise SystemExit('llvmlite is missing')"]
     monkeypatch.setattr(objects, "_python_command", lambda: command)
-    with pytest.raises(CompileError, match="llvmlite is missing") as caught:
+    monkeypatch.setattr("clew.codegen.worker.configure_llvm", lambda: None)
+    monkeypatch.setattr(objects, "_warned", set())
+    with pytest.warns(ClewWarning, match="llvmlite is missing") as caught:
+        first, _ = [compiler.compile([adder(n)], TARGET) for n in (1, 2)]  # and says so once
+    assert "add1" in symbols(first[0])
+    assert [w.message.code for w in caught] == ["C004"]
+
+
+@pytest.mark.parametrize(
+    "ending", ["raise MemoryError", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_workers_that_memory_keeps_from_starting(
+    compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    command = [sys.executable, "-c", ending]
+    monkeypatch.setattr(objects, "_python_command", lambda: command)
+    monkeypatch.setattr(objects, "_warned", {"once"})
+    with pytest.raises(CompileError, match="did not start") as caught:
         compiler.compile([adder(1)], TARGET)
     assert caught.value.code == "C002"
+
+
+def test_a_worker_that_says_nothing(
+    compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(objects, "_python_command", lambda: command)
+    monkeypatch.setattr(objects, "_START_PATIENCE_S", 0.01)
+    monkeypatch.setattr(objects, "_warned", {"once"})
+    with pytest.raises(CompileError, match="did not start"):
+        compiler.compile([adder(1)], TARGET)
+
+
+def test_where_the_second_worker_cannot_be_started(
+    compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def one(*arguments: Any, **options: Any) -> Any:
+        if started:
+            raise OSError(errno.EMFILE, "too many open files")
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", one)
+    monkeypatch.setattr(objects, "_warned", set())
+    with pytest.warns(ClewWarning, match="too many open files.*1 of 2 processes"):
+        assert len(compiler.compile([adder(n) for n in range(5)], TARGET)) == 5
+    assert len(compiler._workers) == 1
+
+
+def test_a_worker_without_room_for_temporary_files(
+    compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(objects, "scratch_file", full)
+    assert "add1" in symbols(compiler.compile([adder(1)], TARGET)[0])
 
 
 def test_several_threads_compile(compiler: ObjectCompiler) -> None:

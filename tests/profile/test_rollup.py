@@ -20,7 +20,7 @@ from clew.profile.rollup import (
 )
 from clew.profile.rows import LayerProfile, Roof
 from clew.profile.split import OperatorShare, Split
-from clew.profile.timing import Time, middle_half, time_of
+from clew.profile.timing import Time, time_of
 from clew.runtime.program import RunHost
 from clew.trace.places import CodePlace
 
@@ -116,13 +116,20 @@ def test_layers_add_up_to_kernels() -> None:
     assert none.alone_ns == 1.0
 
 
-def test_the_typical_runs_are_the_middle_half() -> None:
-    totals = [9.0, 1.0, 5.0, 4.0, 6.0, 100.0, 5.5, 2.0]
-    assert sorted(middle_half(totals).tolist()) == [2, 3, 4, 6]
-    found = time_of(totals, middle_half(totals))
-    assert found.ns == pytest.approx((5 + 4 + 6 + 5.5) / 4)
-    assert (found.best_ns, found.median_ns) == (1.0, 5.25)
-    assert time_of([-1.0], middle_half([-1.0])).ns == 0.0  # less than a stamp takes
+def test_times_are_medians_and_never_negative() -> None:
+    found = time_of([9.0, 1.0, 5.0, 4.0, 6.0, 100.0, 5.5, 2.0])
+    assert (found.ns, found.median_ns, found.best_ns) == (5.25, 5.25, 1.0)
+    assert found.to_json()["spread"] == found.spread == (found.q3_ns - found.q1_ns) / 5.25
+    assert time_of([-1.0]).ns == 0.0  # less than a stamp takes
+    assert time_of([-3.0, -2.0, 8.0]).ns == 0.0
+
+
+def test_no_part_of_a_time_is_negative() -> None:
+    for weights in ([1.0, 0.0, 0.0], [0.1, 0.2, 0.0, 0.7], [1e-17, 1.0, 1 / 3], [0.0, 0.0]):
+        for units in (0, 1, 2, 7, 1023, 10**9 + 7):
+            parts = divided(units / 1024, weights)
+            assert sum(parts) == units / 1024
+            assert min(parts) >= 0
 
 
 def test_modules_have_the_times_of_all_calls_and_of_modules_inside() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +99,49 @@ def test_arrays(tmp_path: Path) -> None:
     assert (np.load(tmp_path / "a.npy") == array).all()
     assert (np.load(tmp_path / "a.npz")["x"] == array).all()
     assert (tmp_path / "a.npy").read_bytes() == writing.npy_bytes(array)
+
+
+_SAVING = """
+import sys
+from clew.support.writing import replacing
+with replacing(sys.argv[1]) as stream:
+    stream.write(b"half")
+    stream.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed_by_the_next_save(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SAVING, str(tmp_path / "f")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as saving:
+        assert saving.stdout is not None
+        saving.stdout.readline()
+        foreign = [".clew-mine", ".clew-0123456789abcdef.txt", ".other-0123456789abcdef"]
+        for name in foreign:
+            (tmp_path / name).write_bytes(b"kept")
+        writing.write_bytes(tmp_path / "other", b"1")  # while it is being written: stays
+        (left,) = {p.name for p in tmp_path.iterdir()} - {*foreign, "other"}
+        saving.send_signal(signal.SIGKILL)
+    writing.write_bytes(tmp_path / "f", b"whole")
+    assert {p.name for p in tmp_path.iterdir()} == {*foreign, "other", "f"}, left
+    assert (tmp_path / "f").read_bytes() == b"whole"
+
+
+def test_writers_do_not_remove_each_others_files(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for n in range(100):
+                writing.write_bytes(tmp_path / f"f{number}", bytes([n]))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"f{n}" for n in range(6)]

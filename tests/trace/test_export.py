@@ -97,6 +97,8 @@ def test_an_export_reads_back_and_answers_the_same(tmp_path: Path) -> None:
     write_json(swish_trace(), tmp_path / "trace.json")
     trace, read = swish_trace(), read_json(tmp_path / "trace.json")
     assert to_document(read) == document()
+    with pytest.raises(InputError, match="I075"):
+        read.verify({})
     assert {k: str(f) for k, f in read.accounted().items()} == {
         k: str(f) for k, f in trace.accounted().items()
     }

@@ -122,3 +122,14 @@ def test_difference_of_other_values() -> None:
     assert difference(None, np.ones(2)) == np.inf
     assert difference(np.array(["a"]), np.array(["b"])) == np.inf
     assert difference(np.zeros(2), np.full(2, 1e-7), floor=1e-3) == pytest.approx(1e-4)
+
+
+def test_values_of_every_kind_are_compared() -> None:
+    row, text = np.ones(2, np.float32), np.array(["a", "b"], np.dtypes.StringDType())
+    assert difference(row + 1j, row + 1.5j) > 0.2  # the imaginary parts, too
+    assert difference(row + 1j, row + 1j) == 0
+    assert difference(text, np.array(["a", "b"], object)) == 0
+    assert difference(text, np.array(["a", "c"], object)) == np.inf
+    assert difference([{"a": row}, None], [{"a": row}, None]) == 0
+    for other in ([{"a": 2 * row}, None], [{"b": row}, None], [{"a": row}, row], [{"a": row}], row):
+        assert difference([{"a": row}, None], other) > 0

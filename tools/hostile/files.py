@@ -176,12 +176,12 @@ def random_bytes(folder: Path) -> None:
         raise AssertionError(size)
 
 
-@case("M001", "M002")
+@case("I002")
 def text_format_of_a_model(folder: Path) -> None:
     clew.load(written(folder, text_format.MessageToString(RELU).encode()))
 
 
-@case("M001", "M002")
+@case("I002")
 def json_instead(folder: Path) -> None:
     clew.load(written(folder, b'{"graph": {}}'))
 

@@ -166,7 +166,9 @@ class Regions:
                 f"the backend {backend.name} has not compiled a region after {backend.limit_s:g} s",
                 hint=f"compile without {backend.name}, or raise its limit_s",
             ) from None
-        except Exception as error:  # whatever a backend's code raises
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a backend's code raises
             raise CompileError(
                 "C070",
                 f"the backend {backend.name} failed to compile a region that it took: "
@@ -185,7 +187,7 @@ class Regions:
         return made
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, ClewError):
         return f"{error.code} {error.message}"
     return f"{type(error).__name__}: {error}"
@@ -288,7 +290,9 @@ class RegionReader:
                 hint=f"raise the limit_s of {name}, or compile the model without it",
                 layer=layers,
             ) from None
-        except Exception as error:  # whatever a backend's code raises
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a backend's code raises
             raise CompileError(
                 "C072",
                 f"the backend {name} cannot read {step['label']}: {_message(error)}",

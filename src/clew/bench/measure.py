@@ -25,7 +25,8 @@ REFERENCE: Final = "onnxruntime"
 class Figures:
     """The results of one engine. `failure` is the reason if there are none.
 
-    Times are milliseconds of single calls. `gflops` counts the model's own products, whatever the
+    Times are milliseconds of single calls; `spread` is the range of their middle half, relative to
+    the median. `gflops` counts the model's own products, whatever the
     engine computes; `peak_share` is that rate divided by the FMA peak. Both are 0 if the model's
     FLOPs are unknown. `error` is the largest difference of the worst output from the reference's,
     relative to its largest value; NaN without a reference.
@@ -35,6 +36,7 @@ class Figures:
     failure: str = ""
     median_ms: float = 0.0
     best_ms: float = 0.0
+    spread: float = 0.0
     calls: int = 0
     gflops: float = 0.0
     peak_share: float = 0.0
@@ -108,6 +110,7 @@ def measure(
                 name,
                 median_ms=median_ms(times[name]),
                 best_ms=min(times[name]) / 1e6,
+                spread=_spread(times[name]),
                 calls=len(times[name]),
                 gflops=rate,
                 peak_share=rate / statistics.median(peaks),
@@ -115,6 +118,11 @@ def measure(
             )
         )
     return Measured(tuple(found), tuple(peaks))
+
+
+def _spread(values: Sequence[float]) -> float:
+    q1, median, q3 = np.percentile(values, [25, 50, 75])
+    return float((q3 - q1) / median) if median else 0.0
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -109,7 +109,7 @@ class Session:
         measured = measure(prepares, flops, threads, self.rounds, peak, feeds)
         self.say("timing kernels")
         levels = bandwidth.levels(threads)
-        times = compiled.time_kernels(*(feeds[0][name] for name in compiled.input_names))
+        times = compiled.time_kernels(feeds[0])
         peaks = ProductPeaks(measured.peak_gflops, threads)
         roofs = rooflines(times, peaks, levels)
         missing = tuple(name for name in PEERS if name not in prepares)

@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from clew.frontends.onnx import ModelProto
-from clew.frontends.onnx.file.whole import giving_out, one_layer, read_whole
+from clew.frontends.onnx.file.whole import drop_repeated_names, giving_out, one_layer, read_whole
 from clew.support.errors import Hint, InputError
 from clew.support.files import reason_of
+from clew.support.text_arrays import as_objects, is_text
 
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """A model's file, and the names of its layers' outputs by clew's name of the layer."""
+    """A model's file, and the names of its layers' outputs by clew's name of the layer. `whole` is
+    what ONNX Runtime reads to run the whole model.
+    """
 
     model: ModelProto
+    whole: ModelProto | Path
     outputs: Mapping[str, tuple[str, ...]]
 
     def values(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +52,7 @@ def read(path: Path, outputs: Mapping[str, tuple[str, ...]]) -> Layers:
         model = read_whole(path)
     except (OSError, ValueError) as error:
         raise InputError("I173", f"{str(path)!r} cannot be read: {reason_of(error)}") from None
-    return Layers(model, outputs)
+    return Layers(model, model if drop_repeated_names(model) else path, outputs)
 
 
 def run(
@@ -70,12 +76,21 @@ def run(
         source: Any = str(model) if isinstance(model, Path) else _bytes(model)
         session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         taken = {i.name for i in session.get_inputs()}
-        values = session.run(None, {n: v for n, v in inputs.items() if n in taken})
+        values = session.run(None, {n: _given(v) for n, v in inputs.items() if n in taken})
     except InputError:
         raise
     except Exception as error:  # its exceptions have no common base but Exception
         raise InputError("I173", f"ONNX Runtime rejects the model: {error}") from None
     return {o.name: v for o, v in zip(session.get_outputs(), values, strict=True)}
+
+
+def _given(value: Any) -> Any:
+    """Returns an input in the form that ONNX Runtime takes."""
+    if isinstance(value, Mapping):
+        return {key: np.asarray(item).item() for key, item in value.items()}
+    if isinstance(value, list) or value is None:
+        return value
+    return as_objects(value) if is_text(value) else np.asarray(value)
 
 
 def _bytes(model: ModelProto) -> bytes:

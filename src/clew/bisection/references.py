@@ -17,6 +17,7 @@ from clew.support.archives import Archive
 from clew.support.errors import ClewWarning, InputError, warn
 from clew.support.files import reason_of
 from clew.support.near import did_you_mean
+from clew.support.recognize import form_of
 from clew.trace.span import Source
 
 _OF_THE_MACHINE: Final = ("target", "threads", "cache")
@@ -65,7 +66,7 @@ def reference_of(
     if wanted == "onnxruntime":
         return _of_onnxruntime(model, inputs, load_options)
     if wanted == "torch":
-        return _of_torch(model, inputs)
+        return _of_torch(model, inputs, load_options.get("trust"))
     path = Path(str(wanted))
     if path.suffix != ".npz":
         raise InputError(
@@ -121,15 +122,15 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
     return Reference(text, outputs, of_import=True, layers=lambda: layers)
 
 
-def _of_torch(model: Any, inputs: Mapping[str, Any]) -> Reference:
+def _of_torch(model: Any, inputs: Mapping[str, Any], trust: bool | None) -> Reference:
     path = Path(str(model)) if isinstance(model, (str, Path)) else None
-    if path is None or path.suffix.lower() != ".pt2":
+    if path is None or form_of(path) != ".pt2":
         raise InputError(
             "I174",
             "torch runs .pt2 files, but the model is not one",
             hint="give the model as a path, or another reference",
         )
-    found = frontends.exported_values(path, inputs)
+    found = frontends.exported_values(path, inputs, trust)
     return Reference("torch", dict(found.outputs), True, lambda: dict(found.layers))
 
 
@@ -137,7 +138,7 @@ def _of_onnxruntime(
     model: Any, inputs: Mapping[str, Any], load_options: Mapping[str, Any]
 ) -> Reference:
     path = Path(str(model)) if isinstance(model, (str, Path)) else None
-    if path is None or path.suffix.lower() != ".onnx":
+    if path is None or form_of(path) != ".onnx":
         raise InputError(
             "I174",
             "ONNX Runtime runs .onnx files, but the model is not one",
@@ -167,4 +168,4 @@ def _of_onnxruntime(
             if name in values
         }
 
-    return Reference("ONNX Runtime", run(path, inputs, plain=False), True, layers, file, raw)
+    return Reference("ONNX Runtime", run(file.whole, inputs, plain=False), True, layers, file, raw)

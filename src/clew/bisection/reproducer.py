@@ -19,15 +19,14 @@ from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quie
 from clew.bisection.reduced import Reduced, plain
 from clew.frontends import onnx
 from clew.ir.module import Module
-from clew.ir.textfile import load_module, save_module
-from clew.ir.types import from_numpy, to_numpy
+from clew.ir.textfile import load_arrays, load_module, save_arrays, save_module
 from clew.machine.target import Target
 from clew.passes.base import Pass
 from clew.schedules import Request, Rule
-from clew.support.archives import Archive
-from clew.support.errors import InputError
+from clew.support.errors import InputError, TextError
 from clew.support.files import read_bytes, read_json_file, reason_of, run_program
-from clew.support.writing import write_arrays, write_bytes, write_text
+from clew.support.text_arrays import inside
+from clew.support.writing import write_bytes, write_text
 
 _SCRIPT: Final = '''"""{summary}
 
@@ -73,8 +72,8 @@ def write(folder: Path, verdict: Mapping[str, Any], report: str, reduced: Reduce
 
 def _write_reduced(reduced: Reduced, folder: Path) -> dict[str, Any]:
     save_module(reduced.module, folder / "module.clew")
-    _save(folder / "inputs.npz", reduced.inputs)
-    _save(folder / "expected.npz", reduced.expected)
+    save_arrays(folder / "inputs.npz", _arrays(reduced.inputs))
+    save_arrays(folder / "expected.npz", _arrays(reduced.expected))
     record = _record(reduced.check, folder)
     if reduced.onnx is not None:
         write_bytes(folder / "model.onnx", reduced.onnx)
@@ -140,25 +139,8 @@ def _copied(thing: Any, folder: Path) -> str:
     return ""
 
 
-def _save(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes arrays; those of dtypes that NumPy's files do not support as unsigned integers."""
-    stored = {}
-    for name, value in values.items():
-        array = np.asarray(value, order="C")
-        dtype = from_numpy(array.dtype)
-        raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-        stored[f"{name}.{dtype}"] = raw
-    write_arrays(path, stored)
-
-
-def read_values(path: Path) -> dict[str, Any]:
-    """Returns the arrays of `inputs.npz` or `expected.npz` by name."""
-    found = {}
-    with Archive(path) as stored:
-        for key, array in stored.items():
-            name, _, dtype = key.rpartition(".")
-            found[name] = array.view(to_numpy(dtype))
-    return found
+def _arrays(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: inside(np.asarray(value, order="C")) for name, value in values.items()}
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -171,11 +153,11 @@ def replay(folder: Path) -> tuple[float, float]:
     """
     try:
         record = read_json_file(folder / "report.json")["check"]
-        inputs = read_values(folder / "inputs.npz")
-        expected = read_values(folder / "expected.npz")
+        inputs = dict(load_arrays(folder / "inputs.npz"))
+        expected = dict(load_arrays(folder / "expected.npz"))
         check = _check(record, folder)
         module = _module(record, folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, TextError) as error:
         raise InputError(
             "I175", f"{str(folder)!r} has no reproducer that can be run: {reason_of(error)}"
         ) from None

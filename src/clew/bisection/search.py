@@ -16,11 +16,13 @@ from clew.bisection.session import Session
 from clew.bisection.stage_search import search_stage
 from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
-from clew.build.inputs import Inputs
+from clew.build.inputs import Inputs, module_for
 from clew.extensions import extensions_of
 from clew.ir.module import Module
+from clew.support.exhausted import coded_exhaustion
 
 
+@coded_exhaustion
 def bisect(
     model: Module | str | Path,
     inputs: Any,
@@ -32,6 +34,7 @@ def bisect(
     seconds: float = 60.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     links: str | None = None,
+    trust: bool | None = None,
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
@@ -44,22 +47,27 @@ def bisect(
     by more than `tolerance`, relative to its largest magnitude; the default depends on the
     narrowest float in the program. The program is run `runs` times, since some defects are
     intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
-    `shapes` are the `inputs` of `clew.load`, `links` its `links`; `options` are those of
-    `clew.compile`.
+    `shapes` are the `inputs` of `clew.load`, `links` and `trust` its own; `options` are those of
+    `clew.compile`. A model whose graph depends on its inputs is that for these inputs.
 
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
-    load_options: dict[str, Any] = {"links": links, **({"inputs": shapes} if shapes else {})}
+    load_options: dict[str, Any] = {"links": links, "trust": trust}
+    load_options |= {"inputs": shapes} if shapes else {}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
-    module = model if isinstance(model, Module) else frontends.load(model, **load_options)
+    found = model if isinstance(model, Module) else frontends.load_or_defer(model, **load_options)
+    module = module_for(found, inputs)
     inputs = Inputs(module).named_inputs(inputs)
+    if not isinstance(found, Module):  # references import the file, too
+        load_options["inputs"] = {n: v.shape for n, v in inputs.items() if hasattr(v, "shape")}
+        load_options["constants"] = {name: inputs[name] for name in found.deciding}
     session = Session(
         module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
     )
     with quietly():
-        found = reference_of(reference, model, module, inputs, options, load_options)
-        return _search(session, found)
+        known = reference_of(reference, model, module, inputs, options, load_options)
+        return _search(session, known)
 
 
 def _search(session: Session, reference: Reference | None) -> Verdict:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import whole_tolerance
@@ -27,7 +25,7 @@ from clew.trace.refs import NodeRef
 
 
 class Session:
-    """A model, compiled with its trace and run once on some inputs.
+    """A model, compiled with its trace and run once on some (checked) inputs.
 
     `tolerance` is the allowed error of the outputs, `rounding` its default. `runs` is the number of
     repetitions of nondeterministic runs; `seconds` limits the reduction of the part at fault, with
@@ -48,7 +46,7 @@ class Session:
         given: Mapping[str, Any],
     ) -> None:
         self.module = module
-        self.inputs = {n: np.asarray(v) for n, v in inputs.items()}
+        self.inputs = dict(inputs)
         self.say = on_progress or (lambda text: None)
         self.runs = max(1, runs)
         self.seconds = seconds
@@ -60,7 +58,7 @@ class Session:
         self.options: Options = self.compiled.options
         self.build: Build = self.compiled.build
         self.arrays = [self.inputs[n] for n in module.input_names]
-        self.stages = Stages(self.compiled.trace, self.inputs, self.say)
+        self.stages = Stages(self.compiled.trace, self.inputs, self.build.sizes, self.say)
         narrowed = [p.dtype for p in self.options.passes if isinstance(p, ConvertPrecision)]
         self.rounding = whole_tolerance(self.build.stages[0].module, narrowed)
         self.tolerance = self.rounding if tolerance is None else tolerance

@@ -47,11 +47,16 @@ class Parting:
 
 
 class Stages:
-    """Evaluates the stages of a trace on one set of inputs."""
+    """Evaluates the stages of a trace on one set of checked inputs. `sizes` has values of the named
+    sizes that the shapes of inputs do not give.
+    """
 
-    def __init__(self, trace: Trace, inputs: Mapping[str, Any], say: Say) -> None:
+    def __init__(
+        self, trace: Trace, inputs: Mapping[str, Any], sizes: Mapping[str, int], say: Say
+    ) -> None:
         self.trace = trace
-        self.inputs = {n: np.asarray(v) for n, v in inputs.items()}
+        self.inputs = dict(inputs)
+        self.sizes = sizes
         self._say = say
         self._results = Results()
         self._values: dict[int, dict[int, Any]] = {}
@@ -71,7 +76,7 @@ class Stages:
             for values in self._values.values():
                 known.update(values)
             module: Module = record.module
-            found = evaluate(module, self.inputs, known, self._results)
+            found = evaluate(module, self.inputs, known, self._results, self.sizes)
             self._once[stage] = frozenset(found)
             constants = {n.id for n in post_order(module.main) if isinstance(n, Constant)}
             found = {n: v for n, v in found.items() if n not in constants}
@@ -160,7 +165,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
         return there
 
     args = [stages.inputs[name] for name in module.input_names]
-    interpret_values(module.main, args, (), module, kept, None, instead)
+    interpret_values(module.main, args, (), module, kept, None, instead, stages.sizes)
     return _in_order(module, [*_taken(stages, before, after), *found])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from clew.ir.deferred import DeferredModule
@@ -26,29 +26,53 @@ from clew.runtime.input_spec import ANY_SHAPE, InputSpec
 from clew.runtime.kinds import Kind
 from clew.runtime.output_spec import OutputSpec
 from clew.support.call_form import FORM, CallForm
-from clew.support.calling import one_argument
+from clew.support.calling import in_order, one_argument
 from clew.support.shown import Shown
 
 
 class Inputs(Shown):
     """The inputs of a module: `inputs` and `input_names` of its compiled model."""
 
-    def __init__(self, module: Module) -> None:
-        self.inputs = tuple(inputs_of(module))
-        self.input_names = module.input_names
+    def __init__(self, module: Module | DeferredModule) -> None:
+        found = inputs_of(module) if isinstance(module, Module) else declared_inputs(module)
+        self.inputs = tuple(found)
+        self.input_names = tuple(spec.name for spec in found)
+        self._maps = [i.name for i in self.inputs if i.takes_mapping]
+        self._initial = {i.name: i.initial for i in self.inputs if i.initial is not None}
 
     def _about(self) -> str:
         return ", ".join(map(repr, self.inputs))
 
     def named_inputs(self, inputs: Any) -> dict[str, Any]:
-        """Returns inputs by name from one argument: a mapping, a tuple or list in order, or the
-        only input.
+        """Returns inputs by name, as arrays that the model accepts, from one argument: a mapping, a
+        tuple or list in order, or the only input.
 
-        Errors: I040, I041.
+        Errors: I040 to I043.
         """
-        maps = [i.name for i in self.inputs if i.takes_mapping]
-        states = {i.name: i.initial for i in self.inputs if i.initial is not None}
-        return one_argument(self.input_names, inputs, maps=maps, defaults=states)
+        found = one_argument(self.input_names, inputs, maps=self._maps, defaults=self._initial)
+        return {spec.name: spec.check(found[spec.name]) for spec in self.inputs}
+
+    def checked(
+        self,
+        given: Sequence[Any],
+        named: Mapping[str, Any] | None = None,
+        *,
+        options: Collection[str] = (),
+    ) -> list[Any]:
+        """Returns inputs, given as in a call, in order and as arrays that the model accepts.
+        `options` are the other keywords of the called function.
+
+        Errors: I040 to I043, I300, I301.
+        """
+        found = in_order(
+            self.input_names,
+            given,
+            named or {},
+            maps=self._maps,
+            options=options,
+            defaults=self._initial,
+        )
+        return list(map(InputSpec.check, self.inputs, found))
 
     def drawn(self, given: Mapping[str, Any] | None = None, *, seed: int = 0) -> list[Any]:
         """Returns inputs in order: those in `given`, by name, and random values for the others.
@@ -56,6 +80,17 @@ class Inputs(Shown):
         Errors: I041 to I043 for `given`, I061 for sizes that are still unknown.
         """
         return list(complete(self.inputs, given or {}, seed).values())
+
+
+def module_for(model: Module | DeferredModule, inputs: Any) -> Module:
+    """Returns the module of a model. If the graph depends on inputs of a run, that is the graph for
+    these, given in one argument: a mapping, a tuple or list in order, or the only input.
+
+    Errors: I040 to I043, and those of an import.
+    """
+    return (
+        model if isinstance(model, Module) else model.module_for(Inputs(model).named_inputs(inputs))
+    )
 
 
 def inputs_of(module: Module) -> list[InputSpec]:

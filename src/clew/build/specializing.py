@@ -25,7 +25,9 @@ import numpy as np
 
 from clew.ir.module import Module
 from clew.runtime.model import KEPT_SIZES, SizesKey
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
+from clew.support.background import start_thread
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
 
@@ -168,7 +170,7 @@ class Specializer:
         self._worth_s = max(worth_s, _LEAST_S)
         self._met: OrderedDict[SizesKey, _Met] = OrderedDict()
         self._lock = Lock()
-        self._running = 0
+        self._running: set[object] = set()  # the calls in progress
 
     def run(
         self,
@@ -176,6 +178,7 @@ class Specializer:
         sizes: Callable[[], Mapping[str, int]],
         common: Program,
         arrays: Sequence[Any],
+        held: Held = NOTHING_HELD,
     ) -> list[Any]:
         """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name."""
         with self._lock:
@@ -186,18 +189,17 @@ class Specializer:
             else:
                 self._met.move_to_end(key)
             program = met.chosen(common)
-            self._running += 1
-        results: list[Any] | None = None
-        start = time.perf_counter()
+        call = object()
         try:
-            results = program(arrays)
-            return results
-        finally:
+            self._running.add(call)
+            start = time.perf_counter()
+            results = program(arrays, held)
             taken = time.perf_counter() - start
-            with self._lock:
-                self._running -= 1
-                if results is not None:  # failed calls do not count
-                    self._note(met, program is not common, taken, arrays)
+        finally:
+            self._running.discard(call)  # first: Ctrl-C cannot prevent it
+        with self._lock:  # failed calls do not count
+            self._note(met, program is not common, taken, arrays)
+        return results
 
     def told(self) -> list[SpecializedSizes]:
         """Returns the sizes that were met often and the states of their builds."""
@@ -216,9 +218,9 @@ class Specializer:
         if met.state == "counting":
             met.calls, met.seconds = met.calls + 1, met.seconds + taken
             if met.calls >= _FEWEST_CALLS and met.seconds >= self._worth_s:
-                met.state = "building"
                 met.keep(arrays)
                 _worker.do(_Job(weakref.ref(self), met))
+                met.state = "building"
         elif met.state == "trying":
             met.times[is_own].append(taken)
             if all(len(times) == _TRIALS for times in met.times):
@@ -238,7 +240,7 @@ class Specializer:
 
     def make(self, met: _Met) -> None:
         """Makes the build for some sizes; runs in the background."""
-        build, manners = self._build(), Manners(lambda: self._running > 0)
+        build, manners = self._build(), Manners(lambda: bool(self._running))
         if build is None:
             return
         program, reason = None, ""
@@ -248,7 +250,7 @@ class Specializer:
                 program(met.arrays)
         except Stopped:
             return
-        except Exception as error:  # user code may raise any type; calls keep the common build
+        except BaseException as error:  # user code may raise any type; calls keep the common build
             coded = isinstance(error, ClewError)
             program, reason = None, str(error).partition("\n")[0] if coded else repr(error)
         manners.end()
@@ -285,23 +287,24 @@ class _Worker:
     def _renew(self) -> None:
         self._jobs: deque[_Job] = deque()
         self._thread: threading.Thread | None = None
-        self._free = threading.Lock()
+        self._free = Lock()
         self.is_stopping = False
 
     def do(self, job: _Job) -> None:
         """Queues a job, and starts the thread if it is not running."""
         with self._free:
             self._jobs.append(job)
-            if self._thread is None and not self.is_stopping:
-                self._thread = threading.Thread(target=self._work, name="clew-specialize")
-                self._thread.daemon = True
-                self._thread.start()
+            # A thread that Ctrl-C or the system kept from starting is not alive either.
+            is_alive = self._thread is not None and self._thread.is_alive()
+            if not is_alive and not self.is_stopping:
+                self._thread = start_thread(self._work, "clew-specialize")
 
     def _work(self) -> None:
         while True:
             with self._free:
                 if not self._jobs or self.is_stopping:
-                    self._thread = None
+                    if self._thread is threading.current_thread():
+                        self._thread = None
                     return
                 job = self._jobs.popleft()
             job()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -24,6 +23,7 @@ from clew.ir.visit import post_order
 from clew.loading import LoadedModel, load_opened
 from clew.ops.registry import Op
 from clew.runtime.cache import Cache
+from clew.support.background import start_thread
 from clew.support.budgets import Budgets, current
 from clew.support.collection import no_collections
 from clew.support.errors import ClewError
@@ -84,10 +84,9 @@ class StoredBuild:
                 self._seal_kept()
                 self._cache.grew(size_bytes)
 
-        if size_bytes < _WRITTEN_AT_ONCE_BYTES:
+        at_once = size_bytes < _WRITTEN_AT_ONCE_BYTES
+        if at_once or start_thread(write, "clew-store", daemon=False) is None:
             write()
-        else:
-            threading.Thread(target=write, name="clew-store").start()
 
     def _seal_kept(self) -> None:
         file = self._cache.open(self._key) if self._key is not None else None

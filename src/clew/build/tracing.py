@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.build.inputs import Inputs
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module
@@ -19,10 +20,11 @@ from clew.ir.visit import inner_functions, post_order
 from clew.ops.movement.layouts import parse_layout, transform
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.support.errors import InputError
-from clew.trace.queries import Kernels
-from clew.trace.stages import StageRecord
-from clew.trace.trace import Trace
+from clew.trace.queries import Kernels, Stages
+from clew.trace.trace import Trace, Verifier
 from clew.trace.verify import VerifyReport, verify_links
+
+VERIFY_OPTIONS: Final = ("rtol", "atol")
 
 # Orders of axes that tensors without a layout have, where a layout names the same axes in another.
 _PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI")
@@ -33,9 +35,11 @@ _CLIP_RANK: Final = 5
 _SIGNAL_RANK: Final = 3
 
 
-def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
-    """Returns the trace of a compilation. `kernels` may be a callable that returns the kernels."""
-    return Trace(stages, _Reader(), kernels, _verify)
+def trace_of(stages: Stages, kernels: Kernels = (), verifier: Verifier | None = None) -> Trace:
+    """Returns the trace of a compilation. `stages` and `kernels` may be callables that return them;
+    `verifier` verifies the links of a model that has several builds.
+    """
+    return Trace(stages, _Reader(), kernels, verifier or _verify_alone)
 
 
 class _Reader(ModuleReader):
@@ -62,17 +66,39 @@ def _name(node: Expr) -> str:
     return sources[0].layer if sources else type(node).__name__.lower()
 
 
-def _verify(trace: Trace, inputs: Mapping[str, Any], rtol: float, atol: float) -> VerifyReport:
-    evaluate_next = partial(evaluate, results=Results())
+def _verify_alone(
+    trace: Trace, given: Sequence[Any], named: Mapping[str, Any], rtol: float, atol: float
+) -> VerifyReport:
+    inputs = Inputs(trace.stages[0].module)
+    found = inputs.checked(given, named, options=VERIFY_OPTIONS)
+    return verify(trace, dict(zip(inputs.input_names, found, strict=True)), {}, rtol, atol)
+
+
+def verify(
+    trace: Trace,
+    inputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    rtol: float,
+    atol: float,
+) -> VerifyReport:
+    """Returns the result of evaluating the links of a trace on checked inputs. `sizes` has values
+    of the named sizes that the shapes of inputs do not give.
+    """
+    evaluate_next = partial(evaluate, results=Results(), sizes=sizes)
     return verify_links(trace, inputs, evaluate_next, relayout, rtol, atol)
 
 
 def evaluate(
-    module: Module, inputs: Mapping[str, Any], known: Mapping[int, Any], results: Results
+    module: Module,
+    inputs: Mapping[str, Any],
+    known: Mapping[int, Any],
+    results: Results,
+    sizes: Mapping[str, int],
 ) -> dict[int, Any]:
     """Returns the values of the nodes that ran; in loops, those of the last iteration.
 
-    `results` are those of operators in the stages before.
+    `results` are those of operators in the stages before; `sizes` has values of the named sizes
+    that the shapes of inputs do not give.
 
     Errors: I022 for inputs that are not those of the module.
     """
@@ -87,7 +113,8 @@ def evaluate(
     args = [inputs[name] for name in module.input_names]
     own = {n: v for n, v in known.items() if n in wanted}
     results.next_run()
-    return own | interpret_values(module.main, args, wanted, module, own, results)
+    found = interpret_values(module.main, args, wanted, module, own, results, sizes=sizes)
+    return own | found
 
 
 def _used_once(module: Module) -> set[int]:

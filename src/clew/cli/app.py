@@ -63,12 +63,15 @@ from clew.cli.predict import predict
 from clew.cli.profile import profile
 from clew.cli.quantize import quantize
 from clew.cli.report import report
+from clew.cli.streams import open_streams
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
 from clew.cli.tune import tune
+from clew.cli.user_code import of_user
 from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
+from clew.support.exhausted import exhausted
 
 app = typer.Typer(
     name="clew",
@@ -140,8 +143,7 @@ def run(
         "seconds": {**compiled.seconds, "run": _time(compiled.model, arrays, repeat)},
     }
     if kernels:
-        ordered = [arrays[n] for n in compiled.model.input_names]
-        times = compiled.model.time_kernels(*ordered)
+        times = compiled.model.time_kernels(arrays)
         report["kernels"] = [
             {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
         ]
@@ -248,22 +250,40 @@ app.add_typer(storage.app)
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
+    open_streams()
     show_warnings()
+    code: Any = 1
     try:
-        app(arguments)
-    except ClewError as error:
+        try:
+            app(arguments)
+        except SystemExit as error:
+            _refuse_foreign(error)
+            code = error.code
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has seen enough
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException as error:  # users' code may raise anything
+        code = 1
         if _debug:
             traceback.print_exc()
-        stderr().print(_rendered(error))
-    except Exception as error:
-        if _debug:
-            traceback.print_exc()
-        text = f"internal error: {type(error).__name__}: {error}"
-        stderr().print(Text(text, style="red"))
-        stderr().print(
-            Text("  hint: this is a bug in clew; clew --debug COMMAND shows the traceback")
-        )
-    sys.exit(1)
+        coded = error if isinstance(error, ClewError) else exhausted(error) or of_user(error)
+        stderr().print(_internal(error) if coded is None else _rendered(coded))
+    sys.exit(code)
+
+
+def _refuse_foreign(error: SystemExit) -> None:
+    """Errors: I068 if a user's code has asked to exit, not the command."""
+    coded = of_user(error)
+    if coded is not None:
+        raise coded from error
+
+
+def _internal(error: BaseException) -> Text:
+    text = f"internal error: {type(error).__name__}: {error}"
+    hint = "  hint: this is a bug in clew; clew --debug COMMAND shows the traceback"
+    return Text.assemble((text, "red"), "\n", hint)
 
 
 def _rendered(error: ClewError) -> Text:

@@ -11,6 +11,7 @@ import typer
 
 from clew.runtime.drawing import settled
 from clew.support.archives import read_array as stored_array
+from clew.support.arrays import native
 from clew.support.errors import InputError, hint_on
 from clew.support.files import reason_of
 from clew.support.size_ranges import read_size_text
@@ -55,13 +56,13 @@ def sizes(values: Sequence[str]) -> dict[str, str]:
 
 
 def read_array(name: str, file: Path) -> Array:
-    """Returns the array of a `.npy` file.
+    """Returns the array of a `.npy` file, in the machine's byte order.
 
     Errors: I060 for a file that cannot be read or holds no array of numbers or text; I331 for an
     array larger than the budget.
     """
     try:
-        return stored_array(file)
+        return native(stored_array(file))
     except (OSError, ValueError) as error:
         raise InputError(
             "I060",

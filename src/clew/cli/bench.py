@@ -144,7 +144,7 @@ def limits(measured: Measured, levels: Sequence[Level]) -> str:
 
 def engines_table(measured: Measured, title: str) -> Table:
     """Returns a table of engines; `× clew` is an engine's median over clew's."""
-    numbers = ("median ms", "best ms", "× clew", "GFLOP/s", "% of peak", "error")
+    numbers = ("median ms", "spread", "best ms", "× clew", "GFLOP/s", "% of peak", "error")
     made = table("engine", *numbers, right=numbers, title=title)
     own = measured.of("clew")
     for f in measured.figures:
@@ -154,6 +154,7 @@ def engines_table(measured: Measured, title: str) -> Table:
         made.add_row(
             f.engine,
             f"{f.median_ms:.3f}",
+            f"{100 * f.spread:.1f} %",
             f"{f.best_ms:.3f}",
             f"{f.median_ms / own.median_ms:.2f}" if own else "",
             f"{f.gflops:.0f}",

@@ -16,6 +16,7 @@ from clew.cli.compare import Peer
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
+from clew.support.recognize import form_of
 from clew.support.tables import table
 
 # The default reference, by the suffix of a model's file; for other suffixes, ONNX Runtime.
@@ -68,7 +69,7 @@ def bisect(
 
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options
-    against = against or _RUNS.get(model.suffix.lower(), "onnxruntime")
+    against = against or _RUNS.get(form_of(model), "onnxruntime")
     if against == "onnxruntime" and model.is_file():
         Peer(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.support.errors import InputError
+from clew.support.recognize import form_of
 
 
 class Peer:
@@ -17,10 +18,10 @@ class Peer:
     """
 
     def __init__(self, model: Path) -> None:
-        if model.suffix.lower() != ".onnx":
+        if form_of(model) != ".onnx":
             raise InputError(
                 "I062",
-                f"{str(model)!r} is not an .onnx file, so ONNX Runtime cannot run it",
+                f"{str(model)!r} is not an ONNX file, so ONNX Runtime cannot run it",
                 hint="give the original ONNX file",
             )
         try:

@@ -79,10 +79,10 @@ def _emit(document: Any, shown: RenderableType, json: bool) -> None:
 
 
 def _nodes(graph: ExecutorGraph) -> RenderableType:
-    made = table("node", "operators", "result", "where", "layers")
+    made = table("#", "node", "operators", "result", "where", "layers", right=("#",))
     for number, part in enumerate([graph.document, *graph.document["graphs"]]):
         if number:
-            made.add_row(Text(f"in {part['parent']} ({part['role']}):", style="cyan"))
+            made.add_row("", Text(f"in {part['parent']} ({part['role']}):", style="cyan"))
         rows, attrs = part["node_row_ptr"], part["attrs"]
         for position, node in enumerate(part["nodes"]):
             if node["op"] == "param":
@@ -90,6 +90,7 @@ def _nodes(graph: ExecutorGraph) -> RenderableType:
             entries = range(rows[position], rows[position + 1])
             types = [{k: attrs[k][e] for k in ("shape", "dtype", "layout")} for e in entries]
             made.add_row(
+                str(position),
                 Text(node["name"]),
                 Text("\n".join(_done(graph, node))),
                 Text("\n".join(map(graph.typed, types))),

@@ -82,13 +82,13 @@ def diff(
     only: Annotated[
         list[str],
         typer.Option(
-            metavar="all|changed|KIND",
+            metavar="all|changed|KIND,...",
             help="Layers to show: those that differ (changed), or differ in one kind, such as "
             "fusion, layout, time or values. Repeatable.",
         ),
     ] = [],  # noqa: B006
     layer: Annotated[
-        list[str], typer.Option(help="Show all of one layer. Repeatable.", metavar="NAME")
+        list[str], typer.Option(help="Show all of these layers; repeatable.", metavar="NAME,...")
     ] = [],  # noqa: B006
     groups: Annotated[
         bool,
@@ -169,7 +169,7 @@ def diff(
         )
     if paths[0] == paths[1] and asked[0] == asked[1]:
         note("A and B are the same model with the same options: give some, such as --opt-level 0 3")
-    rows = chosen(report, only)
+    rows = chosen(report, listed(only))
     if json:
         shown = {id(row) for row in rows}
         found = report.to_json()
@@ -177,7 +177,7 @@ def diff(
         found["layers"] = [facts for row, facts in pairs_ if id(row) in shown]
         emit_json({"a": str(paths[0]), "b": str(paths[1]), **found})
         return
-    _show(report, rows, layer, layers, groups, paths)
+    _show(report, rows, listed(layer), layers, groups, paths)
 
 
 def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:

@@ -117,6 +117,8 @@ def asked_models(
     """
     from clew.explorer.own import split_options  # noqa: PLC0415 - other commands stay quick
 
+    if how.trust:
+        raise typer.BadParameter("the explorer runs no code of model files", param_hint="--trust")
     own = how.options
     if a is None:
         if for_b:

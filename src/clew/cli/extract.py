@@ -14,7 +14,7 @@ from rich.text import Text
 import clew
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
-from clew.cli.options import Compiling, compiling, refuse_sizes
+from clew.cli.options import Compiling, compiling, listed, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
 from clew.support.errors import CompileError, InputError
@@ -36,17 +36,21 @@ Outputs = Annotated[
 def extract(
     model: opt.Model,
     start: Annotated[
-        list[str], typer.Option("--from", metavar="LAYER", help="First layer of a range.")
+        list[str], typer.Option("--from", metavar="LAYER,...", help="First layers of a range.")
     ] = [],  # noqa: B006 (typer takes the default from here)
     end: Annotated[
-        list[str], typer.Option("--to", metavar="LAYER", help="Last layer of the range.")
+        list[str], typer.Option("--to", metavar="LAYER,...", help="Last layers of the range.")
     ] = [],  # noqa: B006
     layers: Annotated[
-        list[str], typer.Option("--layer", metavar="LAYER", help="Single layer; repeatable.")
+        list[str], typer.Option("--layer", metavar="LAYER,...", help="Single layers; repeatable.")
     ] = [],  # noqa: B006
     kernel: Annotated[str, typer.Option(metavar="NAME", help="A kernel, by name.")] = "",
     nodes: Annotated[
-        str, typer.Option(metavar="BEGIN:END", help="Kernels and host steps, by position.")
+        str,
+        typer.Option(
+            metavar="BEGIN:END|NAME,...",
+            help="Nodes of the executor: positions in graph.json, the end not included, or names.",
+        ),
     ] = "",
     pattern: Annotated[
         str,
@@ -99,9 +103,9 @@ def extract(
     with progress(f"reading {model}") as say:
         part = clew.extract(
             model,
-            start=start,
-            end=end,
-            layers=layers,
+            start=listed(start),
+            end=listed(end),
+            layers=listed(layers),
             kernel=kernel,
             nodes=nodes or None,
             pattern=_pattern(pattern) if pattern else None,
@@ -139,7 +143,9 @@ def _pattern(text: str) -> Any:
             found = run_program(place)[name]
         else:
             found = getattr(importlib.import_module(place), name)
-    except Exception as error:  # a user's program may raise anything
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's program may raise anything
         raise InputError("I145", f"no pattern {text!r}: {reason_of(error)}") from None
     if not isinstance(found, Pattern):
         raise InputError("I145", f"{text!r} is a {type(found).__name__}, not a pattern")

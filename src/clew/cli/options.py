@@ -27,6 +27,7 @@ from clew.support.calling import by_name
 from clew.support.errors import InputError
 from clew.support.links import LINKS, set_default_links
 from clew.support.shown import counted
+from clew.support.trust import set_default_trust
 
 SAVED_SUFFIX = ".clew"
 Model = Annotated[
@@ -133,6 +134,10 @@ class Compiling:
             help="Links to follow to external data; snapshot: links inside a model hub's folder.",
         ),
     ] = LINKS[0]
+    trust: Annotated[
+        bool,
+        _option("--trust", help="Let the model's file run code that it contains."),
+    ] = False
     bounds: Annotated[
         str,
         _option(
@@ -202,6 +207,7 @@ class Compiling:
             shapes=shapes(self.shape),
             sizes=sizes(self.sizes),
             links=self.links,
+            trust=self.trust,
             bounds=self.bounds,
             cache=self.cache,
             tuned=self.tuned,
@@ -241,7 +247,7 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of `Compiling`, in place of its parameter of that type.
 
     If the command declares an option of the same name, `Compiling` has its default. Budgets and
-    links apply to the whole process and are set before the command begins.
+    links, and trust, apply to the whole process and are set before the command begins.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
@@ -265,6 +271,7 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
         how = Compiling(**{one.name: values.pop(one.name) for one in shared})
         set_default(read_budgets(how.budget))
         set_default_links(how.links)
+        set_default_trust(how.trust)
         command(**values, **{place: how})
 
     kinds = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in made]
@@ -297,7 +304,9 @@ def open_model(model: Path, how: Compiling) -> Compiled:
     """Returns a saved model, or compiles one."""
     if model.suffix != SAVED_SUFFIX:
         return compile_model(model, how)
-    usual = Compiling(threads=how.threads, cache=how.cache, budget=how.budget, links=how.links)
+    usual = Compiling(
+        threads=how.threads, cache=how.cache, budget=how.budget, links=how.links, trust=how.trust
+    )
     for one in fields(Compiling):
         if getattr(how, one.name) != getattr(usual, one.name):
             option = "--no-fuse" if one.name == "fuse" else f"--{one.name.replace('_', '-')}"
@@ -328,14 +337,16 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
     Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
-    names = model.input_names
+    names, replaceable = model.input_names, getattr(model, "replaceable", ())
     if given and not random:
-        return by_name(names, given, partial=True)
+        return by_name((*names, *replaceable), given, partial=True)
+    replaced = {n: a for n, a in given.items() if n in replaceable}
+    given = {n: a for n, a in given.items() if n not in replaced}
     found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
     drawn = [name for name in names if name not in given]
     if drawn:
         note(f"drawn with seed {seed}: {', '.join(drawn)}")
-    return found
+    return {**found, **replaced}
 
 
 def has_kernels(compiled: Compiled) -> bool:

@@ -81,7 +81,7 @@ def profile(
     arrays = model_inputs(compiled.model, inputs, random, seed)
     with progress("running") as say:
         found = compiled.model.profile(
-            *(arrays[name] for name in compiled.model.input_names),
+            arrays,
             repeats=repeats,
             warmup=warmup,
             # One second is the default. It accepts estimates if sampling is not possible.

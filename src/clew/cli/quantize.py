@@ -12,10 +12,10 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.options import Compiling, compiling, refuse_saved
+from clew.cli.options import Compiling, compiling, listed, refuse_saved
 from clew.cli.output import emit_json, note, plain, progress, stdout
 from clew.support.errors import InputError
-from clew.support.files import read_bytes, reason_of
+from clew.support.files import read_json_file, reason_of
 from clew.support.writing import write_text
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def quantize(
     ] = "qdq",
     keep: Annotated[
         list[str],
-        typer.Option(metavar="LAYER", help="Layer or glob to keep in f32; repeatable."),
+        typer.Option(metavar="LAYER,...", help="Layers or globs to keep in f32; repeatable."),
     ] = [],  # noqa: B006 (typer takes the default from here)
     keep_first: Annotated[
         int, typer.Option(metavar="N", min=0, help="First layers to keep in f32.")
@@ -186,7 +186,7 @@ def quantize(
     }
     given = {k: v for k, v in changes.items() if v is not None}
     wanted = _scheme(scheme, recipe, given, weight_only=weight_only)
-    kept: list[Any] = list(keep)
+    kept: list[Any] = list(listed(keep))
     kept += [clew.quantization.Where(first=keep_first)] if keep_first else []
     kept += [clew.quantization.Where(last=keep_last)] if keep_last else []
     options = how.options
@@ -237,7 +237,7 @@ def _scheme(
         given |= scheme_to_json(clew.quantization.Scheme.weight_only())
     if file is not None:
         try:
-            read = js.loads(read_bytes(file))
+            read = read_json_file(file)
         except (OSError, ValueError) as error:
             raise InputError("I405", f"cannot read the scheme {file}: {reason_of(error)}") from None
         if not isinstance(read, dict):

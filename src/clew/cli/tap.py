@@ -12,7 +12,14 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.options import Compiling, compile_model, compiling, model_inputs, refuse_saved
+from clew.cli.options import (
+    Compiling,
+    compile_model,
+    compiling,
+    listed,
+    model_inputs,
+    refuse_saved,
+)
 from clew.cli.output import (
     describe,
     emit_json,
@@ -35,9 +42,7 @@ def tap(
     model: opt.Model,
     layers: Annotated[
         list[str],
-        typer.Option(
-            "--layer", metavar="NAME", help="Layer or glob of layers to read; repeatable."
-        ),
+        typer.Option("--layer", metavar="NAME,...", help="Layers or globs to read; repeatable."),
     ] = [],  # noqa: B006 (typer takes the default from here)
     result: Annotated[
         int | None,
@@ -73,7 +78,9 @@ def tap(
         document, shown = _states(compiled)
     else:
         arrays = model_inputs(compiled, inputs, random, seed)
-        taps = compiled.tap(layers, arrays, output=result, force=force, iterations=iterations)
+        taps = compiled.tap(
+            list(listed(layers)), arrays, output=result, force=force, iterations=iterations
+        )
         document, shown = _values(taps)
         if taps.forced is not None:
             note(str(taps.forced))

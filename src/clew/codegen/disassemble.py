@@ -10,10 +10,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from clew.codegen.newer_x86 import decode
+from clew.support.caches import bounded_cache
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 
@@ -84,7 +84,7 @@ _MACHINES: Final = {
 }
 
 
-@lru_cache(maxsize=256)
+@bounded_cache(1 << 24)
 def disassemble(data: bytes) -> Disassembly:
     """Returns the instructions of an ELF object.
 
@@ -105,7 +105,7 @@ def disassemble(data: bytes) -> Disassembly:
     return Disassembly(tuple(found))
 
 
-@lru_cache(maxsize=256)
+@bounded_cache(1 << 24)
 def code_lines(data: bytes) -> CodeLines:
     """Returns the functions and lines of an ELF object, without its instructions."""
     elf = _elf(data)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import ml_dtypes
@@ -17,6 +16,7 @@ import numpy as np
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.ir.types import DTYPES, STORAGE, bits, is_float, is_integer, to_numpy
+from clew.support.caches import bounded_cache
 from clew.support.errors import CompileError
 
 HALVES: Final = ("f16", "bf16")
@@ -72,7 +72,7 @@ def literal_of(value: Value) -> float | int | bool | None:
     return None if value.text[0] == "%" else _parse_literal(value.text, value.dtype)
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(1 << 20)
 def _parse_literal(text: str, dtype: str) -> float | int | bool | None:
     if text.startswith("splat ("):
         text = text[len("splat (") : -1].split(" ", 1)[1]

@@ -10,22 +10,25 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import selectors
 import struct
 import subprocess
 import sys
-import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Final, Protocol
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from clew.codegen import worker as worker_module
-from clew.support.errors import CompileError
+from clew.support.errors import ClewWarning, CompileError, warn
 from clew.support.folders import is_ours, make_private, scratch_file, temporary_folder, why_not_ours
+from clew.support.locks import Lock, once
 from clew.support.settings import settings
 from clew.support.writing import write_text
 
@@ -34,6 +37,10 @@ _LENGTH = struct.Struct("<I")
 _MODULES_PER_WORKER = 500
 _ATTEMPTS = 2
 _ATTEMPTS_TO_START = 3
+# The longest time that a worker takes to start, on a busy machine; then it is given up.
+_START_PATIENCE_S = 120.0
+# After a worker could not be started, the others do its work for this time.
+_RETRY_S = 60.0
 _CHUNK_BYTES = 1 << 18
 # One thread at a time polls the workers; this is the longest that another waits for it.
 _WAIT_S = 0.02
@@ -80,13 +87,15 @@ class PendingObject:
         body = "\0".join((*self._fields, self.text)).encode()
         return _LENGTH.pack(len(body)) + body
 
-    def compile_here(self) -> None:
+    def compile_here(self) -> PendingObject:
         """Compiles in this process, if no other process can be started."""
+        _configure_here()
         triple, cpu, features, pipeline = self._fields
         try:
             self.object = worker_module.emit_object(self.text, triple, cpu, features, pipeline)
         except RuntimeError as error:
             self.error = str(error)
+        return self
 
     def result(self) -> bytes:
         """Returns the object.
@@ -101,6 +110,12 @@ class PendingObject:
                 hint=f"this is a bug in clew; the module is kept in {_keep(self.text)}",
             )
         return self.object
+
+
+@once
+def _configure_here() -> bool:
+    worker_module.configure_llvm()
+    return True
 
 
 def toolchain(pipeline: str = "quick") -> str:
@@ -142,10 +157,14 @@ class _Worker:
     """One worker process, and the bytes in transit to and from it."""
 
     def __init__(self) -> None:
-        self.log: IO[bytes] = scratch_file()  # closed in `stop`
+        self.log = _scratch()  # closed in `stop`
         self.process = subprocess.Popen(
-            _python_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+            _python_command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if self.log is None else self.log,
         )
+        self.started_s = time.monotonic()
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.requests: int = self.process.stdin.fileno()
@@ -201,6 +220,8 @@ class _Worker:
 
     def last_words(self) -> str:
         """Returns the end of the worker's standard error."""
+        if self.log is None:
+            return ""
         self.log.seek(0)
         return self.log.read().decode(errors="replace").strip()[-2000:]
 
@@ -218,21 +239,36 @@ class _Worker:
                 stream.close()
 
 
+def _scratch() -> IO[bytes] | None:
+    """Returns a file for a worker's standard error; None without room for temporary files."""
+    try:
+        return scratch_file()
+    except OSError:
+        return None
+
+
 class ObjectCompiler:
-    """A pool of worker processes. Safe to use from several threads and after a fork."""
+    """A pool of worker processes. Safe to use from several threads and after a fork.
+
+    Ctrl-C may come at any time. No module is lost, since `_unfinished` has all of them; workers
+    whose state an interrupted exchange has left unknown are replaced in the next one.
+    """
 
     def __init__(self, jobs: int):
         self._count = jobs
         self._started_in = os.getpid()
         self._reset()
+        _compilers.add(self)
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._workers: list[_Worker] = []
         self._queue: deque[PendingObject] = deque()
-        self._selector = selectors.DefaultSelector()
-        self._in_process = False
+        # All modules to be compiled, in their order: those of the queue and of the workers.
+        self._unfinished: dict[PendingObject, None] = {}
+        self._exchanging = False  # remains true if an exchange was interrupted
         self._failed_starts = 0
+        self._start_after_s = 0.0  # when to start workers again, after one could not be started
 
     def after_fork(self) -> None:
         """Gives a forked child separate workers; the parent keeps its own."""
@@ -240,22 +276,25 @@ class ObjectCompiler:
             worker.forget()
             # Not this process's child: there is no need to wait for it.
             worker.process.returncode = 0
-        self._selector.close()
-        orphans = [job for worker in self._workers for job in worker.jobs] + list(self._queue)
+        unfinished = self._unfinished
         self._started_in = os.getpid()
         self._reset()
-        self._queue.extend(orphans)
+        self._unfinished = unfinished
+        self._queue.extend(unfinished)
 
     def warm_up(self) -> None:
         """Starts the workers ahead of the first module."""
         with self._lock:
-            while len(self._workers) < self._count and not self._in_process:
+            if self._exchanging:
+                self._restart()
+            while len(self._workers) < self._count and time.monotonic() >= self._start_after_s:
                 self._start_worker()
 
     def submit(self, text: str, target: CodeTarget, pipeline: str = "quick") -> PendingObject:
         """Passes a module to the workers and returns at once."""
         job = PendingObject(self, text, target, pipeline)
         with self._lock:
+            self._unfinished[job] = None
             self._queue.append(job)
             self.warm_up()
             self._exchange(0.0, depth=2)
@@ -299,18 +338,20 @@ class ObjectCompiler:
         if self._started_in != os.getpid():
             return
         with self._lock:
-            self._abandon()
+            self._restart()
 
     def _start_worker(self) -> None:
         try:
-            worker = _Worker()
-        except OSError:  # processes are forbidden or exhausted: continue without
-            if not self._workers:
-                worker_module.configure_llvm()
-                self._in_process = True
-            return
-        self._workers.append(worker)
-        self._selector.register(worker.replies, selectors.EVENT_READ, worker)
+            self._workers.append(_Worker())
+        except OSError as error:  # processes, descriptors or memory are forbidden or exhausted
+            self._go_on_without(error.strerror or str(error))
+
+    def _go_on_without(self, why: str) -> None:
+        """Does without further workers for a while, after one could not be started."""
+        self._start_after_s = time.monotonic() + _RETRY_S
+        count = len(self._workers)
+        others = f"{count} of {self._count} processes" if count else "this process alone"
+        _warn_once(why, others)
 
     def _exchange(self, timeout_s: float, depth: int) -> None:
         """Feeds the workers up to `depth` modules each, and collects finished ones.
@@ -319,22 +360,40 @@ class ObjectCompiler:
         caller that waits here feeds one, so that no module queues behind another while a worker is
         free.
         """
-        try:
-            self._exchange_once(timeout_s, depth)
-        except BaseException:  # such as Ctrl-C: the state of the workers is unknown
-            self._abandon()
-            raise
-
-    def _exchange_once(self, timeout_s: float, depth: int) -> None:
+        if self._exchanging:
+            self._restart()
+        self._exchanging = True
         self._feed(depth)
-        while self._in_process and self._queue:
-            self._queue.popleft().compile_here()
+        while self._queue and not self._workers:
+            self._finish(self._queue[0].compile_here())
+            self._queue.popleft()
         stuck = [worker for worker in self._workers if worker.wants_write]
-        for key, _ in self._selector.select(0.001 if stuck and timeout_s else timeout_s):
-            self._take(key.data)
+        for worker in self._readable(0.001 if stuck and timeout_s else timeout_s):
+            self._take(worker)
         for worker in stuck:
             worker.flush()
         self._feed(depth)
+        self._exchanging = False
+
+    def _readable(self, timeout_s: float) -> list[_Worker]:
+        """Returns the workers that have replied or ended, or take too long to start, after waiting
+        for one.
+        """
+        with _Selector() as selector:  # needs no descriptor, which may be exhausted
+            for worker in self._workers:
+                selector.register(worker.replies, selectors.EVENT_READ, worker)
+            found = [key.data for key, _ in selector.select(timeout_s if self._workers else 0.0)]
+        now = time.monotonic()
+        for worker in self._workers:
+            late = not worker.ready and now - worker.started_s > _START_PATIENCE_S
+            if late and worker not in found:
+                worker.process.kill()
+                worker.process.wait()
+                found.append(worker)
+        return found
+
+    def _finish(self, job: PendingObject) -> None:
+        self._unfinished.pop(job, None)
 
     def _feed(self, depth: int) -> None:
         for level in range(1, depth + 1):
@@ -359,6 +418,7 @@ class ObjectCompiler:
             else:
                 job.error = reply[1:].decode()
             worker.jobs.popleft()
+            self._finish(job)
         if worker.compiled >= _MODULES_PER_WORKER and not worker.jobs:
             self._remove(worker)
             self._start_worker()
@@ -369,57 +429,69 @@ class ObjectCompiler:
         code = worker.process.wait()
         self._remove(worker)
         self._failed_starts += not worker.ready
-        if self._failed_starts >= _ATTEMPTS_TO_START:
-            self._failed_starts = 0
-            self._requeue(worker)
-            raise CompileError(
-                "C002",
-                f"a compile worker did not start (exit code {code}): {words}",
-                hint="check that llvmlite is installed for this Python",
-            )
         for place, job in enumerate(worker.jobs):
             job.attempts += worker.ready and place == 0
             if job.attempts >= _ATTEMPTS:
                 job.error = f"the compiler process died (exit code {code}): {words}"
-        self._requeue(worker)
-        self._start_worker()
-
-    def _requeue(self, worker: _Worker) -> None:
+                self._finish(job)
         self._queue.extendleft(job for job in reversed(worker.jobs) if not job.done)
+        if worker.ready or self._failed_starts < _ATTEMPTS_TO_START:
+            self._start_worker()
+            return
+        if not self._workers and (code < 0 or _MEMORY.search(words)):
+            # Compiling in this process would end it in the same way.
+            raise CompileError(
+                "C002",
+                f"a compile worker did not start (exit code {code}): {words}",
+                hint="give the process more memory (ulimit -v, the container's limit)",
+            )
+        self._go_on_without(": ".join([f"exit code {code}", *words.splitlines()[-1:]]))
 
-    def _abandon(self) -> None:
+    def _restart(self) -> None:
         """Stops all workers; their modules wait for new ones."""
-        for worker in list(self._workers):
-            self._requeue(worker)
-            self._remove(worker)
+        self._exchanging = True
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()
+        self._queue = deque(job for job in self._unfinished if not job.done)
+        self._exchanging = False
 
     def _remove(self, worker: _Worker) -> None:
-        self._workers.remove(worker)
-        self._selector.unregister(worker.replies)
         worker.stop()
+        self._workers.remove(worker)
 
 
-_shared: ObjectCompiler | None = None
-_shared_lock = threading.Lock()
+_MEMORY: Final = re.compile(r"memory|failed to map", re.IGNORECASE)
+_Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+_warned: Final[set[str]] = set()
 
 
+def _warn_once(why: str, where: str) -> None:
+    if not _warned:
+        _warned.add(why)
+        warn(
+            ClewWarning(
+                "C004",
+                f"a compile worker could not be started ({why}); clew compiles in {where}",
+                hint="see the limits of the process: ulimit -a",
+            )
+        )
+
+
+@once
 def shared_compiler() -> ObjectCompiler:
     """Returns this process's compiler, with the number of workers from the settings."""
-    global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = ObjectCompiler(settings().compile_jobs)
-            atexit.register(_shared.close)
-        return _shared
+    made = ObjectCompiler(settings().compile_jobs)
+    atexit.register(made.close)
+    return made
 
 
 def _after_fork_in_child() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-    if _shared is not None:
-        _shared.after_fork()
+    for compiler in list(_compilers):
+        compiler.after_fork()
 
 
+_compilers: Final[weakref.WeakSet[ObjectCompiler]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 

@@ -20,8 +20,10 @@ from clew.compare.times import Times, measure
 from clew.compare.values import Numerics, Run, compare_values, output_error
 from clew.compiled import CompiledModel
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 
 
+@coded_exhaustion
 def diff(
     a: CompiledModel,
     b: CompiledModel,
@@ -52,9 +54,9 @@ def diff(
     for model in (a, b):
         _need_trace(model)
     feeds = feeds_of(a, b, inputs) if inputs is not None and (time or numerics) else None
+    outputs = feeds.run() if feeds is not None else None  # also builds models with named sizes
     if feeds is not None and numerics:
         check_outputs(a, b)
-    outputs = feeds.run() if feeds is not None else None  # also builds models with named sizes
     say("aligning layers")
     sides = Side(a), Side(b) if b is not a else Side(a)
     alignment = align(sides[0].layers, sides[1].layers)
@@ -108,7 +110,7 @@ def _references(
         if exact is model:
             found.append(Run(side, arrays))
             continue
-        exact(*arrays)
+        exact.run_checked(list(arrays))
         found.append(Run(Side(exact), arrays))
     return found[0], found[1]
 

@@ -30,9 +30,10 @@ class Feeds:
 
 
 def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
-    """Returns copies of a model's outputs, including those that are not tensors."""
-    found = model(*arrays)
-    results = found if len(model.output_names) != 1 else (found,)
+    """Returns copies of a model's outputs for checked inputs, including those that are not
+    tensors.
+    """
+    results = model.run_checked(list(arrays))
     return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
 
 
@@ -42,7 +43,7 @@ def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
     Errors: I040 to I043 for inputs that do not match A, I160 if A's inputs do not match B's.
     """
     ours = a.checked(list(a.named_inputs(inputs).values()))
-    a(*ours)  # raises an error if the inputs do not match A
+    a.run_checked(ours)  # raises an error if the inputs do not match A
     names = b.input_names
     if set(names) == set(a.input_names):
         theirs = [ours[a.input_names.index(name)] for name in names]

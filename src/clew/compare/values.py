@@ -329,7 +329,7 @@ def _deviation(value: Any, reference: Any) -> Deviation | None:
     if value is None or reference is None or np.shape(value) != np.shape(reference):
         return None
     x, y = np.asarray(value), np.asarray(reference)
-    if x.dtype.kind not in "fiubV" or y.dtype.kind not in "fiubV":
+    if x.dtype.kind not in "fciubV" or y.dtype.kind not in "fciubV":
         return None
     if x is y or (x.dtype == y.dtype and x.tobytes() == y.tobytes()):
         return Deviation(0.0, 0.0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from clew.build.result import Build
@@ -21,6 +20,7 @@ from clew.kernel import Kernel
 from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.registry import Op
 from clew.runtime.grid import is_shared, phases
+from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import ProductSize, bytes_of, flops_of, product_flops_of, products_of
 from clew.te.tensor import Tensor
@@ -103,7 +103,7 @@ def single_number(argument: Expr) -> float | int | bool | None:
     return number
 
 
-@lru_cache(maxsize=1 << 15)
+@bounded_cache(1 << 22)
 def _derived(op: Op, types: tuple[Type, ...], attrs: Attrs, result: Type) -> Facts:
     """Returns the facts that do not depend on the place of a call in the graph. Callers must not
     change the result.

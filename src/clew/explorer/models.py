@@ -10,12 +10,14 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
+from clew.support.recognize import kind_in_memory, kind_of_name
 from clew.support.writing import create
 
 SUFFIXES: Final = (".onnx", ".txt")
@@ -122,14 +124,7 @@ class Models:
         shown = display_name(parts[0].name if parts else name)
         suffix = Path(shown).suffix.lower()
         if suffix not in SUFFIXES:
-            raise Failure(
-                InputError(
-                    "I228",
-                    f"{shown!r} has an unsupported suffix",
-                    hint=f"one of {', '.join(SUFFIXES)}",
-                ),
-                415,
-            )
+            raise await self._foreign(shown, chunks)
         _check_parts(parts)
         if self._uploading >= _MOST_UPLOADING:
             raise Failure(
@@ -148,6 +143,19 @@ class Models:
         finally:
             self._uploading -= 1
         return self._add(Model(self._unique(shown), folder / files[0].name, folder, count))
+
+    async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
+        """Returns the failure for a file of another kind, which its first bytes tell."""
+        suffixes, kind = f"models end in {' or '.join(SUFFIXES)}", kind_of_name(shown)
+        with suppress(Failure, TimeoutError):
+            async with asyncio.timeout(self._chunk_wait_s):
+                head = await _Incoming(chunks, self._chunk_wait_s).next(1 << 16)
+                kind = kind_in_memory(head) or kind
+        if kind is None:
+            error = InputError("I228", f"{shown!r} has an unsupported suffix", hint=suffixes)
+        else:
+            error = InputError("I228", f"{shown!r} is {kind.what}", hint=kind.advice or suffixes)
+        return Failure(error, 415)
 
     async def _receive(
         self, folder: Path, files: Sequence[Part], chunks: AsyncIterator[bytes]

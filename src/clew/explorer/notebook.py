@@ -86,8 +86,17 @@ def _kernels(model: CompiledModel) -> list[str]:
     return [
         markup.paragraph(about),
         markup.table(
-            ["kernel", "layers", "µs", "share"],
-            [[markup.code(k.name), _layers(k.layers), us(k.ns), percent(k.share)] for k in longest],
+            ["kernel", "layers", "µs", "spread", "share"],
+            [
+                [
+                    markup.code(k.name),
+                    _layers(k.layers),
+                    us(k.ns),
+                    percent(k.time.spread),
+                    percent(k.share),
+                ]
+                for k in longest
+            ],
             2,
         ),
         _more(len(profile.kernels)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from clew.explorer.schema import Options
 from clew.frontends.onnx.file.listing import Listing, list_model
 from clew.support.errors import InputError, ModelError
+from clew.support.locks import Lock, Turn
 
 if TYPE_CHECKING:
     from clew.build.result import RegionUse
@@ -61,7 +61,9 @@ class Session:
         # Inputs of measurements, in order; drawn if empty.
         self.inputs: list[Any] | None = None
         # Held by code that runs the model: nothing else runs during a measurement.
-        self.running: Final = threading.Lock()
+        self.running: Final = Lock()
+        # The action that measures the model, while it does.
+        self.measuring: Final = Turn()
         self._made: dict[Any, Any] = {}
         self._file: Final = None if path is None else _stamp(path)
 

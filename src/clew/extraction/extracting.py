@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
+from clew.build.inputs import module_for
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.editing.selection import parts_by_pattern
@@ -25,12 +26,15 @@ from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
+from clew.support.recognize import form_of
 
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
 
 
+@coded_exhaustion
 def extract(
     model: Module | CompiledModel | str | Path,
     *,
@@ -38,7 +42,7 @@ def extract(
     end: Names = (),
     layers: Names = (),
     kernel: str = "",
-    nodes: str | range | tuple[int, int] | None = None,
+    nodes: str | range | tuple[int, int] | Sequence[str] | None = None,
     pattern: Pattern | None = None,
     match: int = 0,
     inputs: Any = None,
@@ -59,7 +63,8 @@ def extract(
     - `layers`: just these;
     - `pattern`: the nodes covered by its `match`-th match;
     - `kernel`: one of a compiled model, by name;
-    - `nodes`: a range of the executor's nodes, kernels and host steps in the order they run.
+    - `nodes`: some of the executor's nodes: a range of positions in `graph.json`
+      (`compiled.graph()`), or names.
 
     The first three refer to the imported graph: their values come from a run at opt level 0, which
     computes every layer as imported. The last two refer to the optimized program, with its layouts
@@ -95,7 +100,7 @@ def extract(
     with following(links):
         if kernel or nodes is not None:
             program = fused_program(model, run, shapes, options, value_names(source))
-            part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
+            part = program.kernel(kernel) if kernel else _nodes_of(program, nodes)
             if source is None:
                 return part
             given = dict(zip(program.model.input_names, program.arrays, strict=True))
@@ -107,7 +112,7 @@ def extract(
                 f"{', '.join(options)}: layers are extracted from the imported graph",
                 hint="use these options with kernel= or nodes=, or for the part: part.compile(...)",
             )
-        module = module_of(model, shapes)
+        module = module_of(model, shapes, inputs=inputs)
         graph = ModuleGraph(module, values=value_names(source))
         if pattern is not None:
             return _by_pattern(graph, pattern, match, run, source)
@@ -141,11 +146,22 @@ def module_of(
     model: Module | CompiledModel | str | Path,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     links: str | None = None,
+    inputs: Any = None,
 ) -> Module:
-    """Returns a model's imported graph."""
+    """Returns a model's imported graph: if it depends on inputs of a run, the one for these inputs.
+
+    Errors: those of importing, and I040 to I043 for `inputs` that the graph depends on.
+    """
     if isinstance(model, CompiledModel):
+        given = {} if inputs is None else model.named_inputs(inputs, partial=True)
+        if model.is_symbolic and len(given) == len(model.inputs):
+            model.build_for(given)
         return model.module
-    return model if isinstance(model, Module) else frontends.load(model, inputs=shapes, links=links)
+    if isinstance(model, Module):
+        return model
+    if inputs is None:
+        return frontends.load(model, inputs=shapes, links=links)
+    return module_for(frontends.load_or_defer(model, inputs=shapes, links=links), inputs)
 
 
 def fused_program(
@@ -169,7 +185,7 @@ def fused_program(
         compiled = model
     else:
         compiled = compile(
-            module_of(model, shapes),
+            model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=shapes),
             threads=run.threads,
             on_progress=run.on_progress,
             **{"instruments": [Unkept()], "trace": False, **(options or {})},
@@ -213,7 +229,7 @@ def extract_ranges(
     Arguments and errors are those of `extract`.
     """
     source = onnx_file(model, source)
-    graph = ModuleGraph(module_of(model, shapes), values=value_names(source))
+    graph = ModuleGraph(module_of(model, shapes, inputs=inputs), values=value_names(source))
     run = Run(inputs, seed, threads, on_progress)
     return _between(graph, ranges, run, source)
 
@@ -309,7 +325,7 @@ def onnx_file(
     model: Module | CompiledModel | str | Path, source: str | Path | None
 ) -> str | Path | None:
     """Returns the ONNX file of a model, if known."""
-    if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
+    if source is None and isinstance(model, (str, Path)) and form_of(model) == _ONNX:
         return model
     return source
 
@@ -322,20 +338,28 @@ def value_names(source: str | Path | None) -> ValueNames:
     return {(line.name, n): name for line in lines for n, name in enumerate(line.outputs) if name}
 
 
-def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the first position of a range of nodes, and the position after its last.
+def _nodes_of(
+    program: FusedProgram, nodes: str | range | tuple[int, int] | Sequence[str] | None
+) -> Part:
+    """Returns the part with some of the executor's nodes: a range of positions, or names.
 
-    Errors: I143.
+    Errors: I133, I134, I143.
     """
     if isinstance(nodes, range) and nodes.step == 1:
-        return nodes.start, nodes.stop
-    if isinstance(nodes, tuple) and len(nodes) == 2:
-        return nodes
-    begin, _, end = str(nodes).partition(":")
-    if not (begin.isdecimal() and end.isdecimal()):
+        return program.range(nodes.start, nodes.stop)
+    if isinstance(nodes, tuple) and len(nodes) == 2 and all(isinstance(n, int) for n in nodes):
+        return program.range(*nodes)
+    if isinstance(nodes, str):
+        begin, _, end = nodes.partition(":")
+        if begin.isdecimal() and end.isdecimal():
+            return program.range(int(begin), int(end))
+        known = {node.name for node in program.nodes}
+        return program.named([nodes] if nodes in known else names_of(nodes.split(",")))
+    names = [name for name in nodes or () if isinstance(name, str)]
+    if not names or len(names) < len(nodes or ()):
         raise InputError(
             "I143",
-            f"{nodes!r} is not a range of the executor's nodes",
-            hint="BEGIN:END, the end not included, as in 10:25",
+            f"{nodes!r} are not nodes of the executor",
+            hint="a range of positions in graph.json, the end not included, as in 10:25; or names",
         )
-    return int(begin), int(end)
+    return program.named(names)

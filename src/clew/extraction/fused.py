@@ -1,4 +1,4 @@
-"""Parts of the optimized program: a kernel, or a range of the executor's nodes, as fused.
+"""Parts of the optimized program: a kernel, or some of the executor's nodes, as fused.
 
 Their modules call the same primitive functions, with the same layouts and packed constants, so
 compiling them gives the same kernels, and running them gives the same bits.
@@ -17,15 +17,17 @@ import numpy as np
 from clew.build.observe import Ran, node_values, observe
 from clew.build.result import Build, KernelUse
 from clew.compiled import CompiledModel
+from clew.correlate.executor import INPUT, PARAM, Node, executor_graphs
 from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, carriers, value_name
 from clew.extraction.part import AS_FUSED, Part
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
+from clew.ir.size_names import names_in, plain_names
 from clew.ir.types import TupleType
 from clew.ir.visit import inner_functions, post_order
 from clew.kernel import Kernel
-from clew.runtime.program import RunSegment
 from clew.support.errors import InputError
+from clew.support.near import did_you_mean
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
@@ -103,6 +105,7 @@ class FusedProgram:
         use = ran.use
         main = self.build.stages[-1].module.main
         module, params = kernel_module(use.call, self.values, main.params)
+        self._check_sizes(module)
         operands = dict(zip((p.id for p in main.params), self.arrays, strict=True))
         operands |= dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
         inputs = {name: operands[argument] for argument, name in params.items()}
@@ -110,6 +113,22 @@ class FusedProgram:
         kernel = Kernel(use, self.build)
         part = Part(use.name, "kernel", module, kernel.layers, inputs, outputs, dict(AS_FUSED))
         return replace(part, options=self._options([use]), notes=self._notes([use]))
+
+    def _check_sizes(self, module: Module) -> None:
+        """Checks that the inputs of a part give its sizes.
+
+        Errors: I156 for sizes that only the values of the model's inputs give.
+        """
+        nodes = post_order([module.main], into_functions=True)
+        missing = names_in(nodes) - plain_names(p.type for p in module.main.params)
+        for spec in self.model.inputs:
+            if missing.intersection(spec.value_names):
+                raise InputError(
+                    "I156",
+                    f"the part has sizes that the value of input {spec.name!r} gives",
+                    hint="extract layers, or load the model with that value: "
+                    f"clew.load(model, constants={{{spec.name!r}: ...}})",
+                )
 
     def _options(self, uses: Sequence[KernelUse]) -> dict[str, Any]:
         """Returns the options to compile the kernels again: no passes, this target, users'
@@ -149,47 +168,68 @@ class FusedProgram:
                 found.setdefault(layer, []).append(use.name)
         return found
 
-    # --- a range of nodes ---
+    # --- some of the nodes ---
 
     @cached_property
-    def nodes(self) -> list[Expr]:
-        """The executor's nodes in the order they run: kernels, host steps, branches, loops. Nodes
-        inside branches and loops are part of these.
+    def nodes(self) -> list[Node]:
+        """The executor's nodes, in the order of `graph.json`. Nodes inside branches and loops are
+        part of these.
         """
-        calls: dict[tuple[int, int], Call] = {(u.segment, u.step): u.call for u in self.build.uses}
-        numbers = {id(s): n for n, s in enumerate(self.build.segments)}
-        known = {n.id: n for n in self.graph.nodes}
-        found: list[Expr] = []
-        for instruction in self.build.program.instructions:
-            if isinstance(instruction, RunSegment):
-                number = numbers[id(instruction.segment)]
-                steps = len(self.build.segments[number].plan.steps)
-                found += [calls[number, step] for step in range(steps)]
-            elif getattr(instruction, "node", None) in known:
-                found.append(known[instruction.node])  # type: ignore[union-attr]
-        return found
+        return executor_graphs(self.build)[0].nodes
 
     def range(self, begin: int, end: int) -> Part:
         """Returns the executor's nodes from `begin` to before `end`, with their values.
 
-        Errors: I143 for invalid positions.
+        Errors: I133 and I134 (the boundary), I143 for invalid positions.
         """
         count = len(self.nodes)
         if not 0 <= begin < end <= count:
             raise InputError(
                 "I143",
                 f"{begin}:{end} is not a range of the executor's nodes, 0:{count}",
-                hint="BEGIN:END, the end not included; positions count kernels and host steps",
+                hint="BEGIN:END, the end not included; positions are those in graph.json",
             )
-        cut = self.graph.cut(self._with_views(begin, end))
+        return self._of_nodes(f"nodes {begin} to {end}", range(begin, end))
+
+    def named(self, names: Sequence[str]) -> Part:
+        """Returns the executor's nodes with these names, with their values.
+
+        Errors: I133 and I134 (the boundary), I143 for names that no node has.
+        """
+        known = {node.name: n for n, node in enumerate(self.nodes)}
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    "I143",
+                    f"no node of the executor is named {name!r}",
+                    hint=did_you_mean(name, list(known), "nodes"),
+                )
+        return self._of_nodes(", ".join(names), [known[name] for name in names])
+
+    def _of_nodes(self, name: str, positions: Sequence[int]) -> Part:
+        """Returns a part with the nodes at these positions.
+
+        Errors: I143 if none of them computes anything.
+        """
+        chosen = [n for n in (self.nodes[p] for p in positions) if n.op not in (INPUT, PARAM)]
+        if not chosen:
+            raise InputError(
+                "I143",
+                f"{name}: the executor has only inputs and parameters there",
+                hint="graph.json lists the nodes: clew correlate model.onnx -o graph.json",
+            )
+        members = self._with_tuples({n.expr.id for n in chosen})
+        self.graph.check_convex(members)
+        cut = self.graph.cut(members)
         values = node_values(
             self.build, self.arrays, [v.id for v in (*cut.inputs, *cut.carried, *cut.outputs)]
         )
         inputs = [values[v.id] for v in (*cut.inputs, *cut.carried)]
         outputs = [values[v.id] for v in cut.outputs]
         module = cut.module
+        self._check_sizes(module)
         return Part(
-            f"nodes {begin} to {end}",
+            name,
             "nodes",
             module,
             self._layers_of(cut),
@@ -199,20 +239,16 @@ class FusedProgram:
             self._notes(self._uses_in(cut)),
         )
 
-    def _with_views(self, begin: int, end: int) -> list[Expr]:
-        """Returns nodes with the views, tuples and joins of their results, if these are complete by
-        then.
+    def _with_tuples(self, chosen: set[int]) -> list[Expr]:
+        """Returns the nodes with these ids, with the tuples of their results and the fields of
+        these.
         """
-        position = {n.id: p for p, n in enumerate(self.nodes)}
-        ready: dict[int, int] = {}
         members: set[int] = set()
         found: list[Expr] = []
         for node in self.graph.nodes:
-            at = position.get(node.id)
-            below = [c.id for c in node.children if c.id in ready]
-            ready[node.id] = max([ready[c] for c in below], default=-1) if at is None else at
-            inside = any(c in members for c in below) if at is None else at >= begin
-            if inside and ready[node.id] < end:
+            below = [c.id for c in node.children if not isinstance(c, (Constant, Function))]
+            ties = isinstance(node, (Tuple, TupleGetItem, Let)) and below
+            if node.id in chosen or (ties and members.issuperset(below)):
                 members.add(node.id)
                 found.append(node)
         return found

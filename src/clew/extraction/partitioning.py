@@ -28,6 +28,7 @@ from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
 from clew.support.calling import in_order
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.support.links import current_links
 from clew.support.shown import Shown, counted
 
@@ -166,6 +167,7 @@ class CompiledPartition(Shown):
         return {name: values[key] for name, key in self.partition.outputs.items()}
 
 
+@coded_exhaustion
 def partition(
     model: Module | CompiledModel | str | Path,
     *,
@@ -195,7 +197,7 @@ def partition(
     if bool(at) == bool(ranges):
         raise InputError("I144", "a partition takes either at= or ranges=")
     file = onnx_file(model, source)
-    graph = ModuleGraph(module_of(model, shapes, links), values=value_names(file))
+    graph = ModuleGraph(module_of(model, shapes, links, inputs), values=value_names(file))
     pieces = split(graph.layers, at, ranges)
     cuts = _cuts(graph, [units for _, units in pieces])
     run = Run(inputs, seed, threads, on_progress)

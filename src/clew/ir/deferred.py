@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from clew.ir.defaults import Defaults
 from clew.ir.module import Module
 from clew.ir.types import Type
 
@@ -34,6 +35,11 @@ class DeferredModule(Protocol):
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in order."""
+        ...
+
+    @property
+    def defaults(self) -> Defaults | None:
+        """The inputs with a default value that callers may replace; None if there are none."""
         ...
 
     @property

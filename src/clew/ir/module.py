@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from clew.ir.defaults import Defaults
 from clew.ir.expr import Function
 from clew.ir.types import TupleType
 from clew.support.shown import Shown, counted
@@ -21,13 +22,15 @@ def printed_by(form: Callable[[Module], str]) -> None:
 class Module(Shown):
     """Functions by name; immutable. `main`'s parameters are the model's inputs.
 
-    `main.attrs.outputs` names the model's outputs; its body is a `Tuple` of them.
+    `main.attrs.outputs` names the model's outputs; its body is a `Tuple` of them. `defaults` is set
+    in a module as imported if callers may replace some of its constants; passes drop it.
     """
 
-    __slots__ = ("functions",)
+    __slots__ = ("defaults", "functions")
 
-    def __init__(self, functions: Mapping[str, Function]) -> None:
+    def __init__(self, functions: Mapping[str, Function], defaults: Defaults | None = None) -> None:
         assert "main" in functions, "a module has a function `main`"
+        self.defaults = defaults
         self.functions: Mapping[str, Function] = MappingProxyType(dict(functions))
 
     def _about(self) -> str:

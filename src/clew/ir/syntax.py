@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from clew.ir.dim_text import DIVISIONS, operand_text, operation_text
@@ -25,8 +24,10 @@ from clew.ir.types import (
     Type,
     UnrankedType,
 )
+from clew.support.caches import bounded_cache
 from clew.trace.span import Source, Span
 
+_CACHE_BYTES: Final = 1 << 22
 BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 BARE_SYMBOL: Final = re.compile(r"(\?[0-9]+|[A-Za-z_][A-Za-z0-9_.]*)\Z")
 BARE_LAYER: Final = re.compile(r"[A-Za-z0-9_./-]+\Z")
@@ -84,7 +85,7 @@ def _atom_text(atom: Atom) -> str:
     return operation_text(atom.op, [dim_text(arg) for arg in atom.args])
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(_CACHE_BYTES)
 def type_text(type_: Type) -> str:
     """Returns the text of a type: `f32[batch, 64]:NC16c`, `(f32[2], i64[])`,
     `fn(f32[2]) -> f32[2]`.
@@ -151,7 +152,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-@lru_cache(maxsize=65536)
+@bounded_cache(_CACHE_BYTES)
 def span_text(span: Span, frontend: str) -> str:
     """Returns the text of a span's sources, without the frontend of those of `frontend`."""
     return ", ".join([_source_text(s, frontend) for s in span.sources])

@@ -8,7 +8,6 @@ of the loops involved (`Index.facts`).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient, numeric_p
 from clew.loop import bounds
 from clew.loop.bounds import Range
 from clew.support import walk
+from clew.support.caches import bounded_cache
 from clew.te.expr import (
     COMPARISONS,
     INDEX,
@@ -67,7 +67,7 @@ def contains(expr: Scalar, index: Scalar) -> bool:
     return index in indices_in(expr)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@bounded_cache(1 << 22)
 def indices_in(expr: Scalar) -> frozenset[Index]:
     """Returns the loop variables in an expression."""
     return frozenset(node for node in nodes(expr) if isinstance(node, Index))

@@ -28,7 +28,6 @@ schedule primitive returns a new nest. `stage` names the te stage that a stateme
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
@@ -36,6 +35,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
+from clew.support.caches import bounded_cache
 from clew.support.errors import ScheduleError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief
@@ -387,7 +387,7 @@ _NO_KINDS: Final = frozenset[Kind]()
 _NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None)
 
 
-@functools.lru_cache(maxsize=1 << 12)
+@bounded_cache(1 << 21)
 def _in_loop(below: Inside, name: str, kind: Kind, is_in_order: bool) -> Inside:
     """Returns what a loop contains. Most loops are copies of others, and share the result."""
     in_place = kind != "vector" or below.kinds <= {"dot"}

@@ -16,7 +16,7 @@ import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from clew.ir.dims import exact_quotient
 from clew.loop.affine import Simplifier
@@ -35,6 +35,8 @@ from clew.loop.primitives.common import PRIMITIVES, Primitive, check_kinds, simp
 from clew.loop.printer import print_nest
 from clew.support.errors import ScheduleError, TextError
 from clew.support.shown import Shown, counted
+
+_LONGEST_STEP: Final = 10_000  # characters
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,15 @@ class Step:
         Errors: P020 if it is not a call with literal keyword arguments.
         """
         try:
+            assert len(text) <= _LONGEST_STEP
             tree = ast.parse(text.strip(), mode="eval").body
             assert isinstance(tree, ast.Call)
             assert isinstance(tree.func, ast.Name)
             assert not tree.args
             assert all(k.arg for k in tree.keywords)
             args = tuple((str(k.arg), ast.literal_eval(k.value)) for k in tree.keywords)
-        except (SyntaxError, AssertionError, ValueError):
+        # Nested too deeply, also for the parser.
+        except (SyntaxError, AssertionError, ValueError, RecursionError, MemoryError):
             raise TextError(
                 "P020",
                 f"not a schedule step: {text.strip()[:80]!r}",

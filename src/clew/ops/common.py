@@ -10,6 +10,7 @@ from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.expr import ArgRef
 from clew.ir.types import STORAGE, TensorType, Type, is_float, is_integer
 from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.support.scoped import scoped
 from clew.te import Scalar, Tensor, cast, minimum
 from clew.te import size as size_value
 from clew.te.expr import Imm
@@ -167,11 +168,8 @@ _assumed: ContextVar[dict[SymDim, None] | None] = ContextVar("assumed", default=
 def assumptions() -> Iterator[dict[SymDim, None]]:
     """Collects the dimensions that operators assume to be at least 0 inside the block."""
     found: dict[SymDim, None] = {}
-    token = _assumed.set(found)
-    try:
+    with scoped(_assumed, found):
         yield found
-    finally:
-        _assumed.reset(token)
 
 
 def assume_at_least(dim: Dim, low: Dim) -> None:

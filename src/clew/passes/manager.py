@@ -138,7 +138,9 @@ class PassManager:
                     current.review(module, new, context)
         except ClewError:
             raise
-        except Exception as error:
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             folder = self._reproduce(module, position, error)
             raise CompileError(
                 "C080",
@@ -177,7 +179,7 @@ class PassManager:
             hint=f"graph_pass(required=False) makes it optional; nearest match:\n{nearest}",
         )
 
-    def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
+    def _reproduce(self, module: Module, position: int, error: BaseException) -> Path:
         """Writes the module, the remaining passes with their options, and the error."""
         rest = "\n".join(str(p) for p in self.passes[position:])
         files = {

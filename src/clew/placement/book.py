@@ -13,6 +13,7 @@ from clew.machine.target import Target
 from clew.passes.placement.rules import Key
 from clew.records import Store, Trial, default_path
 from clew.support.errors import InputError
+from clew.support.files import json_of
 from clew.version import package_version
 
 UNIT: Final = "unit"
@@ -50,7 +51,7 @@ class Book:
         """Returns the newest kept placement of a subject, as JSON values; None if there is none."""
         for trial in reversed(self._trials(PLACED, [subject])):
             try:
-                found = json.loads(trial.choices)
+                found = json_of(trial.choices.encode())
             except ValueError:
                 continue
             if isinstance(found, dict):

@@ -305,7 +305,9 @@ class _Meter:
             if simulated is not None:
                 return float(simulated)
             return alone_seconds(lambda: run(*buffers))
-        except Exception as error:  # whatever a backend's code raises
+        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a backend's code raises
             return f"{type(error).__name__}: {error}"
 
 

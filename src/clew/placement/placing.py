@@ -38,6 +38,7 @@ from clew.profile.modes import profile
 from clew.profile.report import Profile
 from clew.runtime.threads import thread_count
 from clew.support.errors import ClewError, InputError
+from clew.support.exhausted import coded_exhaustion
 
 _ROUNDS: Final = 3  # of choosing, measuring and correcting
 _MARGIN: Final = 0.01  # a mix must be this much faster than the best single backend
@@ -47,6 +48,7 @@ _OPTIONS: Final = ("opt_level", "precision", "keep_f32", "fuse")
 """The options of `compile` that change which operators there are to place."""
 
 
+@coded_exhaustion
 def place(
     model: Module | DeferredModule | frontends.ModelSource,
     backends: Sequence[Backend | str],
@@ -110,11 +112,12 @@ def placed_for_compile(
     *,
     shapes: Mapping[str, Sequence[int]] | None,
     links: str | None,
+    trust: bool | None,
     **options: Any,
 ) -> Placement:
     """Returns the placement of a model for `compile(..., place="auto")`; see `place`."""
     if not isinstance(model, (Module, DeferredModule)):
-        model = frontends.load_or_defer(model, inputs=shapes, links=links)
+        model = frontends.load_or_defer(model, inputs=shapes, links=links, trust=trust)
     return place(model, backends, **options)
 
 

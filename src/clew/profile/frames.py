@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +28,7 @@ _ROOF = (
     "limit",
     "limit_share",
 )
-_TIMES = ("ns", "median_ns", "q1_ns", "q3_ns", "best_ns")
+_TIMES = ("ns", "median_ns", "q1_ns", "q3_ns", "best_ns", "spread")
 
 
 class Frames(NamedTuple):
@@ -100,17 +102,26 @@ def _operator(operator: OperatorProfile) -> dict[str, Any]:
     }
 
 
-def whole(profile: ProfileRows) -> Any:
-    """Returns one frame of all rows. `level` is run, outside, kernel, layer or operator; columns
-    that a level lacks are empty. In the mode `both`, the unfused rows are included; `mode`
+COLUMNS: Final = tuple(
+    dict.fromkeys(("mode", "level", *KERNEL_COLUMNS, *LAYER_COLUMNS, *OPERATOR_COLUMNS))
+)
+"""The columns of one table of all rows."""
+
+
+def all_rows(profile: ProfileRows) -> list[Mapping[str, Any]]:
+    """Returns all rows as one table. `level` is run, outside, kernel, layer or operator; a row has
+    the columns of its level only. In the mode `both`, the unfused rows are included; `mode`
     identifies them.
+    """
+    return _rows(profile) + (_rows(profile.unfused) if profile.unfused is not None else [])
+
+
+def whole(profile: ProfileRows) -> Any:
+    """Returns one frame of all rows.
 
     Errors: I112.
     """
-    pandas = _needed("pandas")
-    rows = _rows(profile) + (_rows(profile.unfused) if profile.unfused is not None else [])
-    columns = ["mode", "level", *KERNEL_COLUMNS, *LAYER_COLUMNS, *OPERATOR_COLUMNS]
-    made = pandas.DataFrame(rows, columns=list(dict.fromkeys(columns)))
+    made = _needed("pandas").DataFrame(all_rows(profile), columns=list(COLUMNS))
     # Missing values would turn these counts into floats.
     return made.astype(dict.fromkeys(("position", "flops", "bytes"), "Int64"))
 
@@ -134,15 +145,18 @@ def _rows(profile: ProfileRows) -> list[Mapping[str, Any]]:
 
 
 def write_csv(profile: ProfileRows, path: Path) -> None:
-    """Writes the whole frame; lists are joined with `; `.
+    """Writes all rows as one table; lists are joined with `; `.
 
-    Errors: I112, I115.
+    Errors: I115.
     """
-    made = whole(profile)
-    for name in ("layers", "ops", "kernels"):
-        made[name] = made[name].map(lambda v: "; ".join(v) if isinstance(v, list) else v)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in all_rows(profile):
+        joined = {k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()}
+        writer.writerow(joined)
     with writing(path):
-        write_text(path, made.to_csv(index=False))
+        write_text(path, text.getvalue())
 
 
 def write_parquet(profile: ProfileRows, path: Path) -> None:

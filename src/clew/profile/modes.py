@@ -164,11 +164,10 @@ def _profile(
     if measured.wall.spread > _UNSTEADY:
         notes.append(
             f"runs vary by {100 * measured.wall.spread:.0f} %: other programs use the machine, "
-            "which lengthens interrupted runs; compare the medians"
+            "which lengthens interrupted runs: repeat it, or compare the best times"
         )
-    outside_ns = measured.wall.ns - sum(kernel.ns for kernel in kernels)
     layers = layer_profiles(kernels, wall_ns, order, types)
-    return Profile(
+    profile = Profile(
         mode=mode,
         target=target,
         threads=_threads(measured),
@@ -181,10 +180,11 @@ def _profile(
         kernels=tuple(kernels),
         layers=layers,
         modules=module_profiles(layers, places, wall_ns),
-        outside=_outside(measured, outside_ns),
+        outside=(),
         limits=asked.here.limits() if asked.here is not None else None,
         notes=tuple(notes),
     )
+    return replace(profile, outside=_outside(measured, profile.outside_ns))
 
 
 def _splits(
@@ -233,10 +233,7 @@ def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
 
 
 def _outside(measured: Measured, ns: float) -> tuple[Outside, ...]:
-    """Returns the breakdown of the time outside kernels, the largest first. All times are 0 where
-    noise makes the kernels' sum exceed the run.
-    """
-    ns = max(ns, 0.0)
+    """Returns the breakdown of the time outside kernels, the largest first."""
     rows = [Outside(what, count, ns * share) for what, (count, share) in measured.outside.items()]
     return tuple(sorted(rows, key=lambda row: -row.ns))
 

@@ -74,7 +74,7 @@ class Profile(ProfileRows, Shown):
     def to_csv(self, path: str | Path) -> None:
         """Writes one table of all rows (the run, kernels, layers, operators) as CSV.
 
-        Errors: I112 if pandas is not installed, I115 (the file cannot be written).
+        Errors: I115 (the file cannot be written).
         """
         frames.write_csv(self, Path(path))
 

@@ -49,8 +49,10 @@ def divided(ns: float, weights: Sequence[float]) -> list[float]:
     parts = [int(units * share) for share in shares]
     order = sorted(range(len(shares)), key=lambda n: parts[n] - units * shares[n])
     left = units - sum(parts)
-    for turn in range(abs(left)):
-        parts[order[turn % len(order)]] += 1 if left > 0 else -1
+    for turn in range(left):
+        parts[order[turn % len(order)]] += 1
+    for _ in range(-left):  # shares may sum to slightly more than 1; no part gets negative
+        parts[parts.index(max(parts))] -= 1
     return [part / _UNITS_PER_NS for part in parts]
 
 

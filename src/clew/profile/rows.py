@@ -1,7 +1,7 @@
 """The rows of a profile: kernels, operators, layers, limits.
 
-All times are nanoseconds of one run. They are multiples of 2⁻¹⁰ ns, so sums are exact: the times of
-layers, of operators and of kernels add up to the same number.
+All times are nanoseconds of one run, medians over the runs. They are multiples of 2⁻¹⁰ ns, so sums
+are exact: the times of layers, of operators and of kernels add up to the same number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from clew.profile.timing import Time
 from clew.support.errors import InputError
 from clew.support.shown import Brief
 
-SCHEMA: Final = "clew.profile/1"
+SCHEMA: Final = "clew.profile/2"
 NO_LAYER: Final = ""
 """The name of the row for work that serves no layer of the model."""
 
@@ -131,7 +131,7 @@ class KernelProfile(Brief):
 
     @property
     def ns(self) -> float:
-        """The kernel's time in a typical run."""
+        """The kernel's time in a run: the median."""
         return self.time.ns
 
 
@@ -256,11 +256,10 @@ class ProfileRows:
 
     @property
     def outside_ns(self) -> float:
-        """The rest of the wall time: the call, its checks and memory, branches and loops.
-
-        It may be a few nanoseconds below zero because of noise.
+        """The rest of the wall time: the call, its checks and memory, branches and loops. 0 where
+        noise makes the kernels' sum exceed the run.
         """
-        return self.wall.ns - self.kernels_ns
+        return max(0.0, self.wall.ns - self.kernels_ns)
 
     def kernel(self, name: str) -> KernelProfile:
         """Returns a kernel by its name.
@@ -288,8 +287,8 @@ class ProfileRows:
             "warmup": self.warmup,
             "rounds": self.rounds,
             "runs_a_round": self.runs_a_round,
-            "wall": asdict(self.wall),
-            "timed_wall": asdict(self.timed_wall),
+            "wall": self.wall.to_json(),
+            "timed_wall": self.timed_wall.to_json(),
             "overhead": self.overhead,
             "kernels_ns": self.kernels_ns,
             "outside_ns": self.outside_ns,
@@ -316,5 +315,6 @@ def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
         "samples": [i.samples for i in kernel.instructions],
     }
     plain = asdict(replace(kernel, lines=lines, instructions=()))
+    plain["time"] = kernel.time.to_json()
     del plain["node"]  # an object of this process's graph
     return plain | {"instructions": instructions}

@@ -1,4 +1,4 @@
-"""One typical run as slices of time on tracks, for timelines.
+"""One run, of median times, as slices of time on tracks, for timelines.
 
 A kernel may serve several layers, so there are tracks of *layers*, each cut into the *parts* of
 kernels that serve it, and of *kernels*, each cut into *operators*. All show the same time, kernels
@@ -54,7 +54,7 @@ def layer_slices(profile: ProfileRows) -> Iterator[RunSlice]:
         for kernel, operator, part in inside:
             yield RunSlice("part", now, part.ns, layer, kernel, operator, part)
             now += part.ns
-    yield RunSlice("layer", now, max(0.0, profile.outside_ns), outside=True)
+    yield RunSlice("layer", now, profile.outside_ns, outside=True)
 
 
 def kernel_slices(profile: ProfileRows) -> Iterator[RunSlice]:
@@ -65,4 +65,4 @@ def kernel_slices(profile: ProfileRows) -> Iterator[RunSlice]:
         for operator in kernel.operators:
             yield RunSlice("operator", now, operator.ns, kernel=kernel, operator=operator)
             now += operator.ns
-    yield RunSlice("kernel", now, max(0.0, profile.outside_ns), outside=True)
+    yield RunSlice("kernel", now, profile.outside_ns, outside=True)

@@ -145,7 +145,7 @@ def _run_line(profile: ProfileRows) -> str:
     inside = profile.kernels_ns / max(profile.wall.ns, 1.0)
     return (
         f"{profile.mode}, {threads}: a run takes {us(profile.wall.ns)} µs "
-        f"(median {us(profile.wall.median_ns)}, {_range(profile.wall)}), "
+        f"({_range(profile.wall)}), "
         f"{percent(inside)} of it in {steps}; "
         f"{profile.rounds} rounds{each} after {profile.warmup} to warm up, "
         f"timers {percent(profile.overhead, 2)}"
@@ -194,7 +194,6 @@ def _kernels(profile: ProfileRows, top: int | None, width: int) -> list[str]:
         _Column("layers", lambda k: _names(k.layers), 2, number=False),
         *([_Column("runs", lambda k: f"{k.runs:g}", 4)] if several else []),
         _Column("µs", lambda k: us(k.ns)),
-        _Column("median", lambda k: us(k.time.median_ns), 9),
         _Column("spread", lambda k: percent(k.time.spread), 5),
         _Column("share", lambda k: percent(k.share)),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,13 +20,10 @@ _SECONDS = 1.5
 
 @dataclass(frozen=True)
 class Time:
-    """Statistics of the nanoseconds of a run.
+    """Statistics of the nanoseconds of a run: the median `ns`, the quartiles and the minimum.
 
-    `ns` is the mean over the typical runs: of the pairs of a plain run and one with timers, the
-    middle half by their time. It is nearly as robust as the median, but the parts' times add up to
-    the whole's. (If a round has several runs, each part has its own middle half: few rounds are
-    undisturbed, and short runs vary little.) The others are over all runs: median, quartiles and
-    minimum.
+    `median_ns` is the median as measured; `ns` may be rounded, so that sums are exact. No time is
+    negative: where noise makes it so, it is 0.
     """
 
     ns: float
@@ -39,6 +36,10 @@ class Time:
     def spread(self) -> float:
         """The range of the middle half of the runs, relative to the median."""
         return (self.q3_ns - self.q1_ns) / self.median_ns if self.median_ns else 0.0
+
+    def to_json(self) -> dict[str, float]:
+        """Returns the statistics, with the spread."""
+        return {**asdict(self), "spread": self.spread}
 
 
 @dataclass(frozen=True)
@@ -109,53 +110,36 @@ def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[A
 def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     timings = turns.timings
     first = timings.rounds[0]
-    whole = turns.timed.parts == 1
     plain, timed = np.array(timings.plain_ns, float), np.array(timings.timed_ns, float)
-    typical = middle_half(plain + timed)
     by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
     runs = {n: first.calls[n] * timings.timed.runs(n) for n in by_segment}
     hosts = np.array([r.hosts for r in timings.rounds], float)
 
-    def part_time(values: np.ndarray) -> Time:
-        return time_of(values, typical if whole else middle_half(values))
-
     return Measured(
         ready=ready,
         kernels=[
-            (kernel, float(runs[segment][step]), part_time(by_segment[segment][:, step]))
+            (kernel, float(runs[segment][step]), time_of(by_segment[segment][:, step]))
             for kernel, segment, step in ready.uses
             if segment in by_segment and runs[segment][step]
         ],
         hosts=[
-            (host, calls, part_time(hosts[:, n]))
+            (host, calls, time_of(hosts[:, n]))
             for n, (host, calls) in enumerate(
                 zip(timings.timed.hosts, first.host_calls, strict=True)
             )
             if calls
         ],
         outside=turns.outside(),
-        wall=time_of(plain, typical),
-        timed_wall=time_of(timed, typical),
-        overhead=float(np.median(timed / plain)) - 1.0,
+        wall=time_of(plain),
+        timed_wall=time_of(timed),
+        overhead=max(0.0, float(np.median(timed / plain)) - 1.0),
         rounds=len(timings.rounds),
         parts=timings.timed.parts,
     )
 
 
-def middle_half(totals: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Returns the positions of the runs that are neither in the fastest nor in the slowest
-    quarter.
-    """
-    order = np.argsort(totals)
-    cut = len(order) // 4
-    return order[cut : len(order) - cut]
-
-
-def time_of(values: Sequence[float] | np.ndarray, typical: np.ndarray) -> Time:
-    """Returns the statistics of values over runs; `typical` has the positions of the typical
-    runs.
-    """
+def time_of(values: Sequence[float] | np.ndarray) -> Time:
+    """Returns the statistics of values over runs."""
     found = np.maximum(np.asarray(values, float), 0.0)
-    q1, median, q3 = np.percentile(found, [25, 50, 75])
-    mean = float(np.asarray(values, float)[typical].mean())
-    return Time(max(0.0, mean), float(median), float(q1), float(q3), float(found.min()))
+    q1, median, q3 = map(float, np.percentile(found, [25, 50, 75]))
+    return Time(median, median, q1, q3, float(found.min()))

@@ -53,6 +53,7 @@ from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, wit
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
+from clew.support.exhausted import coded_exhaustion
 
 Array = NDArray[Any]
 Metric: TypeAlias = "Callable[[list[dict[str, Array]]], float]"
@@ -60,6 +61,7 @@ _ASKED = "asked for"
 _GRAM_BYTES = 1 << 30  # of products of channels that are held at once
 
 
+@coded_exhaustion
 def quantize(
     model: Module | DeferredModule | frontends.ModelSource,
     calibration: Any = None,

@@ -28,7 +28,7 @@ from clew.quantization.stored import Stored, digest, stored_from, stored_to, sto
 from clew.quantization.sums import Addend, operand_named, scheme_of_sum, sums_of
 from clew.quantization.weight_only import by_weights
 from clew.support.errors import InputError
-from clew.support.files import read_bytes, reason_of
+from clew.support.files import read_json_file, reason_of
 from clew.support.shown import Shown, counted
 from clew.support.writing import write_text
 
@@ -219,7 +219,7 @@ class Recipe(Shown):
         """Returns the recipe in a file. Errors: those of `of_json`."""
         path = Path(path)
         try:
-            data = json.loads(read_bytes(path))
+            data = read_json_file(path)
         except (OSError, ValueError) as error:
             raise InputError("I398", f"cannot read the recipe {path}: {error}") from error
         found = Recipe.of_json(data)

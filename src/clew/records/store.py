@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 from clew.records.processes import is_running, this_process
 from clew.records.trial import KERNEL, RUNNING, Trial
-from clew.support.databases import open_database
+from clew.support.databases import memory_database, open_database
 from clew.support.errors import Hint, InputError
-from clew.support.files import reason_of
+from clew.support.files import json_of, reason_of
 from clew.support.settings import settings
 from clew.support.shown import Shown
 
@@ -44,6 +44,7 @@ CREATE TABLE sessions (
   before_ns REAL, after_ns REAL
 ) STRICT, WITHOUT ROWID;
 """  # fmt: skip
+_OWN: Final = sorted(" ".join(statement.split()) for statement in _SCHEMA.split(";\n") if statement)
 _MOST_ROWS: Final = 1_000_000
 _T = TypeVar("_T")
 
@@ -103,10 +104,11 @@ class Store(Shown):
     def _opened(self, write: bool) -> sqlite3.Connection:
         made = open_database(self.path, write=write)
         try:
+            if not write and not any(_facts(made)):  # an empty file is a database without records
+                made.close()
+                made, write = memory_database(), True
             with _transaction(made, write=write):
-                (owner,) = made.execute("PRAGMA application_id").fetchone()
-                (version,) = made.execute("PRAGMA user_version").fetchone()
-                (tables,) = made.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                owner, version, tables = _facts(made)
                 if write and not (owner or version or tables):
                     for statement in _SCHEMA.split(";\n"):
                         made.execute(statement)
@@ -121,10 +123,20 @@ class Store(Shown):
                         f"{_FORMAT}",
                         hint="update clew, or name another file",
                     )
+                elif not self._is_own(made):
+                    raise self._foreign("its tables are others than clew makes")
         except BaseException:
             made.close()
             raise
         return made
+
+    @staticmethod
+    def _is_own(connection: sqlite3.Connection) -> bool:
+        """Whether a file has the tables and the index of this format, and nothing else. A view in
+        place of a table could have rows without end, and a trigger could run at each write.
+        """
+        made = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
+        return sorted(" ".join(str(sql).split()) for (sql,) in made.fetchmany(9)) == _OWN
 
     def _foreign(self, why: str) -> InputError:
         return InputError(
@@ -329,15 +341,26 @@ class Store(Shown):
         )
 
 
+def _facts(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """Returns the application and format that a database names, and its number of tables."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return owner, version, tables
+
+
 @contextmanager
 def _transaction(connection: sqlite3.Connection, *, write: bool) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-    try:
-        yield
-    except BaseException:
+    if connection.in_transaction:  # Ctrl-C has left it open
         connection.execute("ROLLBACK")
+    try:
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _trial(row: Sequence[Any]) -> Trial:
@@ -349,7 +372,7 @@ def _trial(row: Sequence[Any]) -> Trial:
 def _use(row: Sequence[Any]) -> Use:
     """Returns the use in a row. Errors: ValueError if it is damaged."""
     kind, subject, model, kernel, layers, choices = row
-    names = json.loads(layers)
+    names = json_of(layers.encode())
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"layers are {layers[:80]!r}")
     return Use(kind, subject, model, kernel, tuple(names), choices)

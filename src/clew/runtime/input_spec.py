@@ -10,11 +10,10 @@ import numpy as np
 from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
-from clew.runtime.kinds import Kind
+from clew.runtime.kinds import Kind, as_array
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
-from clew.support.text_arrays import as_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 ANY_SHAPE: Final = ("...",)
@@ -22,6 +21,7 @@ ANY_SHAPE: Final = ("...",)
 
 
 _FALSE: Final = np.zeros((), np.bool_)
+_ARRAY: Final = np.ndarray
 
 
 class InputSpec:
@@ -97,18 +97,6 @@ class InputSpec:
             kind = kind.parts[0]
         return kind is not None and kind.name == "map"
 
-    def _array(self, given: Any) -> Any:
-        """Converts a list, a number or another library's tensor to an array.
-
-        Errors: I043.
-        """
-        try:
-            return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-        except Exception as error:  # of any type: another library raises it
-            raise InputError(
-                "I043", f"input {self.name!r} cannot be read as an array: {error}"
-            ) from error
-
     def check(self, given: Any) -> Any:
         """Returns the input as an array that the model accepts.
 
@@ -117,21 +105,15 @@ class InputSpec:
         if self.kind is not None:
             return self.kind.check(given, f"input {self.name!r}")
         array = given
-        if not isinstance(array, np.ndarray):
+        if type(given) is not _ARRAY or (
+            given.dtype is not self.dtype and given.dtype != self.dtype
+        ):
             if self.dtype is None:
                 return given
-            array = self._array(given)
-        if self.dtype is not None and self.dtype.kind == "T":
-            array = self._text(array)
-        dtype = array.dtype
-        if dtype is not self.dtype and dtype != self.dtype and self.dtype is not None:
-            if self.is_count and array.size == 1 and dtype.kind in "iu":
-                return self._counted(int(array.item()))
-            raise InputError(
-                "I043",
-                f"input {self.name!r} is {dtype}, the model expects {self.dtype}",
-                hint=f"convert it: x.astype({str(self.dtype)!r})",
-            )
+            count = self._count_of(given) if self.is_count else None
+            if count is not None:
+                return self._counted(count)
+            array = as_array(given, self.dtype, f"input {self.name!r}", str(self.dtype))
         shape = array.shape
         if shape in (self.shape, self._fitted) or self.dtype is None:
             return array
@@ -144,6 +126,16 @@ class InputSpec:
             )
         self._fitted = shape
         return array
+
+    @staticmethod
+    def _count_of(given: Any) -> int | None:
+        """Returns the integer that is given instead of a vector of that many elements."""
+        whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+        if not whole and not (
+            np.size(given) == 1 and getattr(given, "dtype", _FALSE.dtype).kind in "iu"
+        ):
+            return None
+        return int(given if whole else np.asarray(given).item())
 
     def _counted(self, number: int) -> Array:
         """Returns an integer as a vector of that many elements.
@@ -170,16 +162,6 @@ class InputSpec:
             cli=f"--shape {self.name}={','.join(map(str, sizes))} loads the model for this shape",
             page=f"compile it with the input shapes {self.name}={'x'.join(map(str, sizes))}",
         )
-
-    def _text(self, array: Array) -> Array:
-        """Converts an array of objects, text or bytes to the form that a run uses.
-
-        Errors: I043 for elements that are not text.
-        """
-        try:
-            return as_text(array)
-        except (TypeError, ValueError) as error:
-            raise InputError("I043", f"input {self.name!r} does not hold text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         if self.takes_any_shape:

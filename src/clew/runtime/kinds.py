@@ -8,14 +8,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.support.arrays import native
 from clew.support.errors import InputError
+from clew.support.foreign import array_of
 from clew.support.text_arrays import as_text, dtype_name, dtype_named
 
 Json: TypeAlias = "Mapping[str, Any]"
+
+_NUMBERS: Final = (bool, int, float, complex, list, tuple, range)
+# The kinds of Python's numbers that tensors of each kind take.
+_KINDS: Final = {"b": "b", "i": "i", "f": "if", "c": "ifc"}
+
+
+def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
+    """Returns a tensor of a dtype from an array, a number, nested lists of numbers, or another
+    library's tensor; `what` names it in errors, and `expected` what the model takes.
+
+    Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Numbers of
+    Python have no dtype of their own, so they take the model's if it has their kind of numbers.
+
+    Errors: I043 for another dtype, for masked elements, and for values that are no arrays.
+    """
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise InputError(
+            "I043",
+            f"{what} has masked elements, and a model takes all of them",
+            hint="fill them: x.filled(0)",
+        )
+    try:
+        foreign = hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray)
+        array = array_of(given) if foreign else np.asarray(given)
+    except Exception as error:  # of any type: another library raises it
+        raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
+    if dtype.kind == "T":
+        try:
+            return as_text(array)
+        except (TypeError, ValueError) as error:
+            raise InputError("I043", f"{what} does not hold text: {error}") from error
+    array = native(array)
+    if array.dtype == dtype:
+        return array
+    fits = not array.size or array.dtype.kind in _KINDS[_kind_of(dtype)]
+    if isinstance(given, _NUMBERS) and fits:
+        made = array.astype(dtype)
+        if array.dtype.kind != "i" or _kind_of(dtype) != "i" or np.array_equal(made, array):
+            return made
+        raise InputError("I043", f"{what} has numbers that {dtype} cannot hold")
+    raise InputError(
+        "I043",
+        f"{what} is {array.dtype}, the model expects {expected}",
+        hint=f"convert it: x.astype({str(dtype)!r})",
+    )
+
+
+def _kind_of(dtype: Any) -> str:
+    """Returns the kind of the numbers of a dtype: `b`, `i`, `f` or `c`."""
+    if dtype.kind in "bc":
+        return str(dtype.kind)
+    return "i" if dtype.kind in "iu" or "int" in dtype.name else "f"
 
 
 @dataclass(frozen=True)
@@ -73,22 +127,9 @@ class Kind:
         return InputError("I043", f"{what} is a {type(given).__name__}, the model expects {self}")
 
     def _tensor(self, given: Any, what: str) -> Any:
-        if given is None or isinstance(given, (list, tuple, dict)):
+        if given is None or isinstance(given, Mapping):
             raise self._wrong(given, what)
-        array = given
-        if not isinstance(given, np.ndarray):
-            array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-        if self.dtype.kind == "T":
-            try:
-                array = as_text(array)
-            except (TypeError, ValueError) as error:
-                raise InputError("I043", f"{what} does not hold text: {error}") from error
-        if array.dtype != self.dtype:
-            raise InputError(
-                "I043",
-                f"{what} is {array.dtype}, the model expects {self}",
-                hint=f"convert it: x.astype({str(self.dtype)!r})",
-            )
+        array = as_array(given, self.dtype, what, str(self))
         fits = self.shape is None or (
             len(self.shape) == array.ndim
             and all(w is None or w == s for w, s in zip(self.shape, array.shape, strict=True))

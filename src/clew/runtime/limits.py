@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
 from typing import Any, TypeVar
+
+from clew.support.background import start_thread
 
 _T = TypeVar("_T")
 
@@ -17,7 +18,8 @@ def within(seconds: float, function: Callable[..., _T], *args: Any) -> _T:
     """Returns the result of a function, which runs in a thread of its own.
 
     Raises `Hung` if it has not returned after `seconds`. The thread then continues to run, but does
-    not keep the process from ending. Other exceptions are those of the function.
+    not keep the process from ending. Without another thread, the function has no limit. Other
+    exceptions are those of the function.
     """
     found: list[_T] = []
     failed: list[BaseException] = []
@@ -28,8 +30,9 @@ def within(seconds: float, function: Callable[..., _T], *args: Any) -> _T:
         except BaseException as error:  # raised again in the caller's thread
             failed.append(error)
 
-    thread = Thread(target=work, name="clew-watched", daemon=True)
-    thread.start()
+    thread = start_thread(work, "clew-watched")
+    if thread is None:
+        return function(*args)
     thread.join(seconds)
     if failed:
         raise failed[0]

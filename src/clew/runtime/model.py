@@ -14,6 +14,7 @@ import numpy as np
 from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
@@ -25,7 +26,7 @@ from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text, packed
+from clew.support.text_arrays import as_objects, content, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
@@ -77,6 +78,8 @@ class Model(Shown, ABC, Generic[K]):
         self._form = form
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
+        # The inputs with default values, which are constants of this model.
+        self._replaceable: tuple[str, ...] = ()
 
     def __copy__(self) -> Self:
         """Returns the model itself, which calls do not change."""
@@ -117,6 +120,13 @@ class Model(Shown, ABC, Generic[K]):
         return self._input_names
 
     @property
+    def replaceable(self) -> tuple[str, ...]:
+        """Names of the inputs with a default value. They are constants until a call gives another
+        value, by name; the first such call compiles the model with this input.
+        """
+        return self._replaceable
+
+    @property
     def outputs(self) -> tuple[OutputSpec, ...]:
         """The outputs in order: names and, if known before a run, dtypes and shapes."""
         return self._outputs
@@ -142,6 +152,10 @@ class Model(Shown, ABC, Generic[K]):
         # Inlined from `checked`: calls of small models take microseconds, and one more call is
         # noticeable.
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
+            if self._replaceable:
+                model, given = self._with_replaced(inputs, named)
+                if model is not self:
+                    return model(given)
             inputs = tuple(self._arranged(inputs, named, ()))
         results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
         if self._form is not None:
@@ -153,6 +167,10 @@ class Model(Shown, ABC, Generic[K]):
 
         Errors: those of a call.
         """
+        if self._replaceable:
+            model, values = self._with_replaced(inputs, named)
+            if model is not self:
+                return model.run(values)
         given = self._arranged(inputs, named, ())
         results = self.run_checked(list(map(InputSpec.check, self._inputs, given)))
         return dict(zip(self._output_names, results, strict=True))
@@ -187,16 +205,17 @@ class Model(Shown, ABC, Generic[K]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
-    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs of a run with checked inputs, within the model's budgets.
+    def run_checked(self, checked: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs of a run with checked inputs, within the model's budgets. All but the
+        held ones own their memory.
 
         Errors: I267 if the machine's memory does not suffice.
         """
         try:
             if self.budgets is None:
-                return self._run(checked)
+                return self._run(checked, held)
             with in_force(self.budgets):
-                return self._run(checked)
+                return self._run(checked, held)
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -206,9 +225,9 @@ class Model(Shown, ABC, Generic[K]):
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
-    def _run(self, checked: Sequence[Any]) -> list[Any]:
+    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         program = self.program_for(checked)
-        return self.outside(program, program(checked))
+        return self.outside(program, program(checked, held))
 
     @staticmethod
     def outside(program: Program, results: list[Any]) -> list[Any]:
@@ -278,9 +297,22 @@ class Model(Shown, ABC, Generic[K]):
                 values = []
             if len(values) == len(found) == len(names):
                 return values
+        if self._replaceable:
+            self._refuse_replaced(given, named)
         return in_order(
             names, given, named, maps=self._maps, options=options, defaults=self._initial
         )
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Model[K], Mapping[str, Any]]:
+        """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
+        name; this model if the call replaces none.
+        """
+        return self, {}
+
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Errors: I041 for values in place of defaults."""
 
     def drawn(
         self,
@@ -318,9 +350,9 @@ class Model(Shown, ABC, Generic[K]):
             n: s for n, s in zip(self._input_names, shapes, strict=True) if s is not None
         }
         deciding = [i for i in self._inputs if i.decides]
-        for spec, content in zip(deciding, values, strict=True):
+        for spec, stored in zip(deciding, values, strict=True):
             if spec.dtype is not None and spec.dtype.kind in "biuf" and spec.name in found:
-                array = np.frombuffer(content, spec.dtype)
+                array = np.frombuffer(stored, spec.dtype)
                 if array.size == math.prod(found[spec.name]):  # a longer value was data in that run
                     found[spec.name] = array.reshape(found[spec.name]).copy()
         return found
@@ -368,7 +400,7 @@ def decides_now(array: Any) -> bool:
 def _content(array: Array) -> bytes:
     if not decides_now(array):
         return b""
-    return (packed(array) if is_text(array) else array).tobytes()
+    return content(array)
 
 
 def _outside(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from clew.runtime.memory import (
     round_up,
 )
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.background import start_thread
 from clew.support.settings import settings
 from clew.support.system import system_text
 
@@ -73,10 +75,7 @@ class Resident:
         worthwhile = _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE
         if worthwhile and settings().huge_pages:
             # A daemon: the end of the program does not wait for a copy that nobody will read.
-            self._thread = threading.Thread(
-                target=self._work, args=(arrays, total), name="clew-resident", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(partial(self._work, arrays, total), "clew-resident")
 
     def _work(self, arrays: Sequence[np.ndarray], total_bytes: int) -> None:
         self._moved.append(_moved(arrays, total_bytes))

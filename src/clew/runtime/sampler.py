@@ -32,7 +32,7 @@ from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.runtime.threads import SAMPLING_SIGNAL, ThreadPool
 from clew.support.errors import InputError
-from clew.support.locks import once
+from clew.support.locks import Turn, once
 
 INTERVAL_NS: Final = 50_000
 """Mean time between two samples of a thread. A signal costs 2 to 20 µs: a shorter interval would
@@ -98,7 +98,7 @@ class Sampler:
         self._interval_ns = interval_ns
         self._records: list[_Record] = []
         self._blocked = False
-        self._process = 0
+        self._mark = object()
 
     def __enter__(self) -> Sampler:
         if not sampling_supported():
@@ -108,14 +108,13 @@ class Sampler:
                 hint="it needs Linux on x86-64 or AArch64; estimates by FLOPs and bytes do not",
             )
         functions = sampling_functions()
-        if not _busy.acquire(blocking=False):
-            raise InputError(
-                "I118",
-                "another sampler is active in this process",
-                hint="sample one model after the other",
-            )
-        self._process = os.getpid()
         try:
+            if not _turn.begin(self._mark):
+                raise InputError(
+                    "I118",
+                    "another sampler is active in this process",
+                    hint="sample one model after the other",
+                )
             _install(functions.handler)
             assert SAMPLING_SIGNAL is not None
             before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAMPLING_SIGNAL})
@@ -131,16 +130,19 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._end()
 
+    def __del__(self) -> None:
+        self._end()  # if Ctrl-C came between the block and its beginning or end
+
     def _end(self) -> None:
-        if self._process != os.getpid():
-            return  # a forked child, which has no timers and has restored everything
+        if _turn.holder is not self._mark:
+            return  # it is not active; a forked child has no timers and has restored everything
         for record in self._records:
             record.delete_timer()
         self._records.clear()
         _uninstall()
         if self._blocked and SAMPLING_SIGNAL is not None:
             signal.pthread_sigmask(signal.SIG_BLOCK, {SAMPLING_SIGNAL})
-        _busy.release()
+        _turn.holder = None
 
     def run(self, steps_address: int, rows: Sequence[Row]) -> int:
         """Runs rows of driver steps of a table under sampling. Returns the number of steps that ran
@@ -256,7 +258,7 @@ class _Shared:
 
 _shared = _Shared()
 _records: list[_Record] = []
-_busy = threading.Lock()
+_turn: Final = Turn()
 
 
 def _record(number: int) -> _Record:
@@ -316,8 +318,6 @@ def _sigaction(new: _Action | None, old: _Action | None) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _busy
-    _busy = threading.Lock()
     _shared.going[0] = 0
     _uninstall()
 

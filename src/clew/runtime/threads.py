@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import threading
 import time
 import warnings
 import weakref
@@ -22,6 +21,7 @@ from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of, aligned_bytes
 from clew.support.errors import InputError
+from clew.support.locks import Lock
 from clew.support.settings import settings, usable_cpus
 
 # The time that a waiting thread spins before it sleeps: longer than most serial steps of a model,
@@ -52,7 +52,7 @@ class _Workers:
         self.address = address_of(self.block)
         self.entry: int | None = self.address  # None once the workers must end
         self.process = os.getpid()
-        self.handles: list[int] = []
+        self._handles = (ctypes.c_ulong * count)()  # written by pthread_create: none is lost
         words = self.block.view(np.int64)
         spin_ns = _SPIN_NS if count < usable_cpus() else _SPIN_OVERSUBSCRIBED_NS
         for word, ns in (
@@ -65,35 +65,50 @@ class _Workers:
             words[word // 8] = driver().ticks_of(ns)
         words[native.POOL_SHARES // 8] = 2 * (count + 1)
         words[native.POOL_WORKERS // 8] = count
+        _in_use[self.address] = self.block
+        try:
+            self._start(count)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, count: int) -> None:
+        words = self.block.view(np.int64)
         create = ctypes.CDLL(None).pthread_create
         with _signals_blocked():
             for number in range(1, count + 1):
                 record = native.POOL_BYTES + (number - 1) * native.RECORD_BYTES
                 words[(record + native.RECORD_POOL) // 8] = self.address
                 words[(record + native.RECORD_THREAD) // 8] = number
-                handle = ctypes.c_ulong()
+                place = (number - 1) * ctypes.sizeof(ctypes.c_ulong)
                 code = create(
-                    ctypes.byref(handle),
+                    ctypes.byref(self._handles, place),
                     None,
                     ctypes.c_void_p(driver().worker_address),
                     ctypes.c_void_p(self.address + record),
                 )
                 if code != 0:
+                    self._handles[number - 1] = 0
                     warnings.warn(
                         f"clew runs with {number} of {count + 1} threads: {os.strerror(code)}",
                         stacklevel=2,
                     )
                     break
-                self.handles.append(handle.value)
+
+    @property
+    def handles(self) -> list[int]:
+        """The threads that were started, for pthread_join."""
+        return [handle for handle in self._handles if handle]
 
     def thread_ids(self) -> list[int]:
         """Returns the operating system's ids of the threads, after all have started."""
         first = (native.POOL_BYTES + native.RECORD_ID) // 8
-        words = self.block.view(np.int64)[first :: native.RECORD_BYTES // 8]
+        started = len(self.handles)
+        words = self.block.view(np.int64)[first :: native.RECORD_BYTES // 8][:started]
         deadline = time.monotonic() + _START_PATIENCE_S
-        while not words[: len(self.handles)].all() and time.monotonic() < deadline:
+        while not words.all() and time.monotonic() < deadline:
             time.sleep(0.0001)
-        return [int(word) for word in words[: len(self.handles)] if word]
+        return [int(word) for word in words if word]
 
     def stop(self) -> None:
         """Ends the threads after any call in progress; the pool stays locked."""
@@ -103,17 +118,17 @@ class _Workers:
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while not driver().pool_lock(self.address):
             if time.monotonic() > deadline:
-                _abandoned.append(self.block)  # running threads need it until they end
                 return
             time.sleep(0.001)
         driver().pool_stop(self.address)
         join = ctypes.CDLL(None).pthread_join
         for handle in self.handles:
             join(ctypes.c_ulong(handle), None)
-        self.handles.clear()
+        _in_use.pop(self.address, None)
 
 
-_abandoned: list[np.ndarray] = []
+# The memory of threads that have not ended, by address.
+_in_use: dict[int, np.ndarray] = {}
 
 
 @contextlib.contextmanager
@@ -122,8 +137,9 @@ def _signals_blocked() -> Iterator[None]:
     signals.
     """
     blocked = signal.valid_signals() - {SAMPLING_SIGNAL}
-    before = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -138,7 +154,7 @@ class ThreadPool:
     def __init__(self, threads: int):
         assert threads >= 1, "a pool has at least the caller's thread"
         self.threads = threads if driver().supports_threads else 1
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._workers: _Workers | None = None
         self._finalizer: weakref.finalize[[], ThreadPool] | None = None
         self._closed = False
@@ -156,9 +172,10 @@ class ThreadPool:
             return None
         with self._lock:
             if self._workers is None:
-                self._workers = _Workers(self.threads - 1)
+                made = _Workers(self.threads - 1)
                 # Also runs at exit: a thread must not outlive its code.
-                self._finalizer = weakref.finalize(self, self._workers.stop)
+                self._finalizer = weakref.finalize(self, made.stop)
+                self._workers = made
             return self._workers.entry
 
     @property
@@ -176,7 +193,6 @@ class ThreadPool:
 
     def after_fork(self) -> None:
         """Discards the parent's threads, which a forked child does not have."""
-        self._lock = threading.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
         self._workers = None

@@ -345,6 +345,30 @@ class Archive(Mapping[str, Array]):
         self._source.check()
         return array
 
+    @property
+    def members(self) -> list[str]:
+        """The names of all entries, in order."""
+        return list(self._entries)
+
+    def check(self) -> None:
+        """Checks that the file has not changed since it was opened. Errors: OSError."""
+        self._source.check()
+
+    def record(self, name: str) -> Array:
+        """Returns the bytes of an entry as an array, whatever they mean.
+
+        Errors: KeyError; ValueError; I331 if it exceeds the budgets of arrays.
+        """
+        entry = self._entries[name]
+        head = Head(np.dtype(np.uint8), (entry.size_bytes,), False, 0)
+        what = f"{name!r} in {self._shown}"
+        _check_head(head, what)
+        self._count(head.size_bytes)
+        stream = _Stream(_unpacked(self._source, entry))
+        array = _elements(stream, head, what)
+        stream.end()
+        return array
+
     def member(self, name: str) -> bytes:
         """Returns the bytes of an entry that is not an array.
 

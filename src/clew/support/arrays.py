@@ -22,6 +22,11 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
     return array
 
 
+def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns an array in the machine's byte order: the same array if it already is."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns the array C-contiguous and aligned: the same array if it already is."""
     if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT_BYTES == 0:

@@ -7,8 +7,7 @@ it is clamped, as defined by the operator. `clew.compile` takes `bounds=`, the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.support.errors import InputError, RunError
+from clew.support.scoped import scoped
 
 BOUNDS: Final = ("check", "clamp")
 _in_force: ContextVar[str] = ContextVar("bounds", default="check")
@@ -79,14 +79,9 @@ def bounds_now() -> str:
     return _in_force.get()
 
 
-@contextmanager
-def bounds_in_force(bounds: str) -> Iterator[None]:
+def bounds_in_force(bounds: str) -> AbstractContextManager[None]:
     """Sets the treatment of indices out of range inside the block."""
-    token = _in_force.set(bounds)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+    return scoped(_in_force, bounds)
 
 
 def held(indices: np.ndarray[Any, Any], places: Places) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from clew.support.errors import ClewError, CompileError, Hint, InputError, RunError
+from clew.support.scoped import scoped
 from clew.support.system import system_text
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -55,7 +56,9 @@ class Budgets:
     `values` and `text_chars` of an archive's entries and of their directory, `rank` and
     `tensor_bytes` of an array, `total_bytes` of all arrays read from one archive, or of a table.
 
-    Of compilation: `folded_operations` of sums and products of constants; beyond it, they are
+    Of compilation: `size_terms` of one size, a polynomial of free dimensions, with the terms in its
+    operands; beyond it, elements of tensors are computed in the run, and shapes are refused.
+    `folded_operations` of sums and products of constants; beyond it, they are
     computed in the run.
 
     Of a run: `run_bytes` allocated at once for one native call or one operator's result;
@@ -76,6 +79,7 @@ class Budgets:
     rank: int = 32
     tensor_bytes: int = 1 << 36
     total_bytes: int = 1 << 42
+    size_terms: int = 256
     folded_operations: int = 1 << 33
     run_bytes: int = 1 << 40
     run_operations: int = 1 << 62
@@ -97,6 +101,7 @@ class Budgets:
             rank=16,
             tensor_bytes=128 << 20,
             total_bytes=2 << 30,
+            size_terms=64,
             folded_operations=1 << 28,
             run_bytes=256 << 20,
             run_operations=1 << 33,
@@ -134,17 +139,9 @@ def set_default(budgets: Budgets) -> None:
     _default = budgets
 
 
-@contextmanager
-def in_force(budgets: Budgets | None) -> Iterator[None]:
+def in_force(budgets: Budgets | None) -> AbstractContextManager[None]:
     """Applies these budgets inside the block; `None` changes nothing."""
-    if budgets is None:
-        yield
-        return
-    token = _in_force.set(budgets)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+    return nullcontext() if budgets is None else scoped(_in_force, budgets)
 
 
 def exceeded(

@@ -118,7 +118,11 @@ def _is_by_name(given: Mapping[Any, Any], names: Sequence[str], maps: Collection
     if not names or names[0] not in maps:
         return True
     values = [v for n, v in given.items() if n in maps]
-    return set(given) <= set(names) and all(v is None or isinstance(v, Mapping) for v in values)
+    return (
+        bool(given)
+        and set(given) <= set(names)
+        and all(v is None or isinstance(v, Mapping) for v in values)
+    )
 
 
 def _signature(names: Sequence[str], of: str) -> str:

@@ -24,7 +24,7 @@ _GROWN: Final = 0.25
 
 _lock: Final = Lock()
 # The thresholds of all contexts in force, the latest last, and those of the process outside.
-_inside: Final[list[tuple[int, int, int]]] = []
+_inside: Final[dict[object, tuple[int, int, int]]] = {}
 _own = gc.get_threshold()
 
 
@@ -34,19 +34,19 @@ def rare_collections(thresholds: tuple[int, int, int] = _RARE) -> Iterator[None]
     nested, and several threads may enter them.
     """
     global _own
-    with _lock:
-        if not _inside:
-            _own = gc.get_threshold()
-        _inside.append(thresholds)
-        gc.set_threshold(*thresholds)
+    here = object()
     try:
+        with _lock:
+            if not _inside and gc.get_threshold() not in (_RARE, _NONE):
+                _own = gc.get_threshold()
+            _inside[here] = thresholds
+            gc.set_threshold(*thresholds)
         yield
     finally:
+        _inside.pop(here, None)  # first: Ctrl-C cannot prevent it
         with _lock:
-            is_ours = gc.get_threshold() in (_RARE, _NONE)  # otherwise the user has set others
-            _inside.remove(thresholds)
-            if is_ours:
-                gc.set_threshold(*(_inside[-1] if _inside else _own))
+            if gc.get_threshold() in (_RARE, _NONE):  # otherwise the user has set others
+                gc.set_threshold(*[_own, *_inside.copy().values()][-1])
 
 
 def no_collections() -> AbstractContextManager[None]:

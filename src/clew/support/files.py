@@ -108,7 +108,7 @@ def stamp_of(file: int) -> Stamp:
     return (found.st_size, found.st_mtime_ns)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Returns why a file cannot be read or written, without numbers and names."""
     if isinstance(error, OSError):
         return error.strerror or str(error)

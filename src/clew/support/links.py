@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Final
 
 from clew.support.errors import InputError, ModelError
 from clew.support.files import folder_below, open_below
+from clew.support.scoped import scoped
 
 LINKS: Final = ("none", "snapshot")
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
@@ -48,20 +49,12 @@ def set_default_links(links: str) -> None:
     _default = _checked(links)
 
 
-@contextmanager
-def following(links: str | None) -> Iterator[None]:
+def following(links: str | None) -> AbstractContextManager[None]:
     """Sets which links are followed inside the block; `None` changes nothing.
 
     Errors: I340 for a word not in `LINKS`.
     """
-    if links is None:
-        yield
-        return
-    token = _in_force.set(_checked(links))
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+    return nullcontext() if links is None else scoped(_in_force, _checked(links))
 
 
 def _checked(links: str) -> str:

@@ -1,62 +1,81 @@
-"""Locks that are free in a forked child."""
+"""Locks that Ctrl-C cannot leave locked, and that are free in a forked child.
+
+CPython handles signals between instructions: at the start of a Python function, after a call and at
+a jump backwards. A `with` statement over a context manager written in C has none of these between
+acquiring and the protected block, nor between the block and releasing. A `__enter__` or `__exit__`
+written in Python, or `acquire()` before `try`, has. So every lock of clew is a `Lock`, and is only
+used in a `with` statement; `tests/support/test_locks.py` checks both.
+"""
 
 from __future__ import annotations
 
+import _thread
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
 
-class Lock:
-    """A lock for `with`. A child forked while another thread holds the lock gets a new one, since
-    that thread does not exist in the child to release it. The guarded data must be consistent at
-    any time.
+class _Renewed(Protocol):
+    def renew(self) -> None: ...
+
+
+class Lock(_thread.RLock):  # type: ignore[misc]  # typeshed: final, unlike the type itself
+    """A lock for `with`, which its thread may enter again. Its `__enter__` and `__exit__` are those
+    of the C type, so that Ctrl-C never leaves it locked.
+
+    A child that was forked while another thread held the lock finds it free, since that thread does
+    not exist in the child to release it. The guarded data must be consistent at any time.
     """
 
     def __init__(self) -> None:
-        self._free = threading.Lock()
-        self._held: threading.Lock | None = None
-        _locks.add(self)
-
-    def __enter__(self) -> None:
-        lock = self._free
-        lock.acquire()
-        self._held = lock
-
-    def take(self) -> bool:
-        """Takes the lock if it is free, and returns whether it was; `release` frees it."""
-        lock = self._free
-        if not lock.acquire(blocking=False):
-            return False
-        self._held = lock
-        return True
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Frees the lock, which this thread holds."""
-        # Release the acquired lock: the forking thread may still hold the parent's.
-        assert self._held is not None
-        self._held.release()
+        _renewed.add(self)
 
     def renew(self) -> None:
-        """Replaces the lock with a free one, in a child."""
-        self._free = threading.Lock()
+        """Frees the lock in a child, unless the thread that forked holds it."""
+        lock: Any = self
+        if not lock._is_owned():
+            lock._at_fork_reinit()
 
 
-_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+class Turn:
+    """What one holder at a time may use, without waiting for it.
+
+    Ctrl-C cannot lose the end of a turn, if it ends by these statements, which call nothing:
+
+    ```python
+    holder = object()
+    try:
+        if not turn.begin(holder):
+            raise ...
+        ...
+    finally:
+        if turn.holder is holder:
+            turn.holder = None
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.holder: object | None = None
+        self._lock = Lock()
+        _renewed.add(self)
+
+    def begin(self, holder: object) -> bool:
+        """Gives `holder` the turn if nobody has it, and returns whether it does."""
+        with self._lock:
+            if self.holder is None:
+                self.holder = holder
+            return self.holder is holder
+
+    def renew(self) -> None:
+        """Ends the turn in a child, which does not have its holder."""
+        self.holder = None
+
+
+_renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -78,8 +97,8 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def _renew() -> None:
-    for lock in list(_locks):
-        lock.renew()
+    for one in list(_renewed):
+        one.renew()
 
 
 os.register_at_fork(after_in_child=_renew)

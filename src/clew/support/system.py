@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -17,3 +18,8 @@ def system_text(path: str | Path) -> str:
 def package_text(package: str, name: str) -> str:
     """Returns the text of a data file in one of clew's packages."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def nowhere(*, write: bool) -> int:
+    """Returns a descriptor of the null device, which keeps nothing and holds nothing."""
+    return os.open(os.devnull, os.O_WRONLY if write else os.O_RDONLY)

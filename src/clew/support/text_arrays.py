@@ -57,6 +57,19 @@ def as_objects(array: Array) -> Array:
     return array.astype(object)
 
 
+def inside(value: Any) -> Array:
+    """Returns a tensor that a run returned in the form that clew uses inside: Python strings as
+    text, anything else as an array.
+    """
+    array = np.asarray(value)
+    return as_text(array) if array.dtype.kind == "O" else array
+
+
+def content(array: Array) -> bytes:
+    """Returns the elements as bytes, equal for equal elements."""
+    return (packed(array) if is_text(array) else array).tobytes()
+
+
 def packed(array: Array) -> Array:
     """Returns the elements as bytes, `u8[n]`, equal for equal texts. `unpacked` reads them."""
     texts = [text.encode() for text in array.reshape(-1).tolist()]

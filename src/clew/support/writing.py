@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,14 @@ import numpy as np
 
 from clew.support.files import check_regular
 
+try:
+    import fcntl
+except ImportError:  # not on POSIX
+    fcntl = None  # type: ignore[assignment]
+
 TEMPORARY_PREFIX: Final = ".clew-"
 """Prefix of the names of files being written."""
+_NAME: Final = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}")
 _PRIVATE: Final = 0o600
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -38,8 +45,9 @@ def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = False) -> Ite
     Errors: OSError, whose `strerror` says why.
     """
     target, kept = _target(Path(path))
-    name = target.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-    file = os.open(name, _CREATE, mode)
+    _clean(target.parent)
+    name, file = _new_file(target.parent, mode)
+    held = os.dup(file)  # holds the lock until the file has its name
     try:
         with os.fdopen(file, "w+b") as stream:
             if kept is not None:
@@ -53,6 +61,43 @@ def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = False) -> Ite
         with contextlib.suppress(OSError):
             name.unlink()
         raise
+    finally:
+        os.close(held)
+
+
+def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
+    """Returns a new file to write to, locked until this process closes it or ends. On a disk
+    without locks, nobody removes it.
+    """
+    while True:
+        name = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        file = os.open(name, _CREATE, mode)
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:  # otherwise another process removed it before it was locked
+            return name, file
+        os.close(file)
+
+
+def _clean(folder: Path) -> None:
+    """Removes files that killed processes of this user have left behind: none has them locked."""
+    with contextlib.suppress(OSError):  # a folder that may not be listed
+        for entry in os.scandir(folder):
+            if fcntl is not None and _NAME.fullmatch(entry.name):
+                _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(file)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+        finally:
+            os.close(file)
 
 
 def _target(path: Path) -> tuple[Path, int | None]:

@@ -63,7 +63,10 @@ def direct_call(
             addresses.append(address)
         results = []
         for sizes, strides, dtype in made:
-            result = _empty(sizes, strides, dtype)
+            try:
+                result = _empty(sizes, strides, dtype)
+            except RuntimeError:  # memory is short: a call by way of arrays says so
+                return None
             address = result.data_ptr()
             if address & _MISALIGNED:
                 return None

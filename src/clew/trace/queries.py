@@ -98,25 +98,26 @@ class Reader(Protocol):
         ...
 
 
+Stages = Sequence[StageRecord] | Callable[[], Sequence[StageRecord]]
 Kernels = Sequence[KernelTrace] | Callable[[], Sequence[KernelTrace]]
 ALL_OPS: Final = None
 
 
 class Queries(Shown):
-    """Queries of layers, nodes and lines over stages, the links between them, and kernels (given by
-    a callable, which is called on first use).
+    """Queries of layers, nodes and lines over stages, the links between them, and kernels. Stages
+    and kernels may be given by callables, which are called on first use.
 
     `links` are passed in if there is no lineage: in a trace read from an export.
     """
 
     def __init__(
         self,
-        stages: Sequence[StageRecord],
+        stages: Stages,
         reader: Reader,
         kernels: Kernels = (),
         links: Mapping[int, Sequence[Link]] | None = None,
     ) -> None:
-        self.stages: Final = tuple(stages)
+        self._stages = stages
         self.reader: Final = reader
         self._kernels = kernels
         # Keyed by the identity of the module: stages that change nothing share one.
@@ -130,10 +131,23 @@ class Queries(Shown):
         self._lines: dict[int, list[str]] = {}
 
     def _about(self) -> str:
+        try:
+            self.stages  # noqa: B018
+        except InputError:
+            return "of a model that has not been built yet"
         layers, stages = len(self.layers), len(self.stages)
         return f"of {counted(layers, 'layer')} through {counted(stages, 'stage')}"
 
     # --- contents ---
+
+    @cached_property
+    def stages(self) -> tuple[StageRecord, ...]:
+        """The stages in order.
+
+        Errors: I044 in a compiled model that has not been built for any sizes yet.
+        """
+        given = self._stages
+        return tuple(given() if callable(given) else given)
 
     @cached_property
     def kernels(self) -> tuple[KernelTrace, ...]:

@@ -15,30 +15,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clew.support.calling import in_order
+from clew.support.errors import InputError
 from clew.trace.created import Created, created_in
 from clew.trace.fates import Fate, Gap, fate_of, find_gaps
 from clew.trace.links import Link
-from clew.trace.queries import Kernels, Queries, Reader
-from clew.trace.stages import StageRecord
+from clew.trace.queries import Kernels, Queries, Reader, Stages
 from clew.trace.story import LayerStory, tell
 
 if TYPE_CHECKING:
     from clew.trace.verify import VerifyReport
 
-Verifier = Callable[["Trace", Mapping[str, Any], float, float], "VerifyReport"]
+Verifier = Callable[["Trace", Sequence[Any], Mapping[str, Any], float, float], "VerifyReport"]
+"""Trace, inputs in order and by name as in a call, rtol, atol."""
 
 
 class Trace(Queries):
-    """Stages, the links between them, and kernels (given by a callable, which is called on first
-    use).
+    """Stages, the links between them, and kernels. Stages and kernels may be given by callables,
+    which are called on first use.
 
     `links` are passed in if there is no lineage: in a trace read from an export.
     """
 
     def __init__(
         self,
-        stages: Sequence[StageRecord],
+        stages: Stages,
         reader: Reader,
         kernels: Kernels = (),
         verifier: Verifier | None = None,
@@ -79,11 +79,15 @@ class Trace(Queries):
         """Evaluates both ends of every *same* link on these inputs and compares them.
 
         Inputs are given as to the compiled model: in order, as a mapping by name, or as keywords.
+        The links are those of the build for these inputs, which is made if there is none.
         Tolerances are relative to the largest magnitude in the tensor.
 
-        Errors: I040 and I041 (the inputs).
+        Errors: those of a call, and of a build; I075 for a trace that was read from a file.
         """
-        assert self._verifier is not None, "this trace cannot run graphs"
-        names = self.stages[0].module.input_names
-        given = in_order(names, inputs, named, options=("rtol", "atol"))
-        return self._verifier(self, dict(zip(names, given, strict=True)), rtol, atol)
+        if self._verifier is None:
+            raise InputError(
+                "I075",
+                "a trace read from a file cannot be evaluated",
+                hint="verify the trace of the compiled model: compiled.trace.verify(x)",
+            )
+        return self._verifier(self, inputs, named, rtol, atol)

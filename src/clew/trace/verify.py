@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.support.difference import largest
 from clew.support.shown import Shown
 from clew.trace.queries import Queries
 from clew.trace.refs import NodeRef
@@ -22,6 +24,7 @@ that type, for its sizes -> value.
 
 _NARROW: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 _WIDE: Final = np.float64
+_WIDEST: Final = np.complex128
 _BLOCK_ELEMS: Final = 1 << 18
 
 
@@ -86,7 +89,6 @@ def verify_links(
     Proceeds stage by stage; a node's value is kept while later stages keep the node.
     """
     floor = atol / rtol if rtol else 0.0
-    inputs = {name: np.asarray(value) for name, value in inputs.items()}
     checked = skipped = 0
     worst = 0.0
     failures: list[FalseLink] = []
@@ -131,41 +133,36 @@ def _precision(value: Any) -> float:
 def difference(a: Any, b: Any, floor: float = 0.0) -> float:
     """Returns the largest difference, relative to the largest magnitude in `a` (plus `floor`).
 
-    Infinite if the values cannot be compared: different shapes, or NaN or infinities in different
-    places.
+    Infinite if the values cannot be compared: different parts or shapes, or NaN or infinities in
+    different places.
     """
-    if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
-        if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)):
-            return float("inf")
-        if len(a) != len(b):
-            return float("inf")
-        return max((difference(x, y, floor) for x, y in zip(a, b, strict=True)), default=0.0)
-    if a is None or b is None:
-        return 0.0 if a is b else float("inf")
-    if a is b:
-        return 0.0
+    return largest(a, b, partial(_difference, floor=floor))
+
+
+def _difference(a: Any, b: Any, floor: float) -> float:
     left, right = np.asarray(a), np.asarray(b)
     if left.shape != right.shape:
         return float("inf")
-    if left.dtype == object or right.dtype == object or left.dtype.kind in "US":
+    if left.dtype.kind in "OSUT" or right.dtype.kind in "OSUT":
         return 0.0 if np.array_equal(left, right) else float("inf")
     if left.dtype.kind in "iub" and right.dtype.kind in "iub" and np.array_equal(left, right):
         return 0.0
-    largest = scale = 0.0
+    most = scale = 0.0
     for x, y in _blocks(left, right):
         finite = np.isfinite(x)
         same_places = np.array_equal(x[~finite], y[~finite], equal_nan=True)
         if not same_places or not np.isfinite(y[finite]).all():
             return float("inf")
-        largest = max(largest, float(np.abs(x[finite] - y[finite]).max(initial=0.0)))
+        most = max(most, float(np.abs(x[finite] - y[finite]).max(initial=0.0)))
         scale = max(scale, float(np.abs(x[finite]).max(initial=0.0)))
     scale += floor
-    return largest / scale if scale else largest
+    return most / scale if scale else most
 
 
 def _blocks(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
     """Yields both arrays' elements in a wide dtype, block by block."""
+    wide = _WIDEST if "c" in (left.dtype.kind, right.dtype.kind) else _WIDE
     x, y = left.reshape(-1), right.reshape(-1)
     for start in range(0, x.size, _BLOCK_ELEMS):
         here = slice(start, start + _BLOCK_ELEMS)
-        yield x[here].astype(_WIDE), y[here].astype(_WIDE)
+        yield x[here].astype(wide), y[here].astype(wide)

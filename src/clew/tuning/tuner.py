@@ -15,11 +15,13 @@ from clew.runner import runner_at
 from clew.runner.machine import source_version, target_of_facts
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 from clew.tuning.bench import Setup
 from clew.tuning.report import TuneReport, report_of
 from clew.tuning.session import Session, Tally
 
 
+@coded_exhaustion
 def tune(
     model: Module | frontends.ModelSource,
     *,
@@ -84,7 +86,7 @@ def tune_report(
 
 def loaded(model: Module | frontends.ModelSource, options: dict[str, Any]) -> Module:
     """Returns the module of a model; takes the arguments of loading out of the options."""
-    loading = {key: options.pop(key) for key in ("inputs", "links") if key in options}
+    loading = {key: options.pop(key) for key in ("inputs", "links", "trust") if key in options}
     if isinstance(model, Module):
         return model
     return frontends.load(model, **{k: v for k, v in loading.items() if v is not None})

@@ -147,7 +147,7 @@ def test_what_was_measured_is_told(block: Session) -> None:
     part = SimpleNamespace(layer="stem/relu", ns=250.0)
     row = SimpleNamespace(
         name=kernels[-1], layers=("stem/relu",), ns=1000.0, runs=1, share=0.5, roof=None,
-        operators=[SimpleNamespace(parts=[part])],
+        operators=[SimpleNamespace(parts=[part])], time=SimpleNamespace(spread=0.03),
     )  # fmt: skip
     layer = SimpleNamespace(
         layer="stem/relu", ns=250.0, share=0.125, alone_ns=0.0, measured_ns=250.0,
@@ -161,7 +161,7 @@ def test_what_was_measured_is_told(block: Session) -> None:
         assert "differ by at most 2.0e-06" in text(told.sections[0])
         assert f"250 ns of the 1 µs of {kernels[-1]}" in text(section(told, "time"))
         told = story(block, f"kernel:{len(kernels) - 1}")
-        assert "Takes 1 µs, 50 % of a run." in text(told.sections[0])
+        assert "Takes 1 µs (median, spread 3 %), 50 % of a run." in text(told.sections[0])
     finally:
         block.measured.clear()
 

@@ -76,7 +76,7 @@ def test_further_inputs_are_found_to_decide_when_the_first_is_known():
 
 def test_module_and_kernels_come_with_the_first_call():
     compiled = clew.compile(SQUEEZE, threads=1)
-    for ask in (lambda: compiled.module, lambda: compiled.kernels, lambda: compiled.trace):
+    for ask in (lambda: compiled.module, lambda: compiled.kernels, lambda: compiled.trace.layers):
         with pytest.raises(InputError) as caught:
             ask()
         assert caught.value.code == "I044"

@@ -44,5 +44,23 @@ def test_an_operator_that_torch_does_not_know(tmp_path: Path) -> None:
     ):
         for name in archive.namelist():
             other.writestr(name, archive.read(name).replace(b"aten.linear", b"aten.lineal"))
-    with pytest.raises(clew.ClewError, match=r"M052.*failed to resolve torch.ops.aten.lineal"):
+    with pytest.raises(clew.ClewError, match=r"M052.*no operator torch.ops.aten.lineal"):
         clew.load(tmp_path / "other.pt2")
+
+
+@pytest.mark.parametrize("made", ["scripted", "traced", "frozen"])
+def test_torchscript_is_imported(made: str, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    x = torch.randn(3, 4)
+    script = torch.jit.trace(network, x) if made == "traced" else torch.jit.script(network)
+    script = torch.jit.freeze(script) if made == "frozen" else script
+    torch.jit.save(script, tmp_path / "network.pt")
+    with pytest.raises(clew.ClewError, match=r"I002.*TorchScript(?s:.*)torch\.jit\.load"):
+        clew.load(tmp_path / "network.pt")
+    loaded = torch.jit.load(tmp_path / "network.pt").eval()
+    compiled = clew.compile(clew.from_torch(loaded, (x,)), threads=1)
+    np.testing.assert_allclose(compiled(x), network(x).detach(), atol=1e-5)
+    with pytest.raises(clew.ClewError, match=r"I410.*fixed sizes"):
+        clew.from_torch(loaded, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    with pytest.raises(clew.ClewError, match="M050"):
+        clew.from_torch(loaded, (torch.randn(3, 5),))

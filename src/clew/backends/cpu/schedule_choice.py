@@ -94,7 +94,9 @@ class ScheduleFor:
             except ClewError as error:
                 _name_use(error, nest, use)
                 raise
-            except Exception as error:
+            except (MemoryError, KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
                 raise CompileError(
                     "C081",
                     f"the schedule {self.name} failed: {type(error).__name__}: {error}",

@@ -5,7 +5,6 @@ The kernel needs only the value of the expression: for 300 boxes and for 305, it
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from clew.ir.dims import SymDim, substitute
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import post_order
+from clew.support.caches import bounded_cache
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StandIn:
         return _chosen(self.dim, int(arrays[self.param].shape[self.axis]))
 
 
-@functools.lru_cache(maxsize=1 << 12)
+@bounded_cache(1 << 20)
 def _chosen(dim: SymDim, size: int) -> dict[str, int]:
     """Returns values of the names for which `dim` equals `size`; {} if no simple values do."""
     chosen = dict.fromkeys(sorted(dim.symbols), 0)

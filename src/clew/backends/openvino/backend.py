@@ -6,8 +6,6 @@ Inputs are read where they are, and results are written to arrays of the program
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,12 @@ import openvino
 from clew.backends.onnx_engine import Array, OnnxEngine, Session
 from clew.backends.openvino.limits import wrong
 from clew.ir.expr import Call
+from clew.support.locks import Lock, once
 
 _DEVICE = "CPU"
 
 
-@cache
+@once
 def _core() -> openvino.Core:
     return openvino.Core()
 

@@ -6,7 +6,6 @@ kept for the life of the process: the time of a program depends on no values.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 from clew.backends.vta.builder import Builder
@@ -19,12 +18,13 @@ from clew.backends.vta.pooling import MaxPool
 from clew.backends.vta.program import Program
 from clew.backends.vta.tiles import Convolution, Epilogue, Tile, likely_tiles
 from clew.backends.vta.timing import time
+from clew.support.caches import bounded_cache
 
 CANDIDATES: Final = 16
 """How many tiles are timed."""
 
 
-@cache
+@bounded_cache(1 << 20)
 def search_tile(
     conv: Convolution,
     epilogue: Epilogue,

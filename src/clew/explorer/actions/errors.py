@@ -28,10 +28,10 @@ def errors(
     model = session.compiled
     say("drawing inputs", 0.0)
     arrays = drawn(session)
-    model(*arrays)
+    model.run_checked(arrays)
     say("compiling the reference: f32, opt level 0", 0.1)
     exact = reference_of(model)
-    exact(*arrays)
+    exact.run_checked(arrays)
     say("comparing values", 0.7)
     ours = Side(model)
     theirs = ours if exact is model else Side(exact)

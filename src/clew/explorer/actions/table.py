@@ -41,8 +41,14 @@ class Action:
 
 def act(action: Action, session: Session, params: Mapping[str, Any], say: Say) -> Any:
     """Returns the result of an action on a session; nothing else runs its model meanwhile."""
+    run = object()
     with session.running:
-        return action.run(session, params, say)
+        try:
+            session.measuring.begin(run)
+            return action.run(session, params, say)
+        finally:
+            if session.measuring.holder is run:
+                session.measuring.holder = None
 
 
 _ALL: Final = (

@@ -33,6 +33,7 @@ from clew.passes.placement.annotate_target import AnnotateTarget
 from clew.passes.placement.rules import ByLayers
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.support.errors import ClewError, InputError
+from clew.support.locks import Lock
 
 _GZIP_FROM_BYTES: Final = 2048
 
@@ -79,7 +80,7 @@ class LocalWorker:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._lanes = {"answer": threading.Lock(), "work": threading.Lock()}
+        self._lanes = {"answer": Lock(), "work": Lock()}
         self._waiting: set[asyncio.Future[Answer]] = set()
         self._stopped: set[asyncio.Future[Answer]] = set()
         self.alive = True

@@ -42,6 +42,7 @@ from clew.explorer.schema import Options
 from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, CompileError, InputError
 from clew.support.folders import temporaries_in
+from clew.support.locks import Lock
 
 # Smaller answers are not worth compressing; level 1 is several times as fast as the default level.
 _GZIP_FROM_BYTES: Final = 2048
@@ -56,7 +57,7 @@ class Worker:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._sending = Lock()
         self._work: queue.SimpleQueue[Head] = queue.SimpleQueue()
         self._questions: queue.SimpleQueue[Head] = queue.SimpleQueue()
         self._cancelled: set[int] = set()

@@ -128,14 +128,12 @@ def _alone(session: Session) -> Iterator[None]:
 
     Errors: I245.
     """
-    if not session.running.acquire(blocking=False):
+    if session.measuring.holder is not None:
         raise InputError(
             "I245", "the model is being measured", hint="ask again when the measurement is done"
         )
-    try:
+    with session.running:
         yield
-    finally:
-        session.running.release()
 
 
 # --- what is known ---

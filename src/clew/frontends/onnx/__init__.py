@@ -8,10 +8,11 @@ lists those layers: (layer, operator, reason).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
@@ -65,6 +66,7 @@ from clew.frontends.onnx.ml import (  # noqa: F401  registers converters
     trees,
 )
 from clew.frontends.onnx.registry import converter, supported
+from clew.ir.defaults import Defaults
 from clew.ir.module import Module
 from clew.support.errors import ClewError, InputError
 
@@ -82,20 +84,24 @@ def load(
     `annotate(source, node)` may edit each layer's source. `inputs` gives shapes of inputs by name,
     as ints or names of sizes, which replace those in the model. An input that has an initializer or
     a value in `constants` is a constant; this fixes axes, shapes and counts that the model takes as
-    inputs. `budgets` limit the resources of the model.
+    inputs. From IR version 4 on, the initializer of an input is a default: an array in `inputs` or
+    `constants` replaces it, and a shape in `inputs` makes it an input. `budgets` limit the
+    resources of the model.
 
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
     """
     make = _importers(source, annotate, budgets)
+    inputs, constants = _told_apart(make, inputs, constants)
     importer = make(inputs, constants)
     plain = make(None, None)
+    replaceable = _defaults(partial(_imported, make, defaults=constants), importer, inputs)
     try:
         with at_fault(plain.inputs.declared, inputs, constants, plain.run):
-            return importer.run()
+            return _run(importer, replaceable)
     except ClewError as error:
         waits = can_wait(importer, error) or needs_numbers(make, importer, inputs or {})
-        module = None if waits else _with_late_layers(make, inputs, constants, error)
+        module = None if waits else _with_late_layers(make, inputs, constants, error, replaceable)
         if module is not None:
             return module
         if waits and not isinstance(error, InputError):
@@ -114,29 +120,103 @@ def load_or_defer(
 
     Errors: as `load`.
     """
-    return _imported(_importers(source, None, budgets), inputs)
+    make = _importers(source, None, budgets)
+    return _imported(make, *_told_apart(make, inputs, None))
 
 
 def _imported(
-    make: Callable[..., Importer], inputs: Mapping[str, Sequence[int | str]] | None
+    make: Callable[..., Importer],
+    inputs: Mapping[str, Sequence[int | str]] | None,
+    defaults: Mapping[str, NDArray[Any]] | None = None,
 ) -> Module | DeferredModel:
-    """Returns the graph IR for shapes of inputs, or an object that imports the model later."""
-    again = partial(_imported, make)
+    """Returns the graph IR for shapes of inputs and values in place of defaults, or an object that
+    imports the model later.
+    """
+    again = partial(_imported, make, defaults=defaults)
+    make = partial(_with_constants, make, defaults)
     importer = make(inputs, None)
     plain = make(None, None)
+    replaceable = _defaults(again, importer, inputs)
     try:
         with at_fault(plain.inputs.declared, inputs, None, plain.run):
-            module = importer.run()
+            module = _run(importer, replaceable)
     except ClewError as error:
         if not can_wait(importer, error) and not needs_numbers(make, importer, inputs or {}):
-            found = _with_late_layers(make, inputs, None, error)
+            found = _with_late_layers(make, inputs, None, error, replaceable)
             if found is None:
                 raise
             return found
-        return DeferredModel(partial(make, keep_constants=True), importer, error, again)
+        return DeferredModel(
+            partial(make, keep_constants=True), importer, error, again, replaceable
+        )
     if asked_for(importer, None):
-        return DeferredModel(partial(make, keep_constants=True), importer, None, again)
+        return DeferredModel(partial(make, keep_constants=True), importer, None, again, replaceable)
     return module
+
+
+def _told_apart(
+    make: Callable[..., Importer],
+    inputs: Mapping[str, Any] | None,
+    constants: Mapping[str, NDArray[Any]] | None,
+) -> tuple[Mapping[str, Any] | None, Mapping[str, NDArray[Any]] | None]:
+    """Returns shapes and constants: an array given for an input with a default is its value.
+
+    Errors: I006 for shapes that are none.
+    """
+    given = dict(inputs or {})
+    arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+    defaults = make(None, None).inputs.defaults if arrays else ()
+    arrays = {name: value for name, value in arrays.items() if name in defaults}
+    shapes = {name: _shape(name, value) for name, value in given.items() if name not in arrays}
+    return shapes, {**(constants or {}), **arrays}
+
+
+def _shape(name: str, given: Any) -> tuple[int | str, ...]:
+    """Errors: I006."""
+    try:
+        sizes = list(given)
+    except TypeError:
+        sizes = [None]
+    if isinstance(given, str) or not all(
+        isinstance(s, (int, np.integer, str)) and not isinstance(s, bool) for s in sizes
+    ):
+        raise InputError(
+            "I006",
+            f"the shape of input {name!r} is {given!r:.80}",
+            hint="a shape has a number or a name for each axis, such as (1, 3, 224, 224)",
+        )
+    return tuple(s if isinstance(s, str) else int(s) for s in sizes)
+
+
+def _with_constants(
+    make: Callable[..., Importer],
+    always: Mapping[str, NDArray[Any]] | None,
+    inputs: Mapping[str, Any] | None,
+    constants: Mapping[str, NDArray[Any]] | None,
+    **options: Any,
+) -> Importer:
+    """Returns an importer with further constants, except for those that are inputs."""
+    kept = {name: value for name, value in (always or {}).items() if name not in (inputs or {})}
+    return make(inputs, {**kept, **(constants or {})}, **options)
+
+
+def _defaults(
+    again: Callable[..., Module | DeferredModel],
+    importer: Importer,
+    shapes: Mapping[str, Any] | None,
+) -> Defaults | None:
+    """Returns the inputs with default values that are constants of an import, if there are any."""
+    names = tuple(n for n in importer.inputs.defaults if n not in importer.inputs.opened)
+
+    def with_inputs(opened: Collection[str]) -> Module | DeferredModel:
+        return again({**(shapes or {}), **importer.inputs.declared_shapes(opened)})
+
+    return Defaults(names, with_inputs) if names else None
+
+
+def _run(importer: Importer, defaults: Defaults | None) -> Module:
+    module = importer.run()
+    return module if defaults is None else Module(module.functions, defaults)
 
 
 def _with_late_layers(
@@ -144,6 +224,7 @@ def _with_late_layers(
     inputs: Mapping[str, Sequence[int | str]] | None,
     constants: Mapping[str, NDArray[Any]] | None,
     error: ClewError,
+    defaults: Defaults | None,
 ) -> Module | None:
     """Returns the graph with some layers deferred to the run, because they need values that no call
     provides; None if that is not the cause of the import's failure, or does not help.
@@ -151,7 +232,7 @@ def _with_late_layers(
     if error.code not in RUN_TELLS:
         return None
     try:
-        return make(inputs, constants, late=True).run()
+        return _run(make(inputs, constants, late=True), defaults)
     except ClewError:
         return None
 

@@ -18,6 +18,7 @@ from clew.frontends.onnx.given import blames_the_file, not_fitting
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.inputs import Shapes
 from clew.frontends.onnx.late import RUN_TELLS
+from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
@@ -36,13 +37,19 @@ class DeferredModel:
     """An ONNX model, imported for the shapes and values of each call."""
 
     def __init__(
-        self, make: MakeImporter, importer: Importer, error: ClewError | None, again: Import
+        self,
+        make: MakeImporter,
+        importer: Importer,
+        error: ClewError | None,
+        again: Import,
+        defaults: Defaults | None = None,
     ) -> None:
         graph: GraphProto = importer.model.graph
         self._make = make
         self._again = again
         self._asked = asked_for(importer, error)
         self.why = error
+        self.defaults = defaults
         self._lock = Lock()
         self.inputs = tuple(importer.inputs.declared())
         self.output_names = tuple(value.name for value in graph.output)

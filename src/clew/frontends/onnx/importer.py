@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.building import call
 from clew.frontends.captures import Captures
@@ -50,6 +50,7 @@ from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.late_sizes import Anchors, sizes_told
 from clew.ir.module import Module
+from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import (
     TensorType,
     TupleType,
@@ -63,6 +64,28 @@ from clew.support.errors import ClewError, CompileError, ModelError, Unsupported
 from clew.trace.lineage import building
 from clew.trace.notes import NOTES
 from clew.trace.span import Source, Span
+
+_DEFAULTS_FROM: Final = 4  # in files of earlier IR versions, all initializers are inputs
+
+
+def defaults_of(model: ModelProto) -> tuple[str, ...]:
+    """Returns the inputs whose initializers are default values, which callers may replace."""
+    if model.ir_version < _DEFAULTS_FROM:
+        return ()
+    given = {value.name for value in model.graph.input}
+    return tuple(t.name for t in model.graph.initializer if t.name in given)
+
+
+def _takes(type_: Type, default: TensorType) -> bool:
+    """Whether an input of a type takes a default value."""
+    return (
+        isinstance(type_, TensorType)
+        and type_.dtype == default.dtype
+        and type_.rank == default.rank
+        and all(
+            d == n for d, n in zip(type_.shape, default.shape, strict=True) if isinstance(d, int)
+        )
+    )
 
 
 class Importer:
@@ -91,8 +114,15 @@ class Importer:
         # Whether no named size is 1: the import is for such calls only.
         self.without_ones = without_ones
         self.inputs = Inputs(
-            self.model.graph, budgets, inputs or {}, constants or {}, keep_constants
+            self.model.graph,
+            budgets,
+            inputs or {},
+            constants or {},
+            keep_constants,
+            defaults_of(self.model),
         )
+        # The default values of inputs that are defaults otherwise.
+        self._first: dict[str, Constant] = {}
         self.asked = Asked(self.known)
         self.params: list[Var] = []
         self._layer_names = UniqueNames()
@@ -124,8 +154,6 @@ class Importer:
         params = self.params = self.inputs.bind(scope)
         outputs = self._graph(graph, scope)
         names = tuple(value.name for value in graph.output)
-        if len(set(names)) < len(names):
-            raise ModelError("M010", "two outputs of the model have the same name")
         body: Expr = Tuple(outputs, span=Span())
         if self._carriers:
             body = self._anchored(params, body)
@@ -134,6 +162,13 @@ class Importer:
         notes = notes_in(self.model, {source.layer for source in self._layers})
         if notes:
             attrs[NOTES] = tuple(map(tuple, notes))
+        states = [
+            State(p.name, "", self._first[p.name].data)
+            for p in params
+            if p.name in self._first and _takes(p.type, self._first[p.name].tensor)
+        ]
+        if states:
+            attrs[STATE] = state_attribute(states)
         return Module({"main": Function(params, body, attrs, span=Span())})
 
     def _anchored(self, params: Sequence[Var], body: Expr) -> Expr:
@@ -185,7 +220,10 @@ class Importer:
             with self._parameter(tensor.name, scope):
                 part = parts.get(position) if parts else None
                 constant = to_constant(tensor, self.external, self.budgets, part)
-            scope.values[tensor.name] = constant
+            if tensor.name not in self.inputs.replaced:
+                scope.values[tensor.name] = constant
+            elif tensor.name in self.inputs.opened:
+                self._first[tensor.name] = constant
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             with self._parameter(name, scope):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Var
 from clew.ir.types import TensorType, Type, from_numpy
+from clew.support.arrays import native
 from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
 from clew.support.near import did_you_mean
 
@@ -32,6 +33,9 @@ class Inputs:
     """The inputs of a model's graph. `shapes` and `constants` are given by name; with
     `keep_constants`, a constant also stays a parameter. A number given for a named size applies to
     that name in all other inputs.
+
+    `defaults` names the inputs whose initializers are default values. They are constants of the
+    graph, except for those in `shapes`, which are inputs (`opened`), and those in `constants`.
     """
 
     def __init__(
@@ -41,8 +45,12 @@ class Inputs:
         shapes: Shapes,
         constants: Mapping[str, NDArray[Any]],
         keep_constants: bool,
+        defaults: Sequence[str] = (),
     ) -> None:
         self._graph = graph
+        self.defaults = tuple(defaults)
+        self.opened = frozenset(shapes).intersection(defaults)
+        self.replaced = self.opened.union(frozenset(constants).intersection(defaults))
         self._budgets = budgets
         self._shapes = {**_settled(graph, shapes), **shapes}
         self._given = set(shapes)
@@ -74,10 +82,11 @@ class Inputs:
         for value in wanted:
             span = input_span(value.name)
             if value.name in self._constants:
-                data = np.asarray(self._constants[value.name])
+                data = native(np.asarray(self._constants[value.name]))
                 self._check_constant(value, data)
                 scope.values[value.name] = Constant(data, name=value.name, span=span)
-                if not self._keep_constants:
+                fixed = value.name in self.replaced - self.opened
+                if fixed or not self._keep_constants:
                     continue
             type_ = self._input_type(value)
             var = Var(value.name, type_, span=span)
@@ -92,7 +101,16 @@ class Inputs:
         graph, symbols = self._graph, Symbols()
         settled = {t.name for t in graph.initializer}
         settled |= {s.values.name for s in graph.sparse_initializer}
+        settled = settled - self.opened
         return [self._declared(v, symbols) for v in graph.input if v.name not in settled]
+
+    def declared_shapes(self, names: Collection[str]) -> dict[str, tuple[int | str, ...]]:
+        """Returns the declared shapes of defaults; those of their initializers if the model
+        declares none.
+        """
+        symbols, sizes = Symbols(), {t.name: tuple(t.dims) for t in self._graph.initializer}
+        found = [self._declared(v, symbols) for v in self._graph.input if v.name in names]
+        return {i.name: sizes[i.name] if i.shape is None else i.shape for i in found}
 
     def _declared(self, value: ValueInfo, symbols: Symbols) -> DeclaredInput:
         tensor = value.type.tensor_type

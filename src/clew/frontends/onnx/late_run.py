@@ -7,8 +7,6 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +33,9 @@ from clew.ir.types import (
 )
 from clew.ops.data.optionals import type_named
 from clew.ops.registry import Sample, register_op
+from clew.support.caches import bounded_cache
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
+from clew.support.locks import Lock
 
 Array = np.ndarray[Any, Any]
 # Inputs with at most this many elements may determine shapes; they are constants of the model.
@@ -142,7 +142,7 @@ def _fresh(type_: Type) -> Type:
     return type_
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1 << 20)
 def _parsed(node: str) -> NodeProto:
     parsed: NodeProto = NodeProto.FromString(base64.b64decode(node))
     return parsed

@@ -30,19 +30,23 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     reduce,
     sorting,
     special,
+    strided,
 )
-from clew.frontends.torch.exporting import Exported, exported, saved_program
+from clew.frontends.torch.exporting import Exported, exported
+from clew.frontends.torch.file import saved_program
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
 
+@coded_exhaustion
 def from_torch(
     model: torch.nn.Module | ExportedProgram,
     args: Sequence[Any] = (),
@@ -63,16 +67,16 @@ def from_torch(
 
 
 def load(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | ExportedProgram,
     *,
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the graph IR of a program that `torch.export.save` wrote. torch reads the file, so
-    that it is as safe as torch's reader: load files that you trust.
+    """Returns the graph IR of a program, or of a file that `torch.export.save` wrote. No code in
+    the file runs, unless the user trusts it (`file/`).
 
-    Errors: M052 (torch cannot read it), and those of `from_torch`; I140 for `inputs`, because the
-    program contains its sizes.
+    Errors: M052 (it is damaged), M053 (only a trusted file may be read), and those of `from_torch`;
+    I140 for `inputs`, because the program contains its sizes.
     """
     if inputs:
         raise InputError(
@@ -81,7 +85,8 @@ def load(
             hint="export it again with other inputs, or give free sizes: compile(..., sizes={...})",
         )
     with in_force(budgets):
-        found = Exported(saved_program(path))
+        saved = isinstance(source, (str, os.PathLike))
+        found = Exported(saved_program(source) if saved else source)
         return ProgramImporter(found.decomposed(), found).run()
 
 

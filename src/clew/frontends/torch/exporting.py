@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 import torch
 import torch.ao.quantization.fx._decomposed  # operators that files may call
-from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -25,11 +23,14 @@ from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
+from clew.frontends.torch.odd_names import any_names
 from clew.frontends.torch.places import line_of_error
+from clew.frontends.torch.prims import without_view_prims
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
 from clew.frontends.torch.writes import free_writes
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
+from clew.support.locks import Lock
 
 
 def program_of(
@@ -77,6 +78,8 @@ def exported(
     """
     if isinstance(model, ExportedProgram):
         return Exported(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        return Exported(_of_script(model, args, kwargs, dynamic_shapes))
     if isinstance(model, torch.nn.Module):
         return _exported(model, args, kwargs, dynamic_shapes)
     raise InputError(
@@ -88,7 +91,8 @@ def exported(
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """Returns a program of operators that have converters. Errors: M050."""
-    with _by_torch("decompose the exported program", "program.run_decompositions()"):
+    by_torch = _by_torch("decompose the exported program", "program.run_decompositions()")
+    with by_torch, kept_logs(), without_view_prims(program):
         return _decomposed(program)
 
 
@@ -96,6 +100,8 @@ _OF_BRANCHES: Final = (
     "the code depends on a tensor's values: use torch.where or torch.cond, or "
     "torch.compile(model, backend='clew'), which runs it in eager"
 )
+
+_lock: Final = Lock()
 
 
 @contextlib.contextmanager
@@ -105,12 +111,13 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
     Errors: M050 for any error in it, with the user's line if the error has one.
     """
     try:
-        with warnings.catch_warnings(), free_time(), free_writes():
+        # torch's tables are the process's.
+        with _lock, warnings.catch_warnings(), free_time(), free_writes(), any_names():
             warnings.simplefilter("ignore")
             yield
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # of any type: it comes from torch, or from the user's code
+    except BaseException as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
         hint = f"{call} must work: see its message above"
         if isinstance(error, GuardOnDataDependentSymNode):
@@ -143,39 +150,6 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
     assert kept is not None
     kept.in_spec, kept.out_spec = given
     return found
-
-
-def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
-    """Returns a program that `torch.export.save` wrote. Errors: M052."""
-    with kept_logs() as logs:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return _without_derived_ranges(torch.export.load(path))
-        except MemoryError:
-            raise
-        except Exception as error:  # of any type: it comes from torch
-            raised: BaseException = error
-    # torch logs the reason, and raises an error that refers to the log.
-    cause = logs.error or raised
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    raise ModelError(
-        "M052",
-        f"torch cannot read {os.fspath(path)!r}: {type(cause).__name__}: {cause}",
-        hint="write it with torch.export.save, by the same version of torch",
-    ) from raised
-
-
-def _without_derived_ranges(program: ExportedProgram) -> ExportedProgram:
-    """Removes the ranges of expressions (`2*s0`) that torch 2.13 reads from a file but cannot
-    decompose. The ranges of their symbols remain.
-    """
-    env = _get_shape_env_from_gm(program.graph_module)
-    for expression in list(env.var_to_range) if env is not None else ():
-        if not expression.is_Symbol:
-            del env.var_to_range[expression]
-    return program
 
 
 def _exported(
@@ -228,6 +202,33 @@ def _exported(
             program = export(free.hints())
             return whole(program, names=debug_names(plain), least=free.least)
     return Exported(plain)
+
+
+def _of_script(
+    model: torch.jit.ScriptModule,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> ExportedProgram:
+    """Returns the program of a TorchScript module, which torch converts for the sizes of the
+    example inputs.
+
+    Errors: I410 for free sizes, M050.
+    """
+    if dynamic_shapes:
+        raise InputError(
+            "I410",
+            "torch converts TorchScript for fixed sizes only",
+            hint="leave dynamic_shapes out, or give the torch.nn.Module that it was made from",
+        )
+    with _by_torch("convert the TorchScript module", "TS2EPConverter(model, args).convert()"):
+        from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - seldom needed
+
+        with torch.no_grad(), kept_logs():
+            program: ExportedProgram = TS2EPConverter(
+                model, tuple(args), dict(kwargs) if kwargs else None
+            ).convert()
+            return program
 
 
 def _check_quantized(tensor: torch.Tensor, what: str) -> None:

@@ -36,9 +36,9 @@ def kept_logs() -> Iterator[KeptLogs]:
     kept = KeptLogs()
     names = [n for n in logging.root.manager.loggerDict if n == "torch" or n.startswith("torch.")]
     loggers = [logging.getLogger(name) for name in names]
-    for logger in loggers:
-        logger.addFilter(kept)
     try:
+        for logger in loggers:
+            logger.addFilter(kept)
         yield kept
     finally:
         for logger in loggers:

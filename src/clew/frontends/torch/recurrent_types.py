@@ -23,12 +23,12 @@ def free_time() -> Iterator[None]:
     """A context in which recurrent operators on fake tensors only give types."""
     saved = [(op, dict(op.py_kernels)) for op in _OPS]
     rules = {op: decomposition_table[op] for op in _OPS if op in decomposition_table}
-    for op, kernels in saved:
-        for key, kernel in kernels.items():
-            op.py_kernels[key] = _typed(kernel)
-        op._dispatch_cache.clear()
-    decomposition_table.update({op: _typed(rule) for op, rule in rules.items()})
     try:
+        for op, kernels in saved:
+            for key, kernel in kernels.items():
+                op.py_kernels[key] = _typed(kernel)
+            op._dispatch_cache.clear()
+        decomposition_table.update({op: _typed(rule) for op, rule in rules.items()})
         yield
     finally:
         for op, kernels in saved:

@@ -13,7 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
 from clew.frontends.torch.dtypes import PARTS, to_numpy
-from clew.frontends.torch.exporting import decomposed, saved_program
+from clew.frontends.torch.exporting import decomposed
+from clew.frontends.torch.file import saved_program
 from clew.frontends.torch.places import is_layer, layer_names
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.tensors import writer
@@ -34,7 +35,7 @@ def program_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> P
     """Returns the values of a program that `torch.export.save` wrote, for inputs by name. torch
     runs the core ATen operators that clew imports.
 
-    Errors: M052 (torch cannot read it), M050, I173 (torch cannot run it).
+    Errors: M052 and M053 (it cannot be read), M050, I173 (torch cannot run it).
     """
     program = decomposed(saved_program(path))
     importer = ProgramImporter(program)

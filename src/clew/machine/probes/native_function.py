@@ -62,8 +62,12 @@ def seconds_together(jobs: Sequence[Callable[[], None]]) -> float:
         spans.append((began, time.perf_counter()))
 
     workers = [threading.Thread(target=work, args=(job, n)) for n, job in enumerate(jobs)]
-    for worker in workers:
-        worker.start()
+    try:
+        for worker in workers:
+            worker.start()
+    except BaseException:
+        start.abort()  # those that have started end
+        raise
     for worker in workers:
         worker.join()
     return max(end for _, end in spans) - min(begin for begin, _ in spans)

@@ -4,7 +4,6 @@ is only known at run time.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +16,14 @@ from clew.ops.common import f32, i64
 from clew.ops.data.sequences import any_tensor, one_of
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
+from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError, RunError
 
 Array = np.ndarray[Any, Any]
 _MAYBE: Final = OptionalType(f32(2, 3))
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1 << 20)
 def type_named(name: str, text: str) -> Type:
     """Returns the type that an attribute names as text.
 

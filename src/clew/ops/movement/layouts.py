@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
 from clew.ir.dims import Dim
 from clew.support.arrays import aligned_copy
+from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ class Layout:
         return dict(self.factors).get(axis.lower(), 1)
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1 << 20)
 def parse_layout(text: str) -> Layout:
     """Parses a layout.
 

@@ -82,7 +82,9 @@ def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> An
         return ask(*args)
     except ClewError:
         raise
-    except Exception as error:  # whatever a backend's code raises
+    except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever a backend's code raises
         raise CompileError(
             "C073",
             f"the backend {backend.name} failed in {what}: {type(error).__name__}: {error}",

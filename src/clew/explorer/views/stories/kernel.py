@@ -74,7 +74,7 @@ def _short(session: Session, place: int, facts: dict[str, Any]) -> Section:
     ]
     row = kernel_profile(session, place)
     if row is not None:
-        took = taken(row.ns, row.runs)
+        took = f"{taken(row.ns, row.runs)} (median, spread {percent(row.time.spread, 1)})"
         sentences.append(sentence(f"Takes {took}, {percent(row.share, 1)} of a run."))
     sentences += _in_loops(session, place)
     results = ", ".join(str(n.type) for n in (used.call,))

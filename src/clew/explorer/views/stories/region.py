@@ -53,7 +53,7 @@ def _short(session: Session, place: int, facts: RegionInfo) -> Section:
     ]
     row = region_profile(session, place)
     if row is not None:
-        took = taken(row.ns, row.runs)
+        took = f"{taken(row.ns, row.runs)} (median, spread {percent(row.time.spread, 1)})"
         sentences.append(sentence(f"Takes {took}, {percent(row.share, 1)} of a run."))
     same = [n for n, r in enumerate(session.once(regions)) if r.distinct == facts.distinct]
     if len(same) > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 import onnx
@@ -21,6 +20,7 @@ from clew.frontends.onnx.file.loader import opsets
 from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
 from clew.frontends.onnx.schemas import CustomSchema, Schema
+from clew.support.caches import bounded_cache
 from clew.support.errors import ClewError, ModelError, UnsupportedError
 
 FunctionKey: TypeAlias = "tuple[str, str, str]"
@@ -72,7 +72,7 @@ def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     return schema
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(1 << 20)
 def _standard_schema(domain: str, op_type: str, version: int) -> Schema | None:
     if not 0 < version < 1 << 31:  # larger than onnx can store a version
         return None

@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from onnx.external_data_helper import load_external_data_for_model
 
 from clew.frontends.onnx.file.order import uses_of
+from clew.frontends.onnx.file.survey import subgraphs
 from clew.support.files import read_bytes
 
 
@@ -27,6 +28,24 @@ def read_whole(path: Path) -> ModelProto:
     # The import has checked that these are plain files beside the model.
     load_external_data_for_model(model, str(path.parent))
     return model
+
+
+def drop_repeated_names(model: ModelProto) -> bool:
+    """Removes the names of a model's nodes if two nodes have the same one, which other engines
+    refuse; returns whether there were such nodes.
+    """
+    nodes: list[NodeProto] = []
+    pending = [model.graph.node, *(f.node for f in model.functions)]
+    while pending:
+        for node in pending.pop():
+            nodes.append(node)
+            pending += [graph.node for _, graph in subgraphs(node)]
+    names = [node.name for node in nodes if node.name]
+    if len(set(names)) == len(names):
+        return False
+    for node in nodes:
+        node.name = ""
+    return True
 
 
 def giving_out(model: ModelProto, names: Iterable[str]) -> ModelProto:

@@ -1,0 +1,61 @@
+"""Caches of functions' results that are bounded by bytes.
+
+`functools.lru_cache` bounds the number of entries, which for names and types of models may be of
+any size: a process that compiles many models would keep all that they had in common with none.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHARED: Final = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+# Objects looked at to estimate an entry's bytes, and the bytes that others have at least.
+_MOST_OBJECTS: Final = 512
+_OBJECT_BYTES: Final = 64
+
+
+def bounded_cache(most_bytes: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator for a function of hashable arguments: caches its results until they and their
+    arguments take about `most_bytes`, and then begins again. A result that is found costs as much
+    as with `functools.cache`.
+    """
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        held = 0
+
+        def made(*args: P.args, **named: P.kwargs) -> T:
+            nonlocal held
+            result = function(*args, **named)
+            held += held_bytes((args, named, result))
+            if held > most_bytes:
+                cached.cache_clear()
+                held = 0
+            return result
+
+        cached: Any = functools.lru_cache(maxsize=None)(made)
+        functools.update_wrapper(cached, function)
+        found: Callable[P, T] = cached
+        return found
+
+    return decorated
+
+
+def held_bytes(value: Any) -> int:
+    """Returns about how many bytes of memory a value holds, without classes and functions."""
+    total, stack, seen = 0, [value], set[int]()
+    while stack and len(seen) < _MOST_OBJECTS:
+        one = stack.pop()
+        if id(one) in seen or isinstance(one, _SHARED):
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        stack += gc.get_referents(one)
+    return total + _OBJECT_BYTES * len(stack)

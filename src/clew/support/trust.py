@@ -1,0 +1,47 @@
+"""Whether the user trusts the writer of a model file whose reading runs code in it.
+
+Only an argument says so (`trust=True`) or an option of the command line (`--trust`), never the
+environment, and never the explorer's page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from clew.support.errors import Hint
+
+TRUST_HINT: Final = Hint(
+    "if you trust whoever wrote it: clew.load(path, trust=True), also clew.compile",
+    cli="if you trust whoever wrote it: --trust",
+    page="the explorer reads no such file; Python does: clew.load(path, trust=True)",
+)
+_default = False
+_in_force: ContextVar[bool | None] = ContextVar("trust", default=None)
+
+
+def is_trusted() -> bool:
+    """Whether files may run code in this thread, by default what the process says."""
+    found = _in_force.get()
+    return _default if found is None else found
+
+
+def set_default_trust(trust: bool) -> None:
+    """Sets whether files may run code in this process by default."""
+    global _default
+    _default = trust
+
+
+@contextmanager
+def trusting(trust: bool | None) -> Iterator[None]:
+    """Sets whether files may run code inside the block; `None` changes nothing."""
+    if trust is None:
+        yield
+        return
+    token = _in_force.set(trust)
+    try:
+        yield
+    finally:
+        _in_force.reset(token)

@@ -1,0 +1,70 @@
+"""Caches bounded by bytes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+
+import clew
+from clew.support.caches import bounded_cache, held_bytes
+
+_SOURCE = Path(clew.__file__).parent
+# Caches of few small values, whatever models there are: what machines, classes and clew's
+# and torch's own tables say.
+_SMALL = {
+    "_computes", "_physical_bytes", "_signature", "_target_machine", "instructions_of",
+    "primitives", "rules",
+}  # fmt: skip
+
+
+def test_results_are_cached() -> None:
+    calls = []
+
+    @bounded_cache(1 << 20)
+    def double(x: int) -> int:
+        """Doubles."""
+        calls.append(x)
+        return 2 * x
+
+    assert [double(n) for n in (1, 2, 1, 2)] == [2, 4, 2, 4]
+    assert calls == [1, 2]
+    assert double.__name__ == "double"
+    assert double.__doc__ == "Doubles."
+
+
+def test_large_results_do_not_stay() -> None:
+    @bounded_cache(1 << 20)
+    def text(x: int) -> str:
+        return str(x) * 10_000
+
+    tracemalloc.start()
+    try:
+        for n in range(10, 99):
+            for m in range(20):
+                text(n * 1000 + m)  # 50 kB each, 89 MB in total
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4 << 20
+
+
+def test_bytes_held() -> None:
+    assert held_bytes(np.zeros(100_000)) > 800_000
+    assert held_bytes(["x" * 1000, ("y" * 1000,)]) > 2000
+    assert held_bytes([str(n) for n in range(10_000)]) > 10_000 * 8
+    assert held_bytes((int, len, np)) < 1000
+
+
+def test_other_caches_hold_little() -> None:
+    """A cache of a function of models' names, types or sizes is a `bounded_cache`."""
+    found = set()
+    for path in _SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+            if any(re.search(r"\blru_cache\b", d) for d in decorators):
+                found.add(node.name)  # type: ignore[attr-defined]
+    assert found <= _SMALL
