@@ -419,6 +419,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
+        if not self._symbolic:
+            return super()._run(checked, held)
         empty = is_empty(checked)
         if self._any_rank or self._by_ones or empty:
             key = sizes_key(checked, self._by_value)

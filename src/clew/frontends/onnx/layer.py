@@ -38,7 +38,7 @@ class Importing(Protocol):
     """The import that contains a layer, as converters see it.
 
     `changing_sizes` are sizes of loop states that change between iterations: by layer, as state and
-    axis.
+    axis. `without_ones` is whether no named size is 1.
     """
 
     budgets: Budgets
@@ -46,6 +46,7 @@ class Importing(Protocol):
     known: KnownValues
     asked: Asked
     changing_sizes: dict[str, set[tuple[int, int]]]
+    without_ones: bool
 
     @property
     def channel_block(self) -> int:
