@@ -216,9 +216,7 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
     dtype = from_numpy(weight.dtype)
     matrix = transforms(tile, dtype).weight
     both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
-    exact = np.float64 if is_integer(dtype) else weight.dtype
-    both = both.astype(exact)
-    # Multiplies both transforms with a few filters at a time, side by side in storage order. The
+    # Multiplies both transforms, in f64, with a few filters at a time, side by side in storage order. The
     # filters stay in cache, and the product is too small for the BLAS to distribute over threads,
     # which would wait for each other on a busy machine.
     result = aligned_empty((len(both), out // block, inner, block), weight.dtype)
@@ -230,10 +228,10 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
             part = result[:, panel, start : start + few]
             columns = flat[:, start : start + few].reshape(len(flat), -1)
             if is_integer(dtype):
-                found = both @ columns.astype(exact)
+                found = both @ columns.astype(np.float64)
                 part.reshape(len(both), -1)[:] = found.astype(np.int64).astype(weight.dtype)
             else:
-                np.matmul(both, columns, out=part.reshape(len(both), -1))
+                part.reshape(len(both), -1)[:] = both @ columns.astype(np.float64)
     if is_integer(dtype):
         pairs = result.reshape(-1, inner // 2, 2, block)
         return np.ascontiguousarray(pairs.swapaxes(2, 3))
