@@ -396,7 +396,9 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
     if name in nest.body.inside.stages:
         raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is already copied out")
     own = {id(s) for s in stage_statements(nest, stage)}
-    temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
+    temporary = Buffer(
+        f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace", role=buffer.role
+    )
 
     def redirect(stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, Store) and stmt.buffer is buffer:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS
 from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
 
-MOST = int(os.environ.get("MOSTSTEPS","160"))
-"""Products of `f32` that a register adds up one after the other."""
+_OF_TILES: Final = "winograd.products"
 
 
 @dataclass(frozen=True)
 class _Sum:
     stage: str
     loops: tuple[For, ...]  # outermost first
+    most: int
 
 
 def divide_sums(schedule: Schedule) -> None:
-    """Divides sums of more than `MOST` products in registers into blocks of at most as many. A
-    total in memory adds up their results, which takes a load, an addition and a store per block.
+    """Divides sums of more than `MOST_PRODUCTS` products in registers into blocks of at most as
+    many. A total in memory adds up their results, which takes a load, an addition and a store per
+    block.
 
     Sums of narrow operands stay whole: the rounding of operands is a larger error.
     """
@@ -34,11 +36,11 @@ def divide_sums(schedule: Schedule) -> None:
         done.add(total.stage)
         steps = 1
         for loop in reversed(total.loops):
-            if loop.typical * steps <= MOST:
+            if loop.typical * steps <= total.most:
                 steps *= loop.typical
                 continue
             with contextlib.suppress(ScheduleError):
-                outer, pieces = loop.name, MOST // steps
+                outer, pieces = loop.name, total.most // steps
                 if pieces > 1:
                     count = -(-loop.typical // pieces)
                     outer, _ = schedule.split(outer, -(-loop.typical // count))
@@ -62,7 +64,8 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
             yield from _sums(child, around, starts)
     elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
         inside = around[starts[id(stmt.buffer)] :]
-        yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables))
+        most = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables), most)
 
 
 def _is_long_chain(store: Store) -> bool:
