@@ -171,7 +171,9 @@ def compute_at(
         ]
         if region:
             region[-1] = _aligned(region[-1], align, buffer.shape[-1], simplifier)
-        local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
+        local = Buffer(
+            buffer.name, tuple(r.extent for r in region), buffer.dtype, scope, role=buffer.role
+        )
         facts = known.get(id(found), ())
         produced = [
             _produce(loops_, store, local, region, facts, simplifier, beyond=beyond)
