@@ -209,6 +209,24 @@ def test_expressions_of_sizes_are_no_code(program: Program, text: str) -> None:
     assert _code(_set(program, "expr_str", text)) in ("M052", "M050")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('touch MARK') == 0", "-" * 9000 + "1 == 1", "not " * 2400 + "1 < 2",
+        "(" * 4000 + "1" + ")" * 4000 + " == 1", " + ".join(["1"] * 2400) + " == 1", "1 // 0 == 1",
+        "1 % 0 == 1", "1 == \0 1", "9" * 5000 + " == 1", "1\n== 1", "(lambda: 1)() == 1", "",
+    ],
+)  # fmt: skip
+def test_guards_are_no_code(program: Program, text: str) -> None:
+    text = text.replace("MARK", str(program.mark))
+    path = _set(program, "guards_code", [text])
+    with pytest.raises(ClewError) as refused:
+        clew.load(path)
+    assert refused.value.code == "U060"
+    assert len(str(refused.value)) < 1000
+    assert not program.mark.exists()
+
+
 def test_operators_are_those_of_torch(program: Program) -> None:
     for name in _texts(program)[8:19]:
         assert _code(_set(program, "target", name)) in ("M052", "M053")
