@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -58,6 +59,17 @@ def test_one_in_the_callback_of_a_weak_reference_is_raised_later() -> None:
 def test_others_are_raised_at_once() -> None:
     with lasting_interrupts(), pytest.raises(KeyboardInterrupt):
         interrupt()
+
+
+def test_one_that_a_library_makes_another_error_of_is_raised_later() -> None:
+    with lasting_interrupts() as outer:
+        with lasting_interrupts() as check:
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupt()
+            with pytest.raises(KeyboardInterrupt):
+                check()
+        with pytest.raises(KeyboardInterrupt):
+            outer()
 
 
 def test_a_handler_of_the_program_stays() -> None:

@@ -72,6 +72,7 @@ from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
 from clew.support.exhausted import exhausted
+from clew.support.interrupts import lasting_interrupts
 
 app = typer.Typer(
     name="clew",
@@ -252,25 +253,38 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
     open_streams()
     show_warnings()
-    code: Any = 1
+    with lasting_interrupts() as check:
+        code = _code(arguments, check)
+    sys.exit(code)
+
+
+def _code(arguments: list[str] | None, check: Callable[[], None]) -> Any:
+    """Runs a command, shows its error, and returns its exit code. `check` raises an interrupt that
+    came while it ran.
+    """
     try:
         try:
             app(arguments)
         except SystemExit as error:
             _refuse_foreign(error)
-            code = error.code
-        sys.stdout.flush()
+            if error.code:
+                check()
+            sys.stdout.flush()
+            return error.code
     except BrokenPipeError:  # the reader of the output has seen enough
-        code = 1
+        return 1
     except KeyboardInterrupt:
-        code = 130
+        return 130
     except BaseException as error:  # users' code may raise anything
-        code = 1
+        try:
+            check()  # libraries make other errors of an interrupt
+        except KeyboardInterrupt:
+            return 130
         if _debug:
             traceback.print_exc()
         coded = error if isinstance(error, ClewError) else exhausted(error) or of_user(error)
         stderr().print(_internal(error) if coded is None else _rendered(coded))
-    sys.exit(code)
+        return 1
 
 
 def _refuse_foreign(error: SystemExit) -> None:
