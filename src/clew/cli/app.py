@@ -5,6 +5,7 @@ Exit codes: 0; 1 if the work failed, with one coded error on stderr; 2 for wrong
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -134,7 +135,7 @@ def run(
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
     # Checked before compiling; the frontend reports a missing file.
-    peer = Peer(model) if compare and model.is_file() else None
+    peer = Peer(model) if compare and os.path.isfile(model) else None
     compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes

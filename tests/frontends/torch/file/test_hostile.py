@@ -25,6 +25,7 @@ from torch import nn
 
 import clew
 from clew.cli.app import main
+from clew.support.errors import ClewError
 from clew.support.trust import set_default_trust
 
 _JSON = (MODEL, WEIGHTS, CONSTANTS)
@@ -212,7 +213,7 @@ def test_expressions_of_sizes_are_no_code(program: Program, text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "__import__('os').system('touch MARK') == 0", "-" * 9000 + "1 == 1", "not " * 2400 + "1 < 2",
+        "__import__('os').system('touch MARK') == 0", "-" * 9000 + "1 == 1", "not " * 2400 + "1",
         "(" * 4000 + "1" + ")" * 4000 + " == 1", " + ".join(["1"] * 2400) + " == 1", "1 // 0 == 1",
         "1 % 0 == 1", "1 == \0 1", "9" * 5000 + " == 1", "1\n== 1", "(lambda: 1)() == 1", "",
     ],
