@@ -73,7 +73,7 @@ from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
 from clew.support.exhausted import exhausted
-from clew.support.interrupts import lasting_interrupts
+from clew.support.interrupts import lasting_interrupts, repeated_interrupts
 
 app = typer.Typer(
     name="clew",
@@ -254,7 +254,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
     open_streams()
     show_warnings()
-    with lasting_interrupts() as check:
+    with lasting_interrupts() as check, repeated_interrupts():
         code = _code(arguments, check)
     sys.exit(code)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
 
+_AGAIN_AFTER_S: Final = 0.01
 _arrived = 0
 
 
@@ -47,6 +51,26 @@ def lasting_interrupts() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def repeated_interrupts() -> Iterator[None]:
+    """Repeats, in the block, an interrupt that Python ignored, instead of printing it."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            again = threading.Timer(_AGAIN_AFTER_S, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _nothing() -> None:

@@ -7,7 +7,8 @@ import random
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,9 +23,12 @@ from tests.frontends.torch.file.hostile_programs import (
     places,
 )
 from torch import nn
+from torch.export import ExportedProgram
+from torch.fx import Graph
 
 import clew
 from clew.cli.app import main
+from clew.frontends.torch.guards import GuardReader
 from clew.support.errors import ClewError
 from clew.support.trust import set_default_trust
 
@@ -218,14 +222,20 @@ def test_expressions_of_sizes_are_no_code(program: Program, text: str) -> None:
         "1 % 0 == 1", "1 == \0 1", "9" * 5000 + " == 1", "1\n== 1", "(lambda: 1)() == 1", "",
     ],
 )  # fmt: skip
-def test_guards_are_no_code(program: Program, text: str) -> None:
-    text = text.replace("MARK", str(program.mark))
-    path = _set(program, "guards_code", [text])
+def test_guards_are_no_code(tmp_path: Path, text: str) -> None:
+    given = SimpleNamespace(
+        _guards_code=[text.replace("MARK", str(tmp_path / "ran"))], graph=Graph()
+    )
     with pytest.raises(ClewError) as refused:
-        clew.load(path)
+        list(GuardReader({}, whole=True).rules(cast("ExportedProgram", given)))
     assert refused.value.code == "U060"
     assert len(str(refused.value)) < 1000
-    assert not program.mark.exists()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_guards_of_a_program(program: Program) -> None:
+    with pytest.raises(ClewError, match="valid only if 1 // 0 == 1"):
+        clew.load(_set(program, "guards_code", ["1 // 0 == 1"]))
 
 
 def test_operators_are_those_of_torch(program: Program) -> None:
