@@ -50,6 +50,7 @@ from clew.runtime.model import (
     described,
     sizes_key,
 )
+from clew.runtime.ownership import Held
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.state import growing_by_convention
@@ -391,24 +392,24 @@ class CompiledModel(ProfiledModel[Kernel]):
         assert self._last is not None
         return self._last.program
 
-    def _run(self, checked: Sequence[Any]) -> list[Any]:
+    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         empty = is_empty(checked)
         if self._any_rank or empty:
             key = sizes_key(checked, self._by_value)
             variant = self._variant_for(key, checked)
             if variant is not None:
                 self._in_variant, self._last = (key, variant), None
-                return variant._run(checked)
+                return variant._run(checked, held)
         # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
         if not self.options.specialize or not self._serves_all or empty:
-            return super()._run(checked)
+            return super()._run(checked, held)
         program = self.program_for(checked)
         key = sizes_key(checked, self._by_value)
         if key not in self._at_sizes and (self._stored is None or key in self._builds):
-            return self.outside(program, program(checked))  # these sizes have their own build
+            return self.outside(program, program(checked, held))  # these sizes have their own build
         if self._often is None:
             self._often = Specializer(self._program_alone, self._compile_seconds)
-        results = self._often.run(key, lambda: self._names_of(checked), program, checked)
+        results = self._often.run(key, lambda: self._names_of(checked), program, checked, held)
         return self.outside(program, results)
 
     @property

@@ -15,6 +15,7 @@ from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
+from clew.passes.convolution.vectorize_signals import VectorizeSignals
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
@@ -96,6 +97,7 @@ def pipeline(
         FlattenClips(),  # needs final weights; later passes expect images
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts
+        VectorizeSignals(),  # after JoinColumns, which takes the dot products; before layouts
         AlterLayout(),  # after all operators with their own layouts are final
         SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
         DecomposeOps(),  # operators without kernels, after patterns have matched them whole

@@ -292,11 +292,18 @@ class ProgramBuilder:
         return self.slots[node.value.id][starts[node.index] : starts[node.index + 1]]
 
     def root(self, slot: int) -> tuple[int, Dim]:
-        """Returns the slot that owns the memory of a slot's value, and its first element there."""
-        offset: Dim = 0
+        """Returns the slot that owns the memory of a slot's value, and its first element there.
+
+        All slots on the way then refer to the owner, so that chains of views are walked once.
+        """
+        way: list[int] = []
         while slot in self.views:
-            slot, further = self.views[slot]
-            offset = offset + further
+            way.append(slot)
+            slot = self.views[slot][0]
+        offset: Dim = 0
+        for view in reversed(way):
+            offset = offset + self.views[view][1]
+            self.views[view] = slot, offset
         return slot, offset
 
     def _fills(self, node: Call) -> bool:

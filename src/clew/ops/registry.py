@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, check_size
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
@@ -43,6 +43,7 @@ from clew.ir.types import (
     bits,
     empty_array,
     from_numpy,
+    is_addressable,
     is_empty,
     is_float,
     is_native,
@@ -368,10 +369,15 @@ class Op(Computed):
     def _infer(self, types: tuple[Type, ...], attrs: Attrs) -> Type:
         result = self._result_type(types, attrs)
         for leaf in leaves(result):
-            if isinstance(leaf, TensorType) and any(
-                isinstance(d, int) and d < 0 for d in leaf.shape
-            ):
+            if not isinstance(leaf, TensorType):
+                continue
+            if any(isinstance(d, int) and d < 0 for d in leaf.shape):
                 raise GraphTypeError("T110", f"{self.name}: the result would be {leaf}")
+            check_size(*leaf.shape)
+            if not is_addressable(leaf):
+                raise GraphTypeError(
+                    "T110", f"{self.name}: the result would be {leaf}, too large for 64-bit indices"
+                )
         return result
 
     def _result_type(self, types: tuple[Type, ...], attrs: Attrs) -> Type:

@@ -14,6 +14,7 @@ import numpy as np
 from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
@@ -203,16 +204,17 @@ class Model(Shown, ABC, Generic[K]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
-    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs of a run with checked inputs, within the model's budgets.
+    def run_checked(self, checked: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs of a run with checked inputs, within the model's budgets. All but the
+        held ones own their memory.
 
         Errors: I267 if the machine's memory does not suffice.
         """
         try:
             if self.budgets is None:
-                return self._run(checked)
+                return self._run(checked, held)
             with in_force(self.budgets):
-                return self._run(checked)
+                return self._run(checked, held)
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -222,9 +224,9 @@ class Model(Shown, ABC, Generic[K]):
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
-    def _run(self, checked: Sequence[Any]) -> list[Any]:
+    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         program = self.program_for(checked)
-        return self.outside(program, program(checked))
+        return self.outside(program, program(checked, held))
 
     @staticmethod
     def outside(program: Program, results: list[Any]) -> list[Any]:

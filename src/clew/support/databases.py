@@ -11,6 +11,7 @@ from urllib.parse import quote
 from clew.support.files import check_regular
 
 _WAIT_S: Final = 30.0  # for other writers
+_MOST_BYTES: Final = 1 << 24  # of one value or row
 
 
 def memory_database() -> sqlite3.Connection:
@@ -42,6 +43,7 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
         )
         try:
             made.execute("PRAGMA trusted_schema=OFF")
+            made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
             if write:
                 made.execute("PRAGMA journal_mode=WAL")
                 made.execute("PRAGMA synchronous=NORMAL")
