@@ -59,7 +59,6 @@ def test_the_filter_and_what_is_fused_with_it(profile: Profile, tmp_path: Path) 
     sizes = {
         "groups": 4, "channels_in": 16, "channels_out": 32, "kernel_h": 3, "kernel_w": 5,
         "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 1,
-        "pad_begin_h": 1, "pad_begin_w": 2, "pad_end_h": 0, "pad_end_w": 2,
         "batch": 4, "m": 3 * 6 * 12, "n": 8, "k": 4 * 3 * 5,
         "product_flops": 2 * 3 * 6 * 12 * 32 * 4 * 3 * 5,
     }  # fmt: skip
@@ -78,11 +77,34 @@ def test_layers_say_by_which_operators_they_are_served(profile: Profile, tmp_pat
     found = {row["layer"]: row for row in rows(profile, "layer", tmp_path)}
     assert found["conv"]["anchor"] == "nn.conv2d"
     assert found["conv"]["kernel_w"] == "5"
+    pads = [found["conv"][f"pad_{end}_{axis}"] for end in ("begin", "end") for axis in "hw"]
+    assert pads == ["1", "2", "0", "2"]  # a kernel may pad by an operator of its own
     assert found["act"]["anchor"] == "nn.relu"
     assert found["act"]["kernel_w"] == ""
     for layer in profile.layers:
         assert sum(part.ns for part in layer.parts) == layer.ns
         assert list(dict.fromkeys(part.kernel for part in layer.parts)) == list(layer.kernels)
+
+
+def test_a_convolution_by_winograd_has_the_window_of_its_layer(tmp_path: Path) -> None:
+    module = clew.parse("""
+clew 1
+def @main(%x: f32[1, 64, 28, 28]) -> (f32[1, 64, 28, 28],) with outputs=["y"] {
+  %0: f32[64, 64, 3, 3] = const @c0 "w"  // parameter w
+  %1 = nn.conv2d(%x, %0, padding=[1, 1, 1, 1])  // conv:Conv#0
+  %2 = (%1,)
+  return %2
+}
+""", {"c0": np.ones((64, 64, 3, 3), np.float32)})  # fmt: skip
+    found = clew.compile(module, tuned=None).profile(np.ones((1, 64, 28, 28), np.float32), **QUICK)
+    (conv,) = [row for row in rows(found, "kernel", tmp_path) if row["product_flops"]]
+    assert conv["anchor"].startswith(
+        "nn.conv2d"
+    )  # nn.conv2d_winograd on machines where it is faster
+    window = [conv[f"{name}_{axis}"] for name in ("kernel", "stride", "pad_end") for axis in "hw"]
+    assert window == ["3", "3", "1", "1", "1", "1"]
+    (layer,) = [row for row in rows(found, "layer", tmp_path) if row["layer"] == "conv"]
+    assert (layer["anchor"], layer["kernel_h"], layer["layout"]) == ("nn.conv2d", "3", "NCHW")
 
 
 def test_operators_have_a_row_each(profile: Profile, tmp_path: Path) -> None:

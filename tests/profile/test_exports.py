@@ -61,6 +61,7 @@ _LAYER_PART = {"kernel": str, "position": int, "op": str, "ns": float, "basis": 
 _LAYER = {
     "layer": str, "op": str, "ns": float, "share": float, "alone_ns": float, "measured_ns": float,
     "estimated_ns": float, "undivided_ns": float, "kernels": [str], "parts": [_LAYER_PART],
+    "facts": FACTS,
 }  # fmt: skip
 _GAIN = {
     "layer": (str, type(None)), "op": str, "unfused_ns": float, "fused_ns": float,

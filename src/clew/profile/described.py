@@ -13,7 +13,9 @@ from clew.correlate.facts import describe_kernel, describe_operator
 from clew.ir.expr import Call, Function
 from clew.ir.visit import all_nodes
 from clew.kernel import Kernel
-from clew.profile.rows import KernelProfile
+from clew.profile.flat import anchor_of
+from clew.profile.rows import KernelProfile, LayerProfile
+from clew.profile.work import LayerWork
 
 # Facts of a kernel that its row or the whole profile has already.
 _IN_ROW: Final = ("name", "layers", "target", "threads")
@@ -25,6 +27,19 @@ def described_kernel(row: KernelProfile, kernel: Kernel) -> KernelProfile:
     operators = _with_facts(row, facts.pop("ops"))
     own = {name: fact for name, fact in facts.items() if name not in _IN_ROW}
     return replace(row, operators=operators, facts=own)
+
+
+def described_layers(layers: Sequence[LayerProfile], work: LayerWork) -> tuple[LayerProfile, ...]:
+    """Returns the layers' rows with the facts of their operators in the model."""
+    return tuple(replace(row, facts=_of_layer(work, row.layer)) for row in layers)
+
+
+def _of_layer(work: LayerWork, layer: str) -> Mapping[str, Any]:
+    described = [describe_operator(call, work.build) for call in work.calls(layer)]
+    if not described:
+        return {}
+    facts = described[anchor_of(described)]
+    return {name: fact for name, fact in facts.items() if name != "layers"}
 
 
 def described_steps(rows: Sequence[KernelProfile], build: Build) -> list[KernelProfile]:

@@ -42,6 +42,13 @@ def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in row.items() if n not in NUMBERS or isinstance(v, int)}
 
 
+def window(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts of the window of a sum of products; empty for other operators."""
+    if "kernel" not in facts or "product_flops" not in facts:
+        return {}
+    return {name: facts[name] for name in (*_WINDOWS.values(), "padding", "groups")}
+
+
 def anchor_of(operators: Sequence[Mapping[str, Any]]) -> int:
     """Returns the position of the operator that most of a kernel's work is expected in: the one
     with the most products, else the most FLOPs, else the first.

@@ -83,18 +83,20 @@ def _rows_of(profile: ProfileRows, by: By) -> list[Row]:
     """Returns the rows of one level."""
     match by:
         case "kernel":
-            return [_kernel(kernel) for kernel in profile.kernels]
+            model = {layer.layer: layer.facts for layer in profile.layers}
+            return [_kernel(kernel, model) for kernel in profile.kernels]
         case "layer":
             known = {(o.kernel, o.position): o for o in profile.operators}
             return [_layer(layer, known) for layer in profile.layers]
         case "operator":
             runs = {kernel.name: kernel.runs for kernel in profile.kernels}
-            return [_operator(o, runs[o.kernel]) for o in profile.operators]
+            model = {layer.layer: layer.facts for layer in profile.layers}
+            return [_operator(o, runs[o.kernel], model) for o in profile.operators]
         case "module":
             return [asdict(module) for module in profile.modules]
 
 
-def _kernel(kernel: KernelProfile) -> Row:
+def _kernel(kernel: KernelProfile, model: Mapping[str, Row]) -> Row:
     return {
         "kernel": kernel.name,
         "kind": kernel.kind,
@@ -108,17 +110,19 @@ def _kernel(kernel: KernelProfile) -> Row:
         "error": kernel.error,
         **{name: kernel.facts.get(name) for name in _WORK},
         **{name: getattr(kernel.roof, name, None) for name in _ROOF},
-        **_described(kernel.operators),
+        **_described(kernel.operators, model),
     }
 
 
 def _layer(layer: LayerProfile, known: Mapping[tuple[str, int], OperatorProfile]) -> Row:
     operators = [known[part.kernel, part.position] for part in layer.parts]
     row = {name: getattr(layer, name) for name in LAYER_COLUMNS if hasattr(layer, name)}
-    return {**row, "ops": [operator.op for operator in operators], **_described(operators)}
+    described = {**_described(operators, {}), **flat.flat(layer.facts)}
+    ops = [operator.op for operator in operators]
+    return {**row, "ops": ops, **described, "anchor": layer.facts.get("op")}
 
 
-def _operator(operator: OperatorProfile, runs: float) -> Row:
+def _operator(operator: OperatorProfile, runs: float, model: Mapping[str, Row]) -> Row:
     facts = operator.facts
     sizes = {
         f"{name}_bytes": sum(value.get("bytes", 0) for value in facts[f"{plural}s"])
@@ -127,20 +131,24 @@ def _operator(operator: OperatorProfile, runs: float) -> Row:
     }
     row = {name: getattr(operator, name) for name in OPERATOR_COLUMNS if hasattr(operator, name)}
     work = {name: _whole(facts.get(name)) for name in ("flops", "product_flops")}
-    described = {k: v for k, v in _described([operator]).items() if k != "anchor"}
+    described = {k: v for k, v in _described([operator], model).items() if k != "anchor"}
     return {**row, "runs": runs, "share_of_kernel": operator.share, **work, **sizes, **described}
 
 
-def _described(operators: Sequence[OperatorProfile]) -> Row:
-    """Returns the operators' facts as JSON, and those of the anchor as columns."""
+def _described(operators: Sequence[OperatorProfile], model: Mapping[str, Row]) -> Row:
+    """Returns the operators' facts as JSON, and those of the anchor as columns: if its algorithm
+    has no window, with the window of the layer in the model.
+    """
     if not operators or not all(operator.facts for operator in operators):
         return {}
     facts = [{"op": operator.op, **operator.facts} for operator in operators]
     anchor = flat.anchor_of(facts)
+    windows = [flat.window(model.get(layer, {})) for layer in operators[anchor].layers]
+    window = next(filter(None, windows), {}) if "product_flops" in facts[anchor] else {}
     return {
         "operators": json.dumps(facts, separators=(",", ":")),
         "anchor": operators[anchor].op,
-        **flat.flat(facts[anchor]),
+        **flat.flat({**window, **facts[anchor]}),
     }
 
 

@@ -11,7 +11,7 @@ from clew.ir.notes import places_of
 from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.by_module import module_profiles
-from clew.profile.described import described_kernel, described_steps
+from clew.profile.described import described_kernel, described_layers, described_steps
 from clew.profile.report import Profile
 from clew.profile.rollup import (
     Timed,
@@ -169,6 +169,8 @@ def _profile(
             "which lengthens interrupted runs: repeat it, or compare the best times"
         )
     layers = layer_profiles(kernels, wall_ns, order, types)
+    if isinstance(model, CompiledModel):
+        layers = described_layers(layers, work)
     profile = Profile(
         mode=mode,
         target=target,

@@ -157,7 +157,9 @@ class LayerProfile(Brief):
     `ns` is the sum of `alone_ns`, times of kernels that serve no other layer; `measured_ns`, parts
     of kernels by samples; `estimated_ns`, parts by FLOPs or bytes; and `undivided_ns`. `op` is its
     type in the model. `share` is relative to the run's wall time. `parts` are its times in each
-    operator that serves it, in the order of the kernels.
+    operator that serves it, in the order of the kernels. `facts` describe its operator in the model
+    (`correlate.describe_operator`): of several, the one with the most products; empty for saved
+    models.
     """
 
     layer: str
@@ -170,6 +172,7 @@ class LayerProfile(Brief):
     undivided_ns: float
     kernels: tuple[str, ...]
     parts: tuple[OperatorPart, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
