@@ -334,7 +334,7 @@ def _statistics(times: Array, typical: float) -> dict[str, Any]:
         "median_ns": float(median),
         "q1_ns": float(q1),
         "q3_ns": float(q3),
-        "min_ns": float(times.min()),
+        "best_ns": float(times.min()),
         "runs": len(times),
     }
 
