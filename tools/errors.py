@@ -79,6 +79,7 @@ SUMMARIES: Final = {
     "T100": "shapes do not broadcast",
     "T101": "dtypes of inputs that must agree differ",
     "T102": "sizes that must agree differ",
+    "T112": "a size that depends on free dimensions is too long an expression",
     "T103": "channels or features of data and weight do not fit",
     "T104": "an axis is out of range or given twice",
     "T105": "the operator is not defined for this dtype",

@@ -15,6 +15,7 @@ from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
+from clew.passes.convolution.vectorize_signals import VectorizeSignals
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
@@ -42,6 +43,7 @@ from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.inline_composites import InlineComposites
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
+from clew.passes.simplify.stack_appends import StackAppends
 from clew.passes.simplify.unroll_loops import UnrollLoops
 from clew.passes.specialize import Specialize
 
@@ -69,7 +71,8 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # first: loops whose sizes vary by iteration become plain operators
+        StackAppends(),  # first: the loops that remain keep their states' sizes
+        UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels
@@ -96,6 +99,7 @@ def pipeline(
         FlattenClips(),  # needs final weights; later passes expect images
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts
+        VectorizeSignals(),  # after JoinColumns, which takes the dot products; before layouts
         AlterLayout(),  # after all operators with their own layouts are final
         SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
         DecomposeOps(),  # operators without kernels, after patterns have matched them whole

@@ -9,6 +9,7 @@ import math
 import operator
 import pickle
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from clew.ir.dims import (
     SymDim,
     at_least,
     ceil_div,
+    check_size,
     dim_max,
     dim_min,
     exact_quotient,
@@ -32,6 +34,7 @@ from clew.ir.dims import (
     typical,
     value_at,
 )
+from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError, GraphTypeError
 
 Plain = Callable[[dict[str, int]], int]
@@ -343,3 +346,54 @@ def test_factors() -> None:
     assert is_factor(3, 6 * a + 9)
     assert not is_factor(3, 6 * a + 8)
     assert not is_factor(a, 12)
+
+
+def test_a_size_has_a_bounded_number_of_terms() -> None:
+    """A model of a few bytes asks for a sum of names to the 128th power, or text without end."""
+
+    def squared() -> None:
+        total: Dim = A + B + N
+        for _ in range(7):
+            total = total * total
+
+    def nested() -> None:
+        total: Dim = A
+        for n in range(400):
+            total = dim_min(total * 2, B + n)
+        check_size(total)
+
+    def one_name() -> None:
+        total: Dim = A
+        for _ in range(40):
+            total = total * total
+
+    def doubled() -> None:
+        total: Dim = A
+        for _ in range(70):
+            total = total * 2
+        check_size(total)
+
+    for grow in (squared, nested, one_name, doubled):
+        with pytest.raises(GraphTypeError) as caught:
+            grow()
+        assert caught.value.code == "T112"
+
+
+def test_the_budget_of_terms_can_be_raised() -> None:
+    long = sum([SymDim.symbol(f"s{n}") for n in range(300)], start=A)
+    with pytest.raises(GraphTypeError, match=r"size_terms allows 256") as caught:
+        check_size(long)
+    assert caught.value.code == "T112"
+    with in_force(Budgets(size_terms=1000)):
+        check_size(long)
+
+
+def test_bounds_of_long_sizes_take_little_time() -> None:
+    """Expanding a product of thirty names in what each exceeds 1 would take 2^30 terms."""
+    product: Dim = 1
+    for n in range(30):
+        product = product * SymDim.symbol(f"s{n}")
+    begun = time.process_time()
+    assert at_least(product, 1)
+    assert not at_least(product - A * B * N, 0)  # it is, but the proof is too long
+    assert time.process_time() - begun < 2

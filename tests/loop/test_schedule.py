@@ -448,6 +448,12 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         lambda s: (s.compute_at("clipped", "out.i"), s.overlap("clipped", "out.i", "out.i")),
     ),
     ("S032", "matmul", "is not first", lambda s: s.overlap("product", "out.i", "out.j")),
+    (
+        "S032", "matmul", "is a reduction",
+        lambda s: (
+            s.compute_at("product", "out.i"), s.overlap("product", "out.i", "product.j"),
+        ),
+    ),
     ("S020", "chain", "already been changed", lambda s: (s.split("added.i", 2), s.inline("added"))),
     (
         "S020", "windows", "have already been changed",
@@ -482,6 +488,7 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
             s.reorder("product.k", "product.i", "product.j"), s.rfactor("product", "product.j"),
         ),
     ),
+    ("S036", "matmul", "in registers", lambda s: s.sum_in_blocks("product", "product.k")),
     (
         "S006", "windows", "is already vector",
         lambda s: (s.vectorize("out.v"), s.partition("out.v")),

@@ -12,11 +12,14 @@ from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.split_transposed import SplitTransposed
 
 
-def network(kit: Any, data: tuple[int, ...], weight: tuple[int, ...], **attrs: Any) -> Module:
-    x = kit.var("x", *data)
-    spatial = len(data) - 2
-    made = kit.layer(f"nn.conv{spatial}d_transpose", x, kit.const(kit.random(*weight)), **attrs)
-    return kit.module([x], made)  # type: ignore[no-any-return]
+def network(
+    kit: Any, data: tuple[Any, ...], weight: tuple[int, ...], *, given: bool = False, **attrs: Any
+) -> Module:
+    """A transposed convolution; with `given`, its weight is an input."""
+    x, spatial = kit.var("x", *data), len(data) - 2
+    held = kit.var("w", *weight) if given else kit.const(kit.random(*weight))
+    made = kit.layer(f"nn.conv{spatial}d_transpose", x, held, **attrs)
+    return kit.module([x, held] if given else [x], made)  # type: ignore[no-any-return]
 
 
 def split(kit: Any, module: Module) -> list[str]:
@@ -28,8 +31,9 @@ def split(kit: Any, module: Module) -> list[str]:
 @pytest.mark.parametrize("size", [(5, 4), (1, 3), (2, 7)])
 @pytest.mark.parametrize("window", [(1, 1), (2, 2), (3, 4), (5, 3)])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 1)])
-def test_sizes(kit: Any, size: Any, window: Any, strides: Any) -> None:
-    module = network(kit, (2, 3, *size), (3, 4, *window), strides=strides)
+@pytest.mark.parametrize("given", [False, True])
+def test_sizes(kit: Any, size: Any, window: Any, strides: Any, given: bool) -> None:
+    module = network(kit, (2, 3, *size), (3, 4, *window), given=given, strides=strides)
     names = split(kit, module)
     assert "nn.conv2d_transpose" not in names
     assert "nn.conv2d" in names
@@ -51,10 +55,10 @@ def test_sizes(kit: Any, size: Any, window: Any, strides: Any) -> None:
     ],
     ids=str,
 )
-def test_options(kit: Any, attrs: dict[str, Any]) -> None:
-    assert "nn.conv2d_transpose" not in split(
-        kit, network(kit, (1, 6, 6, 5), (6, 2, 3, 4), **attrs)
-    )
+@pytest.mark.parametrize("given", [False, True])
+def test_options(kit: Any, attrs: dict[str, Any], given: bool) -> None:
+    module = network(kit, (1, 6, 6, 5), (6, 2, 3, 4), given=given, **attrs)
+    assert "nn.conv2d_transpose" not in split(kit, module)
 
 
 @pytest.mark.parametrize(("size", "window"), [((6, 5), (2, 2)), ((1, 1), (4, 4))])
@@ -113,10 +117,8 @@ def test_one_convolution_where_few_taps_are_zeros(kit: Any, weight: Any, count: 
 
 def test_others_are_left_alone(kit: Any) -> None:
     dilated = network(kit, (1, 3, 5, 5), (3, 4, 3, 3), dilation=(2, 1))
-    x, w = kit.var("x", 1, 3, 5, 5), kit.var("w", 3, 4, 2, 2)
-    varying = kit.module([x, w], kit.layer("nn.conv2d_transpose", x, w))
     nothing = network(kit, (1, 3, 5, 5), (3, 0, 2, 2))
-    for module in (dilated, varying, nothing):
+    for module in (dilated, nothing):
         assert kit.apply(module, SplitTransposed()) is module
 
 

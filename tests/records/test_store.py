@@ -217,6 +217,37 @@ def test_a_file_in_a_folder_without_write_permission_is_read(tmp_path: Path) -> 
         folder.chmod(0o755)
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_other_tables_views_and_triggers_are_refused(tmp_path: Path, write: bool) -> None:
+    """A view in place of a table could have rows without end."""
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS uid FROM n"
+    )
+    changes = {
+        "view": ["DROP TABLE trials", f"CREATE VIEW trials AS {endless}"],
+        "trigger": [
+            "CREATE TRIGGER sqliteXt AFTER INSERT ON trials BEGIN "
+            "DELETE FROM uses WHERE kind IN (SELECT randomblob(1000000000)); END"
+        ],
+        "column": ["ALTER TABLE uses ADD COLUMN more TEXT GENERATED ALWAYS AS (layers || layers)"],
+        "more": ["CREATE TABLE more (a)"],
+    }
+    for name, statements in changes.items():
+        path = tmp_path / f"{name}{write}.db"
+        with Store(path) as store:
+            store.add([trial()])
+        with Store(path, write=write) as store:
+            assert store.best("m", 2)
+        connection = sqlite3.connect(path)
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        with pytest.raises(InputError) as caught:
+            Store(path, write=write)
+        assert caught.value.code == "I381", name
+
+
 def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     path.touch()

@@ -226,14 +226,30 @@ def test_the_state_is_the_array_that_the_model_made() -> None:
     one = clew.compile(cell(), threads=1)
     run = one.run_checked
 
-    def noted(arrays: Any) -> Any:
-        made.append(run(arrays))
+    def noted(*given: Any) -> Any:
+        made.append(run(*given))
         return made[-1]
 
     one.run_checked = noted  # type: ignore[method-assign, assignment]
     session = one.session()
     session(random(2, 3))
     assert np.shares_memory(session.state["h"], made[0][1])
+
+
+def test_a_state_that_does_not_change_is_passed_on_without_a_copy() -> None:
+    node = helper.make_node
+    shape: list[int | str] = [2, 3]
+    graph = model(
+        [node("Identity", ["h"], [name]) for name in ("kept", "shown")],
+        [floats("h", shape), floats("x", shape)],
+        [floats("kept", shape), floats("shown", shape)],
+        [],
+    )
+    session = clew.compile(graph, threads=1).session({"h": "kept"}, initial={"h": random(2, 3)})
+    before = session.state["h"]
+    shown = session(random(2, 3))
+    assert np.shares_memory(session.state["h"], before)
+    assert not np.shares_memory(shown, before)
 
 
 def test_state_is_read_only_and_a_snapshot() -> None:
@@ -399,10 +415,10 @@ def test_a_second_call_during_a_call_is_refused() -> None:
     one = clew.compile(cell(), threads=1)
     run = one.run_checked
 
-    def slow(arrays: Any) -> Any:
+    def slow(*given: Any) -> Any:
         inside.set()
         assert go_on.wait(60)
-        return run(arrays)
+        return run(*given)
 
     one.run_checked = slow  # type: ignore[method-assign, assignment]
     session, x = one.session(initial={"h": random(2, 4)}), random(2, 3)

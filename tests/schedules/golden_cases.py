@@ -140,6 +140,23 @@ def free_dense(g: Graph) -> Expr:
     return g("nn.relu", g("nn.dense", g.x(*rows, 256), g.w(512, 256)))  # type: ignore[no-any-return]
 
 
+def waveform(filters: int, window: int, stride: int, **attrs: Any) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        x, w = g.x(2, attrs.get("groups", 1), 1003), g.w(filters, 1, window)
+        found = g("nn.conv1d", x, w, strides=(stride,), padding=(3, 2), **attrs)
+        return g("nn.relu", g("add", found, g.w(filters, 1)))  # type: ignore[no-any-return]
+
+    return make
+
+
+def dense_of_inputs(rows: int, layout: str) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        x, matrix = g.x(rows, 1024), g.x(1024, 1024)
+        return g("nn.dense", x, matrix, weight_layout=layout)  # type: ignore[no-any-return]
+
+    return make
+
+
 def regions(g: Graph) -> Expr:
     boxes = g.x(40, 4), g.x(40, dtype="i64")
     return g("nn.roi_align", g.x(1, 64, 50, 50), *boxes, out=(7, 7), scale=0.0625)  # type: ignore[no-any-return]
@@ -160,6 +177,11 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),
     "conv-3x3-strides": (conv(64, 128, 28, 3, padding=(1, 1, 1, 1), strides=(2, 2)), "f32"),
     "conv-7x7-of-3": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "f32"),
+    "dense-of-inputs-1-row": (dense_of_inputs(1, "KN"), "f32"),
+    "dense-of-inputs-4-rows": (dense_of_inputs(4, "NK"), "f32"),
+    "dense-of-inputs-16-rows": (dense_of_inputs(16, "KN"), "f32"),
+    "conv-waveform": (waveform(33, 10, 5), "f32"),
+    "conv-waveform-groups": (waveform(18, 9, 4, groups=2), "f32"),
     "conv-free-sizes": (free_conv, "f32"),
     "conv-groups": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1), groups=4), "f32"),
     "conv-depthwise": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1), groups=64), "f32"),

@@ -13,10 +13,10 @@ import clew
 from clew.support.caches import bounded_cache, held_bytes
 
 _SOURCE = Path(clew.__file__).parent
-# Caches of few small values, whatever models there are: what machines, classes and clew's own
-# tables say.
+# Caches of few small values, whatever models there are: what machines, classes and clew's
+# and torch's own tables say.
 _SMALL = {
-    "_physical_bytes", "_signature", "_target_machine", "instructions_of",
+    "_computes", "_physical_bytes", "_signature", "_target_machine", "instructions_of",
     "primitives", "rules",
 }  # fmt: skip
 

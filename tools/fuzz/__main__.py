@@ -148,6 +148,30 @@ def free(
 
 
 @app.command()
+def torch(
+    minutes: float = 1.0,
+    first: Annotated[int, typer.Option(help="first seed")] = 0,
+    programs: Annotated[int, typer.Option(help="stop after this many")] = 1_000_000,
+) -> None:
+    """Run torch programs that write in place, compiled and in eager."""
+    from fuzz import in_place  # noqa: PLC0415 - torch is optional
+
+    engines.quiet()
+    counts: Counter[str] = Counter()
+    ends = time.monotonic() + minutes * 60
+    for number in range(first, first + programs):
+        if time.monotonic() > ends:
+            break
+        outcome = in_place.check(number)
+        counts[outcome.kind] += 1
+        if outcome.failed:
+            print(f"seed {number}: {outcome.kind}: {outcome.what}")
+            print(in_place.smaller(number), flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    raise typer.Exit(1 if any(Outcome(kind).failed for kind in counts) else 0)
+
+
+@app.command()
 def shrink(folder: Folder, seconds: float = 40.0) -> None:
     """Make a failure small, into FOLDER/small."""
     os.environ.setdefault("CLEW_COMPILE_JOBS", "1")

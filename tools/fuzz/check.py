@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -24,6 +25,7 @@ from fuzz.free import Free, all_free
 from fuzz.locate import Whole
 from fuzz.rewrites import outlined, rewritten
 from hostile.codes import OURS
+from overwriting import overwritten
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
@@ -108,11 +110,11 @@ def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
     differs = difference(found, wanted, narrow)
     if differs:
         return Outcome("mismatch", f"compiled {differs}")
+    phase("overwrite")
+    what = overwritten(partial(engines.run, model), case.feeds)
+    if what:
+        return Outcome("metamorphic", f"overwritten: {what}")
     phase(case.plan.check)
-    again = engines.run(model, case.feeds)
-    differs = identical(again, found)
-    if differs:
-        return Outcome("metamorphic", f"run twice: {differs}")
     what = CHECKS[case.plan.check](case, module, model, found, wanted, narrow)
     return Outcome("metamorphic", what) if what else Outcome(OK, judges=tuple(judges))
 

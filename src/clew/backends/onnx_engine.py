@@ -32,6 +32,8 @@ _PROBED: Final = 4096  # kinds of calls whose answer is kept
 class EngineRegion:
     """A region as a session of an engine, and its ONNX model."""
 
+    owns_results: Final = True
+
     def __init__(self, model: bytes, session: Session) -> None:
         self.model = model
         self._session = session

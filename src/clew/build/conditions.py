@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
-from clew.ir.types import TensorType, is_empty, leaves
+from clew.ir.types import MAX_EXTENT, TensorType, extent, is_empty, leaves
 from clew.ir.visit import all_nodes
 from clew.ops.common import assumptions
 from clew.ops.registry import Op, argument_references, runs_on_host
@@ -42,6 +42,7 @@ def _conditions(
     for node in all_nodes(imported) if imported is not None else ():
         if isinstance(node, Call) and any(map(is_empty, leaves(node.type))):
             yield from _assumed(node)
+    yield from _within_64_bits(main)
     for node in all_nodes(main):
         if isinstance(node, Call) and view_offsets(node) is not None:
             yield from _assumed(node)
@@ -62,6 +63,36 @@ def _conditions(
             condition = dim - 1
             assert isinstance(condition, SymDim)
             yield condition
+
+
+def _within_64_bits(main: Function) -> Iterator[SymDim]:
+    """Yields the dimensions that are at least 0 where positions in all values, also in those that
+    only a kernel computes, and all sizes in attributes fit in 64 bits.
+    """
+    types: dict[TensorType, None] = {}
+    attributes: dict[SymDim, None] = {}
+    for node in all_nodes(main):
+        if isinstance(node, Call):
+            attributes.update(dict.fromkeys(_sizes(node.attrs.values())))
+        if not isinstance(node, Function):
+            types.update({t: None for t in leaves(node.type) if isinstance(t, TensorType)})
+    for type_ in types:
+        if not type_.is_static and not any(map(is_unknown, type_.shape)):
+            yield MAX_EXTENT - extent(type_)  # type: ignore[misc]
+    shapes = {dim for type_ in types for dim in type_.shape}
+    for dim in attributes:
+        if dim not in shapes and not is_unknown(dim):
+            yield MAX_EXTENT - dim  # type: ignore[misc]
+            if not at_least(dim):
+                yield MAX_EXTENT + dim  # type: ignore[misc]
+
+
+def _sizes(values: Iterable[object]) -> Iterator[SymDim]:
+    for value in values:
+        if isinstance(value, SymDim):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _sizes(value)
 
 
 def _readers(main: Function) -> dict[int, list[Expr]]:

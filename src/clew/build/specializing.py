@@ -25,6 +25,7 @@ import numpy as np
 
 from clew.ir.module import Module
 from clew.runtime.model import KEPT_SIZES, SizesKey
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
 from clew.support.background import start_thread
 from clew.support.errors import ClewError
@@ -177,6 +178,7 @@ class Specializer:
         sizes: Callable[[], Mapping[str, int]],
         common: Program,
         arrays: Sequence[Any],
+        held: Held = NOTHING_HELD,
     ) -> list[Any]:
         """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name."""
         with self._lock:
@@ -191,7 +193,7 @@ class Specializer:
         try:
             self._running.add(call)
             start = time.perf_counter()
-            results = program(arrays)
+            results = program(arrays, held)
             taken = time.perf_counter() - start
         finally:
             self._running.discard(call)  # first: Ctrl-C cannot prevent it
@@ -205,9 +207,12 @@ class Specializer:
             return [met.told() for met in self._met.values() if met.state != "counting"]
 
     def _forget(self) -> None:
-        """Drops the least recently used sizes and their builds."""
+        """Drops the least recently used sizes, first those that have no build so far: what was
+        compiled once is not compiled again because other sizes came.
+        """
         while len(self._met) > KEPT_SIZES:
-            self._met.popitem(last=False)
+            counting = (key for key, met in self._met.items() if met.state == "counting")
+            del self._met[next(counting, next(iter(self._met)))]
 
     def _note(self, met: _Met, is_own: bool, taken: float, arrays: Sequence[Any]) -> None:
         if met.state == "counting":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,19 +14,29 @@ from clew.machine.units import TILE_ROWS, tile_depth
 
 WINDOW: Final = 3
 """The window size of Winograd's algorithm here: 3x3 pixels."""
-WINOGRAD_TILES: Final = (2, 4)
+WINOGRAD_TILES: Final = (2, 3, 4)
 """Side lengths of the tiles of results that Winograd's algorithm computes together."""
+USUAL_TILES: Final = (2, 3)
+"""Those whose rounding errors `SelectConvAlgorithm` allows for most weights of f32."""
 WINOGRAD_GAIN: Final = 1.15
 """How many times as fast as a direct convolution Winograd's algorithm must be expected to be."""
 
+MOST_PRODUCTS: Final = 160
+"""Products of `f32` that a kernel adds up one after the other; longer sums are in blocks."""
+MOST_OF_TILES: Final = 32
+"""The same for Winograd's algorithm, whose transforms enlarge rounding errors."""
+
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
-_TRANSFORM_STEPS: Final = {2: (80, 45), 4: (240, 150)}
+_TRANSFORM_STEPS: Final = {2: (80, 45), 3: (165, 98), 4: (240, 150)}
 FULL_TILE_ROWS: Final = 8
 """With fewer rows, a register tile does not hide the latency of multiply-adds."""
 # A matrix unit multiplies blocks of 2x2 tiles.
 _TILES_A_SIDE: Final = 2
 _PART_BYTES: Final = 2
+# Times that a vector is read or written to convert a layout, and to add a result to another.
+_MOVES_OF_CONVERSION: Final = 2
+_MOVES_OF_SUM: Final = 3
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,92 @@ class SplitImage:
     width: int
     pixels: int
     phases: int
+
+
+@dataclass(frozen=True)
+class SignalLayer:
+    """The sizes of a convolution of signals: channels that a filter reads, filters, windows of each
+    signal, and their taps.
+    """
+
+    batch: int
+    inner: int
+    outer: int
+    windows: int
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    dtype: str = "f32"
+
+    @property
+    def period(self) -> int:
+        """The number of taps after which a tap reads the phase of the first one."""
+        return self.stride // math.gcd(self.stride, self.dilation)
+
+    @property
+    def read(self) -> int:
+        """The number of elements of the signals that windows read."""
+        reach = (self.taps - 1) * self.dilation
+        length = (self.windows - 1) * self.stride + reach + 1
+        return self.batch * self.inner * self.groups * length
+
+
+@dataclass(frozen=True)
+class SignalPart:
+    """A part of a convolution of signals: phases from `first` on, and the taps of each."""
+
+    first: int
+    phases: int
+    taps: int
+
+
+def signal_parts(layer: SignalLayer, target: Target) -> list[SignalPart]:
+    """Returns the parts in which a convolution along the signal is computed. If the period of its
+    taps does not divide their number, the last phases have a tap less; they are multiplied by zero,
+    or are a part of their own where adding the results costs less.
+    """
+    period, costs = layer.period, target.costs
+    whole, rest = divmod(layer.taps, period)
+    if not rest or not whole:
+        return [SignalPart(0, min(layer.taps, period), max(whole, 1))]
+    zeros = layer.inner * (period - rest) / costs.vector_multiply_adds
+    if zeros <= _MOVES_OF_SUM * costs.move:
+        return [SignalPart(0, period, whole + 1)]
+    return [SignalPart(0, rest, whole + 1), SignalPart(rest, period - rest, whole)]
+
+
+def cycles_along_signal(
+    layer: SignalLayer, target: Target, *, reads_blocks: bool, gives_blocks: bool
+) -> float:
+    """Returns the cycles of a convolution of signals with vectors along the signal, on its phases,
+    which includes those to make the phases. `reads_blocks` and `gives_blocks` say that signal and
+    result are in blocks elsewhere, and converted.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    vectors = layer.batch * layer.outer * -(-layer.windows // lanes)
+    parts = signal_parts(layer, target)
+    taps = sum(part.phases * part.taps for part in parts) * layer.inner
+    moves = 1 + (len(parts) - 1) * _MOVES_OF_SUM + gives_blocks * _MOVES_OF_CONVERSION
+    read = layer.read / lanes * costs.move
+    phases = read * _MOVES_OF_CONVERSION * (layer.stride > 1)
+    converted = read * _MOVES_OF_CONVERSION * reads_blocks
+    return vectors * (taps / costs.vector_multiply_adds + moves * costs.move) + phases + converted
+
+
+def cycles_in_blocks(
+    layer: SignalLayer, target: Target, *, reads_plain: bool, gives_plain: bool
+) -> float:
+    """Returns the cycles of a convolution of signals with vectors of filters, whose result is in
+    blocks of channels. `reads_plain` and `gives_plain` say that signal and result are plain
+    elsewhere, and converted.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    vectors = layer.batch * layer.windows * -(-layer.outer // lanes)
+    products = layer.inner * layer.taps / costs.vector_multiply_adds
+    moves = 1 + gives_plain * _MOVES_OF_CONVERSION
+    converted = layer.read / lanes * costs.move * _MOVES_OF_CONVERSION * reads_plain
+    return vectors * (products + moves * costs.move) + converted
 
 
 def direct_cycles(layer: ConvLayer, target: Target) -> float:
@@ -178,7 +275,7 @@ def fastest_cycles(
     dilation: tuple[int, int] = (1, 1),
     *,
     has_window: bool,
-    tiles: Iterable[int] = WINOGRAD_TILES,
+    tiles: Iterable[int] = USUAL_TILES,
 ) -> float:
     """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's
     algorithm is possible: a 3x3 window of stride 1, over whole blocks of channels.

@@ -21,10 +21,16 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
+from clew.support.budgets import current, exceeded
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.locks import Lock
 from clew.support.scoped import scoped
+
+
+class SizeError(GraphTypeError):
+    """A size is too long to be computed before the run (T112)."""
+
 
 Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
@@ -36,23 +42,29 @@ class Atom:
     a named size may have in a call. The text does not show it.
     """
 
-    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text")
+    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text", "weight")
     name: str
     op: str
     args: tuple[Dim, ...]
     least: int
     text: str
+    weight: int
+    """The number of terms in its operands; 0 for a name."""
     _named: frozenset[Atom] | None
 
     def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = (), least: int = 1) -> Atom:
         key = name, op, args, least
         found = _ATOMS.get(key)
         if found is None:
+            weight = sum(arg.weight if isinstance(arg, SymDim) else 1 for arg in args)
+            if weight > _MOST_TERMS:
+                raise _too_long("too many terms")
             with _ATOMS_LOCK:
                 found = _ATOMS.get(key)
                 if found is None:
                     found = super().__new__(cls)
                     found.name, found.op, found.args, found.least = key
+                    found.weight = weight
                     found.text = found._shown()  # once: it sorts terms, too
                     found._named = None
                     _ATOMS[key] = found
@@ -115,12 +127,20 @@ _PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
 
 
 class SymDim:
-    """A symbolic dimension; supports `+ - * // %` with ints and other dimensions."""
+    """A symbolic dimension; supports `+ - * // %` with ints and other dimensions. `weight` is its
+    number of terms, those inside its operations included; `degree` its highest power.
+    """
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_text", "degree", "terms", "weight")
 
     def __init__(self, terms: Mapping[_Monomial, int]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
+        self.weight: Final = sum(1 + sum(a.weight for a, _ in m) for m, _ in kept)
+        self.degree: Final = max((sum(p for _, p in m) for m, _ in kept), default=0)
+        if self.weight > _MOST_TERMS or self.degree > _HIGHEST_DEGREE:
+            raise _too_long(f"too many terms, or a degree above {_HIGHEST_DEGREE}")
+        if any(abs(c) > _LARGEST_COEFFICIENT for _, c in kept):
+            raise _too_long("too large a factor")
         kept.sort(key=lambda t: tuple((a.text, p) for a, p in t[0]), reverse=True)
         self.terms: Final = tuple(kept)
         self._hash: Final = hash(self.terms)
@@ -252,6 +272,50 @@ class SymDim:
         return total
 
 
+# Bounds of the compiler's own arithmetic. Sizes of values have fewer terms (`check_size`).
+_MOST_TERMS: Final = 1 << 16
+_MOST_PRODUCTS: Final = 1 << 17
+_HIGHEST_DEGREE: Final = 64
+_LARGEST_COEFFICIENT: Final = 1 << 256
+# Of one value.
+_MOST_PARTS: Final = 16  # products of terms, for each term that a size may have
+MAX_DEGREE: Final = 16
+
+
+def _too_long(what: str) -> SizeError:
+    return SizeError(
+        "T112",
+        f"a size that depends on free dimensions has {what}",
+        hint="give the sizes of inputs as numbers",
+    )
+
+
+def check_size(*dims: Dim) -> None:
+    """Checks that the sizes of a value, and their product, are short expressions.
+
+    Errors: T112 for more terms than the budget, or a degree above `MAX_DEGREE`.
+    """
+    known = [dim for dim in dims if isinstance(dim, SymDim)]
+    if not known:
+        return
+    limit = current().size_terms
+    if max(dim.weight for dim in known) > limit:
+        what, terms = (
+            "terms of a size that depends on free dimensions",
+            max(d.weight for d in known),
+        )
+        raise exceeded(SizeError, "T112", what, terms, "size_terms", limit)
+    if math.prod(len(dim.terms) for dim in known) > _MOST_PARTS * limit:
+        raise _too_long("too many terms")
+    if (
+        sum(dim.degree for dim in known) > 2 * MAX_DEGREE
+        or max(d.degree for d in known) > MAX_DEGREE
+    ):
+        raise _too_long(f"a degree above {MAX_DEGREE}")
+    if any(abs(c) >= 1 << 63 for dim in known for _, c in dim.terms):
+        raise _too_long("a factor beyond 64 bits")
+
+
 @bounded_cache(_CACHE_BYTES)
 def _sum(left: SymDim, right: Dim) -> Dim:
     terms = dict(left.terms)
@@ -263,7 +327,10 @@ def _sum(left: SymDim, right: Dim) -> Dim:
 @bounded_cache(_CACHE_BYTES)
 def _product(left: SymDim, right: Dim) -> Dim:
     terms: dict[_Monomial, int] = {}
-    for (a, by), (b, times) in itertools.product(left.terms, _terms(right)):
+    others = _terms(right)
+    if len(left.terms) * len(others) > _MOST_PRODUCTS:
+        raise _too_long("too many terms")
+    for (a, by), (b, times) in itertools.product(left.terms, others):
         powers: dict[Atom, int] = dict(a)
         for atom, power in b:
             powers[atom] = powers.get(atom, 0) + power
@@ -533,6 +600,8 @@ TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
 _MOST_FACTS: Final = 2  # combined in one proof
 _MOST_STEPS: Final = 32  # of a long division
+_MOST_BOUNDED: Final = 512  # operations replaced in one bound
+_MOST_SHIFTED: Final = 1 << 13  # terms of one bound
 _FAR_BELOW: Final = -(1 << 62)
 
 
@@ -649,6 +718,16 @@ def _lowest(dim: Dim, size: int = 1) -> float:
 def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) -> float:
     # Each name is its least + t, t >= 0: without negative coefficients of t, the least is at t = 0.
     terms, divisor = bounded
+    leasts = [[(_least_of(a, size), p) for a, p in monomial] for monomial in terms]
+    rises = all(low >= 0 for term in leasts for low, _ in term)
+    if rises and all(c >= 0 for m, c in terms.items() if m):  # least with each atom at its least
+        least: int = sum(
+            c * math.prod(low**p for low, p in term)
+            for c, term in zip(terms.values(), leasts, strict=True)
+        )
+        return -(-least // divisor)
+    if sum(math.prod(p + 1 for _, p in term) for term in leasts) > _MOST_SHIFTED:
+        return -math.inf
     total = 0
     shifted: dict[_Monomial, int] = {}
     for monomial, coefficient in terms.items():
@@ -711,7 +790,9 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     waiting = [(-_length(monomial), place, monomial) for monomial, place in places.items()]
     heapq.heapify(waiting)
     settled: set[_Monomial] = set()
-    while waiting:
+    for _ in range(_MOST_BOUNDED):  # what was replaced so far is a bound as well
+        if not waiting or len(terms) > _MOST_SHIFTED:
+            break
         monomial = heapq.heappop(waiting)[-1]
         weight = terms[monomial]
         bound = _atom_bound(monomial, weight, linear) if weight else None

@@ -5,7 +5,7 @@ as its origin, and the map from old to new nodes gives the *same* links.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from clew.ir.dims import Dim, SymDim, is_unknown, substitute
@@ -28,8 +28,8 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, TupleType, Type, leaves, substitute_type, unknown_sizes
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
-from clew.trace.lineage import context, note_same
-from clew.trace.span import Span
+from clew.trace.lineage import Origins, context, note_same
+from clew.trace.span import EMPTY
 
 
 def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
@@ -118,12 +118,15 @@ class building_for:
 
     __slots__ = ("_before", "_origins", "_span")
 
-    def __init__(self, *nodes: Expr) -> None:
-        if len(nodes) == 1:
-            self._span = nodes[0].span.unmarked()
-        else:  # all at once: pairwise unions would be quadratic
-            self._span = Span(s for n in nodes for s in n.span.unmarked().sources)
-        self._origins = tuple([n.id for n in nodes])
+    def __init__(self, *nodes: Expr | Origins[Expr]) -> None:
+        found = Origins.of(nodes) if len(nodes) != 1 or isinstance(nodes[0], Origins) else nodes[0]
+        self._origins: Iterable[int] | None = None
+        if found is None:
+            self._span = EMPTY
+        elif isinstance(found, Origins):
+            self._span, self._origins = found.span, found
+        else:
+            self._span, self._origins = found.span.unmarked(), (found.id,)
 
     def __enter__(self) -> None:
         self._before = context.span, context.origins
@@ -290,7 +293,7 @@ class Rewriter:
         """Returns the replacement of a tuple, let or global."""
         return new
 
-    def covers(self, *nodes: Expr) -> building_for:
+    def covers(self, *nodes: Expr | Origins[Expr]) -> building_for:
         """Makes nodes built in the block belong to these nodes: a whole match, its root first."""
         return building_for(*nodes)
 

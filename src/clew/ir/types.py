@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from clew.ir.dims import Dim, SymDim, product, substitute, unknown_dim
+from clew.ir.dims import Dim, SymDim, dim_max, product, substitute, unknown_dim
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
 
@@ -257,6 +258,23 @@ def leaves(type_: Type) -> list[Type]:
 def is_empty(type_: Type) -> bool:
     """Whether a value is a tensor known to have no elements."""
     return isinstance(type_, TensorType) and 0 in type_.shape and type_.is_static
+
+
+MAX_EXTENT: Final = 1 << 62
+"""Kernels compute positions and sums of them in 64 bits. Sizes of values stay below this."""
+
+
+def extent(type_: TensorType) -> Dim:
+    """Returns the number of bytes of a value if its empty axes had one element: a bound of all
+    positions, strides and numbers of iterations that its shape leads to.
+    """
+    return product(tuple(dim_max(d, 1) for d in type_.shape)) * memory_bytes(type_.dtype)
+
+
+def is_addressable(type_: TensorType) -> bool:
+    """Whether positions in a value fit in 64 bits, as far as its shape is known."""
+    known = [max(d, 1) for d in type_.shape if isinstance(d, int)]
+    return math.prod(known) * memory_bytes(type_.dtype) <= MAX_EXTENT
 
 
 def empty_array(type_: Type) -> np.ndarray[Any, Any]:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.ir.dims import SymDim
+from clew.ir.dims import SizeError, SymDim, check_size
 from clew.ir.expr import (
     ArgRef,
     Attrs,
@@ -179,7 +179,13 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
     if moved:
         return _moved(op, moved, values, call)
     rule = op.traits.symbolic
-    result = rule(call, values) if rule is not None else None
+    try:
+        result = rule(call, values) if rule is not None else None
+        if result is not None:
+            for item in np.asarray(result, dtype=object).flat:
+                check_size(item)
+    except SizeError:  # too long an expression: the run computes it
+        return None
     return None if result is None else _packed(result, call)
 
 

@@ -21,6 +21,7 @@ from clew.patterns.steps import STEPS
 from clew.support import walk
 from clew.support.errors import InputError
 from clew.support.scoped import scoped
+from clew.trace.lineage import Origins
 
 Target = TypeVar("Target", Module, Function)
 
@@ -162,7 +163,7 @@ class RuleRewriter(Rewriter):
         self._by_kind: dict[type[Expr], list[Rule]] = {}
         self._by_op: dict[str, list[Rule]] = {}
         # For each node of the new graph: the old nodes it was built for, the root first.
-        self._stands_for: dict[int, tuple[Expr, ...]] = {}
+        self._stands_for: dict[int, Origins[Expr]] = {}
         # Nodes that replaced an old node; they are final.
         self._placed: set[int] = set()
         self._uses: dict[int, int] = {}
@@ -202,23 +203,23 @@ class RuleRewriter(Rewriter):
         """Returns how many nodes use a value of the graph being built."""
         return self._uses.get(node.id, 1)
 
-    def originals(self, *nodes: Expr) -> tuple[Expr, ...]:
+    def originals(self, *nodes: Expr) -> tuple[Origins[Expr], ...]:
         """Returns the nodes of the previous stage that nodes of the new graph were built for."""
-        found: dict[int, Expr] = {}
-        for node in nodes:
-            for before in self._stands_for.get(node.id, ()):
-                found.setdefault(before.id, before)
-        return tuple(found.values())
+        found = [self._stands_for[node.id] for node in nodes if node.id in self._stands_for]
+        whole = Origins.of(found)
+        return () if whole is None else (whole,)
 
     def dispatch(self, old: Expr, new: Expr) -> Expr:
         result = super().dispatch(old, new)
         if result.id not in self._placed:
-            self._stands_for.setdefault(result.id, (old,))
+            self._stands_for.setdefault(result.id, Origins(old))
             if isinstance(old, (Call, TupleGetItem)) or self._is_other_root(result):
                 result = self._settle(result)
-        stands_for = self._stands_for.get(result.id, ())
-        if not any(before is old for before in stands_for):
-            self._stands_for[result.id] = (*stands_for, old)
+        stands_for = self._stands_for.get(result.id)
+        if stands_for is None:
+            self._stands_for[result.id] = Origins(old)
+        elif stands_for.first is not old:
+            self._stands_for[result.id] = Origins(stands_for.first, stands_for, old)
         self._placed.add(result.id)
         self._uses[result.id] = self._uses.get(result.id, 0) + self._old_uses.get(old.id, 0)
         return result
@@ -282,8 +283,8 @@ class RuleRewriter(Rewriter):
                     hint="no rule may undo the effect of another",
                 )
             _check_type(candidate, node, result)
-            for built in self._unplaced(result):
-                self._stands_for.setdefault(built.id, stands_for)
+            for built in self._unplaced(result) if stands_for else ():
+                self._stands_for.setdefault(built.id, stands_for[0])
             return result
         return None
 
@@ -297,7 +298,8 @@ class RuleRewriter(Rewriter):
                 stands_for = self.originals(user)
                 with self.covers(*stands_for):
                     new = rebuild(user, [replaced.get(c.id, c) for c in user.children])
-                self._stands_for.setdefault(new.id, stands_for)
+                if stands_for:
+                    self._stands_for.setdefault(new.id, stands_for[0])
                 replaced[user.id] = new
         return replaced[root.id]
 

@@ -44,6 +44,7 @@ CREATE TABLE sessions (
   before_ns REAL, after_ns REAL
 ) STRICT, WITHOUT ROWID;
 """  # fmt: skip
+_OWN: Final = sorted(" ".join(statement.split()) for statement in _SCHEMA.split(";\n") if statement)
 _MOST_ROWS: Final = 1_000_000
 _T = TypeVar("_T")
 
@@ -122,10 +123,20 @@ class Store(Shown):
                         f"{_FORMAT}",
                         hint="update clew, or name another file",
                     )
+                elif not self._is_own(made):
+                    raise self._foreign("its tables are others than clew makes")
         except BaseException:
             made.close()
             raise
         return made
+
+    @staticmethod
+    def _is_own(connection: sqlite3.Connection) -> bool:
+        """Whether a file has the tables and the index of this format, and nothing else. A view in
+        place of a table could have rows without end, and a trigger could run at each write.
+        """
+        made = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
+        return sorted(" ".join(str(sql).split()) for (sql,) in made.fetchmany(9)) == _OWN
 
     def _foreign(self, why: str) -> InputError:
         return InputError(

@@ -14,6 +14,7 @@ import numpy as np
 
 from clew.support.arrays import native
 from clew.support.errors import InputError
+from clew.support.foreign import array_of
 from clew.support.text_arrays import as_text, dtype_name, dtype_named
 
 Json: TypeAlias = "Mapping[str, Any]"
@@ -40,7 +41,7 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
         )
     try:
         foreign = hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray)
-        array = np.from_dlpack(given) if foreign else np.asarray(given)
+        array = array_of(given) if foreign else np.asarray(given)
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
     if dtype.kind == "T":

@@ -14,6 +14,7 @@ import numpy as np
 from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
@@ -32,7 +33,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 KEPT_SIZES: Final = 32
-"""The number of sets of sizes for which a model keeps a program."""
+"""The least number of sets of sizes for which a model keeps a program."""
+_MOST_SIZES, _KEPT_KERNELS = 1024, 8192
 K = TypeVar("K")
 _FEW: Final = 8
 _ARRAY: Final = np.ndarray
@@ -203,16 +205,17 @@ class Model(Shown, ABC, Generic[K]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
-    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs of a run with checked inputs, within the model's budgets.
+    def run_checked(self, checked: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs of a run with checked inputs, within the model's budgets. All but the
+        held ones own their memory.
 
         Errors: I267 if the machine's memory does not suffice.
         """
         try:
             if self.budgets is None:
-                return self._run(checked)
+                return self._run(checked, held)
             with in_force(self.budgets):
-                return self._run(checked)
+                return self._run(checked, held)
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -222,9 +225,12 @@ class Model(Shown, ABC, Generic[K]):
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
-    def _run(self, checked: Sequence[Any]) -> list[Any]:
+    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         program = self.program_for(checked)
-        return self.outside(program, program(checked))
+        whole = program.whole
+        if whole is not None:  # its outputs are new arrays
+            return whole(checked)
+        return self.outside(program, program(checked, held))
 
     @staticmethod
     def outside(program: Program, results: list[Any]) -> list[Any]:
@@ -429,3 +435,10 @@ def segment_inputs(
 
     program.observed(arrays, note)
     return seen
+
+
+def kept_sizes(kernels: int) -> int:
+    """Returns for how many sets of sizes to keep a program of so many kernels: for many, if each
+    takes little memory.
+    """
+    return max(KEPT_SIZES, min(_MOST_SIZES, _KEPT_KERNELS // max(kernels, 1)))

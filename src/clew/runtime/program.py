@@ -1,7 +1,8 @@
 """A compiled function: native segments and, between them, steps that only the host can run.
 
 Values are in numbered slots. A fully static graph is one `RunSegment`. Host operators, kernels with
-data-dependent shapes, and the control flow around them run between segments.
+data-dependent shapes, and the control flow around them run between segments. Each instruction says
+whose memory its results are (`memory`, see `ownership.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,22 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
+from clew.runtime.ownership import (
+    ANY,
+    NOTHING_HELD,
+    OTHER,
+    Borders,
+    Held,
+    Memory,
+    Owner,
+    joined,
+    within,
+)
 from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.errors import ClewError, RunError
+from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -45,6 +58,10 @@ class RunSegment:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of new arrays."""
+        return [Memory(Owner.RUN, slot) for slot in self.outputs]
+
 
 @dataclass(frozen=True)
 class RunHost:
@@ -61,6 +78,11 @@ class RunHost:
     layers: tuple[str, ...] = ()
     node: int = NO_NODE
 
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of new arrays, or of the arguments."""
+        passed = OTHER if any(m.owner is Owner.OTHER for m in given) else ANY
+        return [passed] * len(self.outputs)
+
 
 @dataclass(frozen=True)
 class RunRegion(RunHost):
@@ -70,6 +92,12 @@ class RunRegion(RunHost):
 
     function: RegionCall
     backend: str = ""
+
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of the backend, unless it promises new buffers."""
+        if not self.function.owns_results:
+            return [OTHER] * len(self.outputs)
+        return [Memory(Owner.RUN, slot) for slot in self.outputs]
 
 
 @dataclass(frozen=True)
@@ -92,6 +120,10 @@ class Copy:
     def outputs(self) -> tuple[int, ...]:
         """The slot it writes."""
         return (self.target,)
+
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of the memory space, whose arrays may be views of its buffers."""
+        return [OTHER]
 
 
 @dataclass(frozen=True)
@@ -120,6 +152,10 @@ class View:
         """The slot of the view."""
         return (self.target,)
 
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns the part of the original value."""
+        return [given[0].part(self.offset, math.prod(self.shape))]
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -132,6 +168,11 @@ class Branch:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     node: int = NO_NODE
+
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of the results of either program."""
+        inside = within(given[1:])
+        return joined(self.outputs, [p.memory(inside) for p in (self.then, self.orelse)])
 
 
 @dataclass(frozen=True)
@@ -166,6 +207,14 @@ class Repeat:
     empty: tuple[NoIterations, ...]
     node: int = NO_NODE
 
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns that of the initial states or of the body's results; stacks are new arrays."""
+        inside = within(given)
+        count = len(self.outputs) - self.scans
+        after = within(self.body.memory([ANY, *inside])[:count])
+        state = OTHER if OTHER in (*inside, *after) else ANY
+        return [state] * count + [Memory(Owner.RUN, slot) for slot in self.outputs[count:]]
+
 
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
 # Called around each instruction of a run with the instruction, its inputs, and a function that runs
@@ -181,6 +230,9 @@ class Program(Shown):
     `spaces` holds the memory space of each slot that is not in host memory. Inputs, outputs and
     constants are always in host memory. Only `Copy` reads one space and writes another.
 
+    The results of a call own their memory. Programs of branches and loops run by `observed`, whose
+    results may share memory with inputs, constants and each other.
+
     Several threads may call a program at once, because all state is local to a call.
     """
 
@@ -192,7 +244,9 @@ class Program(Shown):
         outputs: Sequence[int],
         constants: dict[int, Array],
         spaces: Mapping[int, MemorySpace] | None = None,
+        borders: Callable[[], Borders] | None = None,
     ) -> None:
+        """`borders` returns those of a program that differs only in sizes."""
         self.instructions = tuple(instructions)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -205,6 +259,7 @@ class Program(Shown):
         self._whole = self._single_segment()
         self._is_mixed = not all(isinstance(i, (RunSegment, View)) for i in self.instructions)
         self._steps = [(_runner(i), i.inputs, i.outputs) for i in self.instructions]
+        self._like = borders
 
     def _about(self) -> str:
         return f"of {counted(len(self.instructions), 'instruction')}"
@@ -216,14 +271,38 @@ class Program(Shown):
     def with_instructions(self, instructions: Sequence[Instruction]) -> Program:
         """Returns the program with other instructions over the same slots."""
         return Program(
-            instructions, self.slots, self.inputs, self.outputs, self.constants, self.spaces
+            instructions,
+            self.slots,
+            self.inputs,
+            self.outputs,
+            self.constants,
+            self.spaces,
+            lambda: self.borders,
         )
+
+    @cached_property
+    def borders(self) -> Borders:
+        """How the results of a call get memory of their own."""
+        if self._like is not None:
+            return self._like()
+        given = [Memory(Owner.INPUT, slot) for slot in self.inputs]
+        constants = [c for program in self.walk() for c in program.constants.values()]
+        return Borders(self.memory(given), self.inputs, constants)
+
+    def memory(self, given: Sequence[Memory]) -> list[Memory]:
+        """Returns whose memory the outputs are, given that of the inputs."""
+        found = dict(zip(self.inputs, given, strict=True))
+        found.update((slot, Memory(Owner.CONSTANT, slot)) for slot in self.constants)
+        for instruction in self.instructions:
+            made = instruction.memory([found[slot] for slot in instruction.inputs])
+            found.update(zip(instruction.outputs, made, strict=True))
+        return [found[slot] for slot in self.outputs]
 
     def _single_segment(self) -> Runnable | None:
         """Returns the segment that makes up the whole program, if there is one. It may leave inputs
         unread and have its outputs in another order.
         """
-        if len(self.instructions) != 1:
+        if len(self.instructions) != 1 or len(set(self.outputs)) < len(self.outputs):
             return None
         only = self.instructions[0]
         if not isinstance(only, RunSegment) or not set(only.inputs) <= set(self.inputs):
@@ -248,8 +327,14 @@ class Program(Shown):
         """Whether the whole program is one native segment."""
         return self._whole is not None
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        """Returns the outputs."""
+    def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs, which own their memory except the held ones."""
+        if self._whole is not None:  # its outputs are new arrays
+            return self._whole(arrays)
+        return self.borders.of(held).owned(arrays, self._run(arrays))
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Returns the outputs as they are."""
         if self._whole is not None:
             return self._whole(arrays)
         frame = self._begun(arrays)
@@ -261,9 +346,11 @@ class Program(Shown):
         return [frame[slot] for slot in self.outputs]
 
     def observed(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
-        """Returns the outputs of a run with an observer around each instruction."""
+        """Returns the outputs of a run with an observer around each instruction. They may share
+        memory with inputs, constants and each other.
+        """
         if observer is None:
-            return self(arrays)
+            return self._run(arrays)
         frame = self._begun(arrays)
         with self._quiet():
             for instruction in self.instructions:

@@ -43,8 +43,10 @@ class RegionCall:
 
     The first call, or with `always` every call, counts as hung if it takes longer than `limit_s`
     seconds; with None, no call is watched. A compiled region with an attribute `seconds` is
-    simulated (`runtime/simulated.py`). `standby` makes a function that runs the region on NumPy
-    arrays. After a failure, it serves this and all later calls, with a warning (I313).
+    simulated (`runtime/simulated.py`). With an attribute `owns_results` that is true, its results
+    are new buffers in each call, which nothing else holds. `standby` makes a function that runs the
+    region on NumPy arrays. After a failure, it serves this and all later calls, with a warning
+    (I313).
 
     Errors, without `standby`: I360 if results differ in number, shape or dtype from the graph; I361
     for an exception in the backend's code; I363 for a call that hangs.
@@ -73,6 +75,8 @@ class RegionCall:
         self._instead: Callable[..., Any] | None = None
         seconds = getattr(compiled, "seconds", None)
         self._seconds = float(seconds) if isinstance(seconds, (int, float)) else None
+        # The results of a standby are those of a program, which own their memory.
+        self.owns_results = bool(getattr(compiled, "owns_results", False))
 
     def __call__(self, *buffers: Any) -> tuple[Any, ...]:
         if self._seconds is None:

@@ -6,7 +6,7 @@ when it has succeeded. So copies of a session share them, and a failed call chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 from clew.runtime.drawing import sizes_of
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
 from clew.support.budgets import Budgets, in_force
 from clew.support.call_form import CallForm, plain_count
@@ -50,8 +51,8 @@ class Stateless(Protocol):
         """The outputs in order."""
         ...
 
-    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs for checked inputs."""
+    def run_checked(self, checked: Sequence[Any], held: Held) -> list[Any]:
+        """Returns the outputs for checked inputs; all but the held ones own their memory."""
         ...
 
 
@@ -87,6 +88,7 @@ class Session(Shown):
         self._given_names = tuple(i.name for i in self._given)
         self._whole_form = form
         states = [n for n, i in enumerate(model.inputs) if i.name in self._specs]
+        self._held = Held(frozenset(states), frozenset(self._kept))
         self._form = None if form is None else form.without(states, self._kept)
         self._count = plain_count(len(self._given), self._form)
         self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
@@ -210,10 +212,13 @@ class Session(Shown):
             self._begin(call)
             state = self._completed(arrays)
             every = {**state, **dict(zip(self._given_names, arrays, strict=True))}
-            results = self._model.run_checked([every[name] for name in self._model.input_names])
-            shown = [results[n] for n in self._shown]
-            self._state, shown = self._separated(results, shown, arrays, state)
-            return shown
+            given = [every[name] for name in self._model.input_names]
+            results = self._model.run_checked(given, self._held)
+            self._state = {
+                pair.input.name: _next_value(pair, results[number])
+                for pair, number in zip(self._pairs, self._kept, strict=True)
+            }
+            return [results[n] for n in self._shown]
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
@@ -253,24 +258,6 @@ class Session(Shown):
                 for name, spec in self._specs.items()
             }
 
-    def _separated(
-        self, results: Sequence[Any], shown: Sequence[Any], arrays: Sequence[Any], state: State
-    ) -> tuple[State, list[Any]]:
-        """Returns the new state and the outputs, none of which share memory: an output that is also
-        state, or that a model passes through, is copied. The caller may change its arrays.
-
-        Errors: I372.
-        """
-        old = {_owner(array) for array in state.values()}
-        foreign = {_owner(array) for array in _arrays_in(arrays)}
-        shown = [_copied(value, old) for value in shown]
-        foreign |= {_owner(array) for array in _arrays_in(shown)}
-        new: dict[str, Array] = {}
-        for pair, number in zip(self._pairs, self._kept, strict=True):
-            array = _next_value(pair, results[number])
-            new[pair.input.name] = array.copy() if _owner(array) in foreign else array
-        return new, shown
-
     def _checked(self, values: Mapping[str, Any]) -> State:
         """Returns given states as arrays that nobody else has.
 
@@ -305,33 +292,3 @@ def _view(array: Array) -> Array:
     view = as_objects(array) if is_text(array) else array.view()
     view.flags.writeable = False
     return view
-
-
-def _arrays_in(value: Any) -> Iterator[Array]:
-    """Yields the arrays in a value, also those in lists and maps."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _arrays_in(item)
-    elif isinstance(value, Mapping):
-        yield from _arrays_in(list(value.values()))
-
-
-def _copied(value: Any, owners: set[int]) -> Any:
-    """Returns a value in which the arrays of these owners are copied."""
-    if isinstance(value, np.ndarray):
-        return value.copy() if _owner(value) in owners else value
-    if isinstance(value, list):
-        return [_copied(item, owners) for item in value]
-    if isinstance(value, dict):
-        return {key: _copied(item, owners) for key, item in value.items()}
-    return value
-
-
-def _owner(array: Array) -> int:
-    """Returns the identity of the object that owns an array's memory."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    return id(owner)

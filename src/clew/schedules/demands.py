@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from clew.loop.affine import contains
+from clew.loop.ir import buffer_loads
 from clew.loop.products import product_of
 from clew.machine.target import Target
 from clew.schedules.library.images import blocked_image, image_of, reads_own_channels
@@ -43,11 +45,15 @@ WINDOWS: Final = Demand("windows along two axes", _two_taps)
 
 
 def _one_row(work: Work, target: Target) -> bool:
-    shape = work.reduction.store.buffer.shape
-    return bool(shape) and all(extent == 1 for extent in shape[:-1])
+    info = work.reduction
+    loads = list(buffer_loads(info.store.value))
+    rows = (n for n in info.loops if n.name in info.axes[:-1] and n.size != 1)
+    return bool(info.axes) and all(
+        any(contains(place, row.index) for place in load.indices) for row in rows for load in loads
+    )
 
 
-ONE_ROW: Final = Demand("one row", _one_row)
+ONE_ROW: Final = Demand("one row, or each with a matrix of its own", _one_row)
 NARROW: Final = Demand(
     "products of narrow operands",
     lambda work, target: product_of(work.reduction.store) is not None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Final
 
-from clew.ir.dims import Dim, ceil_div
+from clew.ir.dims import Dim, ceil_div, exact_quotient
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
@@ -28,6 +30,8 @@ from clew.te.expr import (
 from clew.te.long_sums import WIDE
 from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
+
+_FEW_ROWS: Final = 7
 
 
 @dataclass
@@ -299,6 +303,37 @@ def largest_load(info: StageInfo) -> Load | None:
     """Returns the load of the largest buffer that a stage reads."""
     found = [load for _, load in reads(info.store)]
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
+
+
+def sums_rows(info: StageInfo) -> bool:
+    """Whether a stage is products of a few rows with rows of another matrix: lanes along the depth
+    then read contiguous memory, and lanes along the columns would not.
+    """
+    shape = info.store.buffer.typical_shape
+    if len(info.reduction_axes) != 1 or math.prod(shape[:-1]) > _FEW_ROWS or not info.is_anchor:
+        return False
+    by_name, simplifier = {n.name: n.index for n in info.loops}, Simplifier()
+    depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
+    return all(
+        stride(x, depth, simplifier) == 1 and stride(x, column, simplifier) != 1
+        for x in buffer_loads(info.store.value)
+    )
+
+
+def rows_together(info: StageInfo, axis: str) -> int:
+    """Returns the number of neighbors along an axis that share an operand, such as the filters of a
+    convolution group; 0 if all do.
+    """
+    row = next(n.index for n in info.loops if n.name == axis)
+    for load in buffer_loads(info.store.value):
+        for index in load.indices:
+            for part in nodes(index):
+                if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
+                    continue
+                by = part.b.value if isinstance(part.b, Imm) else 0
+                if by and exact_quotient(row.extent, by) is not None:
+                    return int(by)
+    return 0
 
 
 def walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:

@@ -56,7 +56,9 @@ class Budgets:
     `values` and `text_chars` of an archive's entries and of their directory, `rank` and
     `tensor_bytes` of an array, `total_bytes` of all arrays read from one archive, or of a table.
 
-    Of compilation: `folded_operations` of sums and products of constants; beyond it, they are
+    Of compilation: `size_terms` of one size, a polynomial of free dimensions, with the terms in its
+    operands; beyond it, elements of tensors are computed in the run, and shapes are refused.
+    `folded_operations` of sums and products of constants; beyond it, they are
     computed in the run.
 
     Of a run: `run_bytes` allocated at once for one native call or one operator's result;
@@ -77,6 +79,7 @@ class Budgets:
     rank: int = 32
     tensor_bytes: int = 1 << 36
     total_bytes: int = 1 << 42
+    size_terms: int = 256
     folded_operations: int = 1 << 33
     run_bytes: int = 1 << 40
     run_operations: int = 1 << 62
@@ -98,6 +101,7 @@ class Budgets:
             rank=16,
             tensor_bytes=128 << 20,
             total_bytes=2 << 30,
+            size_terms=64,
             folded_operations=1 << 28,
             run_bytes=256 << 20,
             run_operations=1 << 33,

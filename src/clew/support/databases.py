@@ -11,6 +11,7 @@ from urllib.parse import quote
 from clew.support.files import check_regular
 
 _WAIT_S: Final = 30.0  # for other writers
+_MOST_BYTES: Final = 1 << 24  # of one value or row
 
 
 def memory_database() -> sqlite3.Connection:
@@ -27,7 +28,7 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
 
     Errors: OSError, whose `strerror` says why; sqlite3.Error if it is not a database.
     """
-    if path.exists() or not write:
+    if os.path.exists(path) or not write:
         check_regular(os.stat(path))
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +43,7 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
         )
         try:
             made.execute("PRAGMA trusted_schema=OFF")
+            made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
             if write:
                 made.execute("PRAGMA journal_mode=WAL")
                 made.execute("PRAGMA synchronous=NORMAL")

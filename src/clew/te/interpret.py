@@ -197,6 +197,10 @@ class _Evaluation:
         extents = [_extent(a) for a in axes]
         steps = _steps(extents)
         result = np.empty(extents[:rank], to_numpy(stage.dtype))
+        if 0 in extents:  # the other axes may be of any length
+            if isinstance(body, Reduce):
+                result.fill(identity_of(body.combiner, stage.dtype))
+            return result
         for here in _boxes(extents[:rank], steps[:rank]):
             place = tuple(slice(*span) for span in here)
             if not isinstance(body, Reduce):
@@ -384,11 +388,9 @@ def _steps(extents: Sequence[int]) -> list[int]:
 
 
 def _boxes(extents: Sequence[int], steps: Sequence[int]) -> Iterator[tuple[_Span, ...]]:
-    """Yields the blocks of some axes, each as one part of every axis. An axis without elements has
-    one part, so that a reduction over it is initialized.
-    """
+    """Yields the blocks of some axes, each as one part of every axis."""
     parts = [
-        [(start, min(start + step, extent)) for start in range(0, max(extent, 1), step)]
+        [(start, min(start + step, extent)) for start in range(0, extent, step)]
         for extent, step in zip(extents, steps, strict=True)
     ]
     return product(*parts)

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import (
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
+from clew.frontends.torch.result_views import without_views
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import requested_threads
 from clew.torch.inputs import inputs_of
@@ -66,7 +67,9 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
         return made
 
     compiled_with = aot_autograd(
-        fw_compiler=compiled, inference_compiler=compiled, decompositions=decompositions()
+        fw_compiler=compiled,
+        inference_compiler=compiled,
+        decompositions=without_views(decompositions()),
     )
     # Classes such as nested tensors take calls apart themselves.
     apart = any(map(is_traceable_wrapper_subclass, args))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,26 +31,58 @@ class Source:
 
 
 class Span:
-    """An ordered set of sources, interned: equal spans are the same object."""
+    """An ordered set of sources. Spans made of sources are interned: equal ones are one object."""
 
-    __slots__ = ("_unmarked", "sources")
+    __slots__ = ("_find", "_found", "_hash", "_unmarked")
     _interned: Final[dict[tuple[Source, ...], Span]] = {}
     _unions: Final[dict[tuple[Span, Span], Span]] = {}
     _marks: Final[dict[tuple[Span, Span], Span]] = {}
 
-    sources: tuple[Source, ...]
+    _found: tuple[Source, ...] | None
+    _find: Callable[[], Iterable[Source]] | None
+    _hash: int | None
+    _unmarked: Span | None
 
     def __new__(cls, sources: Iterable[Source] = ()) -> Span:
         key = tuple(dict.fromkeys(sources))
         found = cls._interned.get(key)
         if found is None:
-            found = super().__new__(cls)
-            found.sources = key
-            found._unmarked = None
-            found = cls._interned.setdefault(key, found)
+            found = cls._interned.setdefault(key, cls._made(key, None))
         return found
 
-    _unmarked: Span | None
+    @classmethod
+    def later(cls, find: Callable[[], Iterable[Source]]) -> Span:
+        """Returns the span of the sources that `find` returns, which is called when they are first
+        needed: a chain of operators that become one has a long span at every step.
+        """
+        return cls._made(None, find)
+
+    @classmethod
+    def _made(
+        cls, found: tuple[Source, ...] | None, find: Callable[[], Iterable[Source]] | None
+    ) -> Span:
+        span = super().__new__(cls)
+        span._found, span._find = found, find
+        span._hash = span._unmarked = None
+        return span
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources in order, each once."""
+        found = self._found
+        if found is None:
+            assert self._find is not None
+            found = self._found = Span(self._find()).sources
+            self._find = None
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Span) and self.sources == other.sources)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.sources)
+        return self._hash
 
     def __or__(self, other: Span) -> Span:
         if other is self or not other.sources:
@@ -80,18 +112,25 @@ class Span:
         """
         if other is other.unmarked():
             return self
+        if self._found is None:
+            return Span.later(lambda: self._marked_by(other))
         marked = self._marks.get((self, other))
         if marked is None:
-            marks = [s for s in other.sources if s.output is not None]
-            bare = {m.without_output() for m in marks}
-            marked = Span([*marks, *(s for s in self.sources if s not in bare)])
-            self._marks[self, other] = marked
+            marked = self._marks[self, other] = Span(self._marked_by(other))
         return marked
+
+    def _marked_by(self, other: Span) -> list[Source]:
+        marks = [s for s in other.sources if s.output is not None]
+        bare = {m.without_output() for m in marks}
+        return [*marks, *(s for s in self.sources if s not in bare)]
 
     def unmarked(self) -> Span:
         """Returns the span without output marks, for intermediate work."""
         if self._unmarked is None:
-            self._unmarked = Span(s.without_output() for s in self.sources)
+            if any(s.output is not None for s in self.sources):
+                self._unmarked = Span(s.without_output() for s in self.sources)
+            else:
+                self._unmarked = self
         return self._unmarked
 
 

@@ -52,3 +52,52 @@ def test_norms():
     agrees(layer_norm, g, x, w)
     rows = torch.tensor([1, 3, 1, 0])
     agrees(lambda g, n: aten.embedding_dense_backward(g, n, 5, -1, False), g, rows)
+
+
+def test_resizing():
+    def derivatives(one, two, three):
+        sizes = [2, 3, 5, 6, 4]
+        return (
+            aten.upsample_nearest1d_backward(one, [8], sizes[:3]),
+            aten.upsample_nearest2d_backward(two, [8, 11], sizes[:4], 1.7, 1.9),
+            aten.upsample_nearest3d_backward(three, [8, 11, 7], sizes),
+            aten._upsample_nearest_exact2d_backward(two, [8, 11], sizes[:4]),
+            aten.upsample_linear1d_backward(one, [8], sizes[:3], False),
+            aten.upsample_bilinear2d_backward(two, [8, 11], sizes[:4], False, 1.7, 1.9),
+            aten.upsample_bilinear2d_backward(two, [8, 11], sizes[:4], True),
+            aten.upsample_bicubic2d_backward(two, [8, 11], sizes[:4], False),
+        )
+
+    agrees(derivatives, *(torch.randn(2, 3, *[8, 11, 7][:n]) for n in (1, 2, 3)))
+
+
+def test_pools_and_padding():
+    def derivatives(x, g, padded):
+        _, places = torch.nn.functional.max_pool3d(x, 2, return_indices=True)
+        ones = [1] * 3
+        return (
+            aten._adaptive_avg_pool3d_backward(g, x),
+            aten.max_pool3d_with_indices_backward(
+                g, x, [2] * 3, [2] * 3, [0] * 3, ones, False, places
+            ),
+            aten.replication_pad3d_backward(padded, x, [1, 2] * 3),
+        )
+
+    x = torch.randn(1, 2, 4, 6, 4)
+    agrees(derivatives, x, torch.randn(1, 2, 2, 3, 2), torch.randn(1, 2, 7, 9, 7))
+
+
+def test_activations_and_attention():
+    def derivatives(g, x, q, k, v):
+        found = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+        return (
+            aten.rrelu_with_noise_backward(g, x, x.abs(), 0.1, 0.3, True, False),
+            aten.rrelu_with_noise_backward(g, x, x.abs(), 0.1, 0.3, False, False),
+            *found,
+            *aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                q, q, k, v, *found, 0.0, True
+            ),
+        )
+
+    heads = [torch.randn(2, 3, 5, 8) for _ in range(3)]
+    agrees(derivatives, torch.randn(3, 4), torch.randn(3, 4), *heads)

@@ -75,10 +75,10 @@ class Eigenvalues(nn.Module):
         return torch.linalg.eigvals(x)
 
 
-class Wide(nn.Module):
+class Outside(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         quantize = torch.ops.quantized_decomposed.quantize_per_tensor
-        return quantize(x, 0.1, 0, -9, 9, torch.int32)
+        return quantize(x, 0.1, -7, 0, 255, torch.uint8)
 
 
 class Branch(nn.Module):
@@ -97,10 +97,10 @@ class Branch(nn.Module):
         (Sparse(), X, "U062", "a result of _to_sparse.default", "to_sparse", "x.to_sparse()"),
         (Input(), X.to("meta"), "U062", "input 'x' is on the device meta", "abs", "x.abs()"),
         (
-            Wide(),
+            Outside(),
             X,
             "U063",
-            "quantizes to i32",
+            "a zero point of -7 for u8",
             f"{LIBRARY}.quantize_per_tensor",
             "quantize(x",
         ),

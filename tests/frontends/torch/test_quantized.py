@@ -162,8 +162,15 @@ def test_chosen_parameters() -> None:
     agrees(of_tokens, X)
 
 
-def test_integers_without_a_quantization() -> None:
-    with pytest.raises(clew.ClewError, match=r"U063.*quantizes to i32"):
-        agrees(lambda x: ops.quantize_per_tensor(x, 0.1, 0, -99, 99, torch.int32), X)
+def test_integers_of_many_bits() -> None:
+    def calls(x: torch.Tensor) -> Any:
+        codes = ops.quantize_per_tensor(x, 0.01, 7, -100, 100, torch.int32)
+        wide = ops.quantize_per_tensor(x, 0.01, 0, -(2**31), 2**31 - 1, torch.int32)
+        return codes, wide, ops.dequantize_per_tensor(wide, 0.01, 0, -99, 99, torch.int32)
+
+    agrees(calls, X)
+
+
+def test_points_outside_of_the_integers() -> None:
     with pytest.raises(clew.ClewError, match=r"U063.*zero point of -7 for u8"):
         agrees(lambda x: ops.quantize_per_channel(x, SCALES, POINTS, 0, *U8), X)

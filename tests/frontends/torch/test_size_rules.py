@@ -175,7 +175,7 @@ def test_branches_in_programs_that_the_user_exports() -> None:
 )
 def test_guards_of_torch_that_hold_from_two_on(guard: str, rules: list[str]) -> None:
     """torch's own code treats sizes of 1 separately; programs of users assume sizes of 2."""
-    shapes = {"x": (SymDim.symbol("n"),), "y": (SymDim.symbol("m"),)}
+    shapes = {("x",): (SymDim.symbol("n"),), ("y",): (SymDim.symbol("m"),)}
     program: Any = SimpleNamespace(_guards_code=[guard], graph=torch.fx.Graph())
     assert [str(r) for r in GuardReader(shapes, whole=False).rules(program)] == rules
 
@@ -285,3 +285,58 @@ def test_rules_in_few_words() -> None:
         rule.check({"n": 4, "m": 2})
     with pytest.raises(ValueError, match="compares no sizes"):
         SizeRule.of_record([[[1, "=", 2]], "", ""])
+
+
+class Named(torch.nn.Module):
+    """A module whose arguments have names that torch changes in the program's own names."""
+
+    def forward(
+        self, C: torch.Tensor, c: torch.Tensor, a_0: torch.Tensor, a: list[torch.Tensor],
+        *rest: torch.Tensor, Two2: dict[str, torch.Tensor],
+    ) -> torch.Tensor:  # fmt: skip
+        return C + c + a_0 + a[0] + rest[0] + Two2["class A"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_arguments_of_any_name(strict: bool) -> None:
+    def drawn(*shape: int) -> tuple[Any, Any]:
+        one, *others = (torch.randn(*shape) for _ in range(6))
+        return (one, *others[:2], [others[2]], others[3]), {"Two2": {"class A": others[4]}}
+
+    sizes = {0: Dim.AUTO, 1: Dim.AUTO}
+    shapes = {"C": sizes, "c": sizes, "a_0": sizes, "a": [sizes], "rest": (sizes,),
+              "Two2": {"class A": sizes}}  # fmt: skip
+    args, kwargs = drawn(3, 4)
+    program = torch.export.export(Named(), args, kwargs, dynamic_shapes=shapes, strict=strict)
+    compiled = clew.compile(from_torch(program), threads=1)
+    args, kwargs = drawn(5, 2)
+    found = compiled(*args, **kwargs)
+    torch.testing.assert_close(torch.from_numpy(found), Named()(*args, **kwargs))
+    with pytest.raises(clew.ClewError, match=r"I042|I318"):
+        compiled(args[0][:2], *args[1:], **kwargs)
+
+
+class Counted(nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return x.view(n.item(), 6)
+
+
+class Shuffled(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return F.channel_shuffle(x, 4), F.adaptive_avg_pool2d(x, 1)
+
+
+def test_small_sizes_that_the_program_serves() -> None:
+    free = dict.fromkeys(range(4), Dim.AUTO)
+    x, n = torch.randn(2, 3, 2), torch.tensor(2)
+    rows = from_torch(Counted(), (x, n), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO}, None))
+    compiled = clew.compile(rows, threads=1)
+    for size in (2, 3, 0):
+        x = torch.randn(size, 3, 2)
+        assert np.array_equal(compiled(x, torch.tensor(size)), x.view(-1, 6).numpy())
+    shuffled = from_torch(Shuffled(), (torch.randn(2, 8, 4, 5),), dynamic_shapes=(free,))
+    compiled = clew.compile(shuffled, threads=1)
+    for shape in ((1, 4, 1, 1), (2, 4, 3, 2)):
+        x = torch.randn(shape)
+        for got, want in zip(compiled(x), Shuffled()(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(got), want)

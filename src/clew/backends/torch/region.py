@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from clew.backends.torch.registry import Step, step_of
-from clew.backends.torch.tensors import Array, address, array_of, tensor_of
+from clew.backends.torch.tensors import Array, array_of, tensor_of
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.types import TupleType, to_numpy
 from clew.ir.visit import post_order
@@ -33,8 +33,8 @@ class TorchRegion:
     Torch has one number of threads for all callers. If it differs, it is set for the call and set
     back afterwards, so other users of torch may see the program's number meanwhile.
 
-    Inputs are read where they are. Results are arrays over memory of torch. None of them shares
-    memory with an input, a constant or another result.
+    Inputs are read where they are. Results are arrays over memory of torch; they may share it with
+    inputs, constants and each other.
 
     Errors: Refused for a call that torch does not run.
     """
@@ -44,7 +44,6 @@ class TorchRegion:
         self._threads = threads
         self._slots: list[torch.Tensor | None] = []
         self._places: dict[int, tuple[int, ...]] = {}
-        self._fixed: set[int] = set()
         self._inputs = [(self._slot(p), to_numpy(p.tensor.dtype)) for p in function.params]
         made = [m for n in post_order(function.body) if (m := self._made(n)) is not None]
         self._results = self._places[function.body.id]
@@ -63,9 +62,7 @@ class TorchRegion:
         """
         match node:
             case Constant():
-                tensor = tensor_of(node.data)
-                self._fixed.add(address(tensor))
-                self._slot(node, tensor)
+                self._slot(node, tensor_of(node.data))
             case Tuple():
                 self._places[node.id] = tuple(s for f in node.fields for s in self._places[f.id])
             case TupleGetItem():
@@ -75,8 +72,7 @@ class TorchRegion:
         return None
 
     def _called(self, node: Call) -> tuple[Step, tuple[int, ...], tuple[int, ...], bool]:
-        step, constants = step_of(node)
-        self._fixed.update(map(address, constants))
+        step = step_of(node)
         operands = tuple(self._places[a.id][0] for a in node.args)
         several = isinstance(node.type, TupleType)
         count = len(node.type.fields) if isinstance(node.type, TupleType) else 1
@@ -111,13 +107,11 @@ class TorchRegion:
 
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         values = list(self._slots)
-        taken = set(self._fixed)
         with torch.inference_mode():
             for (slot, dtype), array in zip(self._inputs, arrays, strict=True):
                 if array.dtype != dtype:
                     raise TypeError(f"an input is {array.dtype}, expected {dtype}")
-                tensor = values[slot] = tensor_of(np.asarray(array))
-                taken.add(address(tensor))
+                values[slot] = tensor_of(np.asarray(array))
             for one in self._instructions:
                 found = one.step(*[values[n] for n in one.operands])
                 if one.several:
@@ -129,13 +123,4 @@ class TorchRegion:
                     values[slot] = None
             results = [values[n] for n in self._results]
             del values
-            return tuple(_own(tensor, taken) for tensor in results if tensor is not None)
-
-
-def _own(tensor: torch.Tensor, taken: set[int]) -> Array:
-    """Returns a result as an array on memory that is not taken, and takes it."""
-    tensor = tensor.contiguous()
-    if address(tensor) in taken:
-        tensor = tensor.clone()
-    taken.add(address(tensor))
-    return array_of(tensor)
+            return tuple(array_of(t.contiguous()) for t in results if t is not None)

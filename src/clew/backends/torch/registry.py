@@ -60,15 +60,13 @@ def built_operators() -> frozenset[str]:
 
 class Building:
     """A call that a rule builds a step for: its attributes, the types of its arguments and the
-    values of those that are constants. `kept` has the constants of the step, which no result may
-    share memory with.
+    values of those that are constants.
     """
 
     def __init__(self, call: Call, *, probing: bool = False) -> None:
         self.call = call
         self.attrs: Attrs = call.attrs
         self.types: tuple[TensorType, ...] = tuple(a.tensor for a in call.args)
-        self.kept: list[torch.Tensor] = []
         self._probing = probing
 
     @property
@@ -106,12 +104,7 @@ class Building:
     def constant(self, value: Array | np.generic | float, dtype: str = "") -> torch.Tensor:
         """Returns a constant as a tensor, by default of the dtype of the array."""
         made = tensor_of(np.asarray(value))
-        return self.keep(made.to(DTYPES[dtype]) if dtype else made)
-
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor, which is noted as a constant of the step."""
-        self.kept.append(tensor)
-        return tensor
+        return made.to(DTYPES[dtype]) if dtype else made
 
     def argument(self, n: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Step:
         """Returns a function that changes argument `n`. It does so once if it is a constant."""
@@ -120,7 +113,7 @@ class Building:
             return change
         if self._probing:
             return lambda _: torch.empty(0)
-        changed = self.keep(change(tensor_of(known)))
+        changed = change(tensor_of(known))
         return lambda _: changed
 
     def converted(self, n: int, dtype: torch.dtype) -> Step:
@@ -148,8 +141,8 @@ def results_of(call: Call) -> tuple[Any, ...]:
     return call.type.fields if isinstance(call.type, TupleType) else (call.type,)
 
 
-def step_of(call: Call, *, probing: bool = False) -> tuple[Step, list[torch.Tensor]]:
-    """Returns the step of a call, and the constants in it.
+def step_of(call: Call, *, probing: bool = False) -> Step:
+    """Returns the step of a call.
 
     Errors: Refused if torch does not run the call.
     """
@@ -157,8 +150,7 @@ def step_of(call: Call, *, probing: bool = False) -> tuple[Step, list[torch.Tens
     rule = _RULES.get(call.op_name)
     if rule is None:
         raise Refused("torch has no operator of the same meaning that is known")
-    building = Building(call, probing=probing)
-    return rule(building), building.kept
+    return rule(Building(call, probing=probing))
 
 
 def _check(call: Call) -> None:

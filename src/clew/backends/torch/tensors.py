@@ -58,9 +58,3 @@ def array_of(tensor: torch.Tensor) -> Array:
         return array_of(tensor.view(torch.int16)).view(_BF16)
     found: Array = tensor.numpy()
     return found
-
-
-def address(tensor: torch.Tensor) -> int:
-    """Returns the address of the memory that a tensor is a view of."""
-    found: int = tensor.untyped_storage().data_ptr()
-    return found

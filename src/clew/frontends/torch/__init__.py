@@ -30,6 +30,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     reduce,
     sorting,
     special,
+    strided,
 )
 from clew.frontends.torch.exporting import Exported, exported
 from clew.frontends.torch.file import saved_program

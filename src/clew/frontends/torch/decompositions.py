@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.nn import functional as F
 
+from clew.frontends.torch.derivatives import OF_DERIVATIVES
+from clew.frontends.torch.prims import prims_in_aten
 from clew.frontends.torch.registry import find
 
 aten: Final = torch.ops.aten
@@ -18,6 +20,7 @@ WHOLE: Final = (
     aten.linear.default,
     aten.matmul.default,
     aten.scaled_dot_product_attention.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
     aten.layer_norm.default,
     aten.group_norm.default,
     aten.rms_norm.default,
@@ -66,13 +69,19 @@ WHOLE: Final = (
 # Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
 # other ones.
 APART: Final = (
+    aten._addmm_activation,
+    aten._batch_norm_no_update,
     aten._batch_norm_with_update_functional,
     aten._native_batch_norm_legit_functional,
+    aten.alpha_dropout,
+    aten.batch_norm_backward,
     aten.embedding_dense_backward,
+    aten.lift,
     aten.max_pool2d_with_indices_backward,
     aten.narrow_copy,
     aten.native_group_norm_backward,
     aten.native_layer_norm_backward,
+    aten.rrelu_with_noise_backward,
 )
 
 
@@ -87,7 +96,7 @@ def decompositions() -> Table:
             in_place = getattr(aten, f"{op._schema.name.removeprefix('aten::')}_", None)
             for overload in in_place.overloads() if in_place is not None else ():
                 table.pop(getattr(in_place, overload), None)
-    return table | _OWN
+    return {**table, **prims_in_aten(), **OF_DERIVATIVES, **_OWN}
 
 
 @cache
@@ -271,7 +280,77 @@ def _segment_reduce(
     return found.to(data.dtype)
 
 
+# --- products -------------------------------------------------------------------------------------
+
+
+def _scaled_product(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """A product of 8-bit floats, whose scales are those of tensors, rows and columns."""
+    found = (a.float() * scale_a) @ (b.float() * scale_b)
+    found = found if bias is None else found + bias.float()
+    return found.to(a.dtype if out_dtype is None else out_dtype)
+
+
+def _product_of_i8_weight(x: Any, weight: Any, scales: Any) -> Any:
+    return (x @ weight.to(x.dtype).t()) * scales
+
+
+def _convolution_over_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """`torch.conv_tbc`: of `x[time, batch, channels]` and `weight[window, channels, features]`."""
+    found = F.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return found.permute(2, 0, 1).contiguous()
+
+
+# --- quantization in training ---------------------------------------------------------------------
+
+
+def _fake_quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Values rounded to multiples of a scale, and where these are in range."""
+    number = torch.round(x.float() * (1 / scale)) + zero
+    found = (number.clamp(low, high) - zero) * scale
+    return found.to(x.dtype), (number >= low) & (number <= high)
+
+
+def _fake_quantized_tensor(
+    x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int
+) -> tuple[Any, Any]:
+    found, mask = _fake_quantized(x, scale, zero, low, high)
+    on = enabled[0] != 0
+    return torch.where(on, found, x), mask | ~on
+
+
+def _fake_quantized_channels(
+    x: Any, scale: Any, zero: Any, axis: int, low: int, high: int
+) -> tuple[Any, Any]:
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    return _fake_quantized(x, scale.reshape(shape), zero.reshape(shape), low, high)
+
+
+def _of_threshold(gradient: Any, x: Any, threshold: Any) -> Any:
+    dtype = torch.result_type(gradient, x)
+    return torch.where(x <= threshold, 0, gradient.to(dtype))
+
+
 _OWN: Final[Table] = {
+    aten.threshold_backward.default: _of_threshold,
+    aten._scaled_mm.default: _scaled_product,
+    aten._weight_int8pack_mm.default: _product_of_i8_weight,
+    aten.conv_tbc.default: _convolution_over_time,
+    aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantized,
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _fake_quantized_tensor,
+    aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantized_channels,
+    aten._masked_scale.default: lambda x, mask, scale: x * mask * scale,
+    aten._add_relu.Tensor: lambda a, b, *, alpha=1: torch.relu(a.add(b, alpha=alpha)),
+    aten._reshape_copy.default: lambda x, shape: x.reshape(shape).clone(),
     aten.segment_reduce.default: _segment_reduce,
     aten.histogram.bins_tensor: _histogram,
     aten.histogram.bin_ct: _histogram_of_count,

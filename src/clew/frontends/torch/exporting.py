@@ -25,6 +25,7 @@ from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.odd_names import any_names
 from clew.frontends.torch.places import line_of_error
+from clew.frontends.torch.prims import without_view_prims
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
 from clew.frontends.torch.writes import free_writes
@@ -90,7 +91,8 @@ def exported(
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """Returns a program of operators that have converters. Errors: M050."""
-    with _by_torch("decompose the exported program", "program.run_decompositions()"), kept_logs():
+    by_torch = _by_torch("decompose the exported program", "program.run_decompositions()")
+    with by_torch, kept_logs(), without_view_prims(program):
         return _decomposed(program)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from clew.support.call_form import CallForm, Tree, objects_flattened_by
 
+Path: TypeAlias = "tuple[str, ...]"
+"""The place of a leaf in arguments: the parameter's name, then keys, positions and attributes."""
 _PLAIN: Final = (tuple, list, dict, OrderedDict)
 
 
@@ -23,15 +25,39 @@ def form_of(
     spec = program.call_spec.in_spec
     if spec is None or program.call_spec.out_spec is None:
         return None
-    positional, named = spec.children()
     leaves = iter(inputs)
-    trees = [tree_of(child, leaves) for child in positional.children()]
-    keywords = [tree_of(child, leaves) for child in named.children()]
+    names, specs = [], []
+    for name, spec in _parameters(program):
+        names.append(name)
+        specs.append(spec)
+    trees = tuple(tree_of(spec, leaves) for spec in specs)
+    return CallForm(tuple(names), trees, tree_of(program.call_spec.out_spec, iter(outputs)))
+
+
+def _parameters(program: ExportedProgram) -> Iterator[tuple[str, pytree.TreeSpec]]:
+    """Yields the names of a program's parameters, and the trees of their values."""
+    positional, named = program.call_spec.in_spec.children()
     signature = program.module_call_graph[0].signature
-    known = list(getattr(signature, "forward_arg_names", None) or ())[: len(trees)]
-    names = [*known, *(f"arg{n}" for n in range(len(known), len(trees)))]
-    result = tree_of(program.call_spec.out_spec, iter(outputs))
-    return CallForm((*names, *map(str, named.context or ())), (*trees, *keywords), result)
+    known = list(getattr(signature, "forward_arg_names", None) or ())
+    for number, child in enumerate(positional.children()):
+        yield (known[number] if number < len(known) else f"arg{number}"), child
+    yield from zip(map(str, named.context or ()), named.children(), strict=True)
+
+
+def leaf_paths(program: ExportedProgram) -> Iterator[Path]:
+    """Yields the paths of the leaves of a program's arguments, in order."""
+    if program.call_spec.in_spec is not None:
+        for name, spec in _parameters(program):
+            yield from _paths((name,), plain(spec))
+
+
+def _paths(path: Path, spec: pytree.TreeSpec) -> Iterator[Path]:
+    if spec.is_leaf():
+        yield path
+        return
+    keys = spec.context if spec.type in (dict, OrderedDict) else range(spec.num_children)
+    for key, child in zip(keys, spec.children(), strict=True):
+        yield from _paths((*path, str(key)), child)
 
 
 def tree_of(spec: pytree.TreeSpec, leaves: Iterator[Tree]) -> Tree:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -267,6 +268,24 @@ class GraphImporter(Values):
         bound.add(value.id)
         return value
 
+    def first_in_memory(self, node: fx.Node) -> tuple[Expr, Any]:
+        """Returns the first tensor of the graph in the memory of a node's tensor."""
+        first, index, fake = self._first_in_memory[_memory(node.meta["val"])]
+        value = self.values[first]
+        return (value if index is None else value[index]), fake
+
+    @cached_property
+    def _first_in_memory(self) -> Mapping[int, tuple[fx.Node, int | None, torch.Tensor]]:
+        """By memory, the first node with a tensor in it, and the tensor's place in its results."""
+        found: dict[int, tuple[fx.Node, int | None, torch.Tensor]] = {}
+        for node in self.module.graph.nodes:
+            fake = node.meta.get("val")
+            several = isinstance(fake, (list, tuple))
+            for index, tensor in enumerate(fake if several else [fake]):
+                if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
+                    found.setdefault(_memory(tensor), (node, index if several else None, tensor))
+        return found
+
     def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
         """Adds a rule for a layer. Those of graphs inside are dropped: they may never run."""
         file, line, code = line_of(node)
@@ -330,6 +349,11 @@ def _only_checked(graph: fx.Graph) -> set[fx.Node]:
 def _tensors(fakes: Any) -> list[torch.Tensor]:
     parts = fakes if isinstance(fakes, (list, tuple)) else [fakes]
     return [fake for fake in parts if isinstance(fake, torch.Tensor)]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    found: int = tensor.untyped_storage()._cdata
+    return found
 
 
 def _has_complex(fakes: Any) -> bool:

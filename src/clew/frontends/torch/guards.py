@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
 
+from clew.frontends.torch.forms import Path
 from clew.frontends.torch.places import is_own, shown_line
 from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, substitute
 from clew.ir.size_formulas import FUNCTIONS, Formula
@@ -39,13 +40,15 @@ _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=
 
 
 class GuardReader:
-    """Reads guards. `inputs` has, by the name of an argument, its shape, or itself if it is an
-    integer. `whole` says that the program was traced for all sizes, without torch's assumption that
-    they are at least 2.
+    """Reads guards. `inputs` has the shapes of tensors, and integers, by their paths in the
+    arguments (`forms.leaf_paths`), in order. `whole` says that the program was traced for all
+    sizes, without torch's assumption that they are at least 2.
     """
 
-    def __init__(self, inputs: Mapping[str, tuple[Dim, ...] | Dim], *, whole: bool) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: Mapping[Path, tuple[Dim, ...] | Dim | None], *, whole: bool) -> None:
+        self._inputs = dict(inputs)
+        # Programs that torch traced from bytecode (`strict=True`) number their arguments.
+        self._inputs |= {("flat_args", str(n)): i for n, i in enumerate(inputs.values())}
         self._whole = whole
 
     def rules(self, *programs: ExportedProgram) -> Iterator[SizeRule]:
@@ -64,9 +67,10 @@ class GuardReader:
     def _rules(self, text: str, code: str) -> Iterator[SizeRule]:
         try:
             read = self._read(ast.parse(text, mode="eval").body)
-        except (_UnreadError, SyntaxError):
+        except _UNREAD:
             hint = "branch on sizes with comparisons of arithmetic"
-            error = UnsupportedError("U060", f"the program is valid only if {text}", hint=hint)
+            shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+            error = UnsupportedError("U060", f"the program is valid only if {shown}", hint=hint)
             error.position = code
             raise error from None
         for compared in read:
@@ -77,10 +81,12 @@ class GuardReader:
                 yield rule
 
     def _is_choice(self, compared: Comparison) -> bool:
-        """Whether torch's own code makes such comparisons to treat sizes of 0 and 1 separately."""
+        """Whether torch's own code makes such comparisons to choose between equal computations:
+        for sizes of 0 and 1, or for equal sizes.
+        """
         left, how, right = compared
-        if how == "!=":
-            return isinstance(left, int) or isinstance(right, int)
+        if how == "!=" or (left, how) == (1, "<") or (how, right) == (">", 1):
+            return True
         return not self._whole and _holds_from_two(left, how, right)
 
     def _read(self, node: ast.expr, *, holds: bool = True) -> list[tuple[Comparison, ...]]:
@@ -116,14 +122,21 @@ class GuardReader:
                         found = _applied(name, found, self._formula(other))
                     return found if others else _applied(name, found)
             case ast.Subscript(ast.Call(ast.Attribute(tensor, "size")), ast.Constant(int(axis))):
-                shape = self._inputs.get(_argument(tensor))
+                shape = self._input(tensor)
                 if isinstance(shape, tuple) and axis < len(shape):
                     return shape[axis]
             case ast.Subscript():
-                number = self._inputs.get(_argument(node), ())
-                if not isinstance(number, tuple):
+                number = self._input(node)
+                if isinstance(number, (int, SymDim)):
                     return number
         raise _UnreadError
+
+    def _input(self, node: ast.expr) -> tuple[Dim, ...] | Dim | None:
+        first, *rest = _path(node) or ("",)
+        found = self._inputs.get((first, *rest))
+        if found is None and rest:  # one of `*rest`, whose names are `rest_0` and so on
+            return self._inputs.get((f"{first}_{rest[0]}", *rest[1:]))
+        return found
 
 
 def _applied(name: str, *operands: Formula) -> Formula:
@@ -165,15 +178,23 @@ class _UnreadError(Exception):
     """A guard of another form."""
 
 
-def _argument(node: ast.expr) -> str:
-    """Returns the name that torch gives an argument: `cache_keys_0` for `L['cache'].keys[0]`."""
+# What Python raises for guards that are too deep to parse, divide by 0, or hold no text of Python:
+# those in a file may be anything.
+_UNREAD: Final = (
+    _UnreadError, SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError,
+)  # fmt: skip
+_MOST_SHOWN: Final = 500
+
+
+def _path(node: ast.expr) -> Path:
+    """Returns the path of an argument: `("cache", "keys", "0")` for `L['cache'].keys[0]`."""
     match node:
         case ast.Name("L"):
-            return ""
+            return ()
         case ast.Attribute(inner, name):
-            return f"{_argument(inner)}_{name}".lstrip("_")
+            return (*_path(inner), name)
         case ast.Subscript(inner, ast.Constant(str() | int() as key)):
-            return f"{_argument(inner)}_{key}".lstrip("_")
+            return (*_path(inner), str(key))
     raise _UnreadError
 
 

@@ -24,7 +24,7 @@ from clew.frontends.torch.assembling import Weights, assembled, count_of, input_
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.exporting import Exported
-from clew.frontends.torch.forms import form_of, plain
+from clew.frontends.torch.forms import form_of, leaf_paths, plain
 from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.guards import GuardReader
 from clew.frontends.torch.omitted import Undecomposed
@@ -143,17 +143,18 @@ class ProgramImporter:
         self, specs: Iterable[InputSpec], nodes: Mapping[str, fx.Node]
     ) -> Iterable[SizeRule]:
         """Returns the rules that torch's guards give."""
-        inputs: dict[str, tuple[Dim, ...] | Dim] = {}
-        for spec in specs:
-            fake = nodes[spec.arg.name].meta.get("val")
-            if spec.kind in _BY_USER and isinstance(fake, torch.Tensor):
-                inputs[spec.arg.name] = self.sizes.shape(fake.shape)
-            elif spec.kind in _BY_USER and isinstance(fake, torch.SymInt):
-                inputs[spec.arg.name] = self.sizes.dim(fake)
+        fakes = [nodes[s.arg.name].meta.get("val") for s in specs if s.kind in _BY_USER]
+        inputs = dict(zip(leaf_paths(self.program), map(self._sizes_of, fakes), strict=False))
         exported = self._exported or Exported(self.program)
         reader = GuardReader(inputs, whole=exported.whole)
         found = reader.rules(exported.program, self.program)
         return found if exported.small is None else exported.small.needed(found, self._symbols)
+
+    def _sizes_of(self, fake: Any) -> tuple[Dim, ...] | Dim | None:
+        """Returns the shape of a tensor, or an integer; None for other arguments."""
+        if isinstance(fake, torch.Tensor):
+            return self.sizes.shape(fake.shape)
+        return self.sizes.dim(fake) if isinstance(fake, torch.SymInt) else None
 
     # --- inputs ---
 

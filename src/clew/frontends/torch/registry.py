@@ -13,12 +13,14 @@ another library than ATen have its name in front: `torchvision.nms`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any, Final, TypeAlias
 
 from clew.frontends.torch.callbacks import called_back, is_custom
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.values import Value
 from clew.ops.registry import bound_in_torch
+from clew.support.errors import GraphTypeError
 
 Result: TypeAlias = "Value | Sequence[Value]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
@@ -45,10 +47,25 @@ def _registering(
     def register(function: Converter) -> Converter:
         for name in names:
             assert name not in table, f"{name} has two converters"
-            table[name] = function
+            table[name] = _refusing(function)
         return function
 
     return register
+
+
+def _refusing(function: Converter) -> Converter:
+    """Returns a converter whose call torch has accepted: if an operator of clew does not take the
+    types, the form of the call is not supported. Errors: U063.
+    """
+
+    @wraps(function)
+    def convert(layer: Layer) -> Result:
+        try:
+            return function(layer)
+        except GraphTypeError as error:
+            raise layer.unsupported(error.message, error.hint) from error
+
+    return convert
 
 
 def name_of(target: Any) -> str:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from functools import cache, wraps
+from typing import Any, Final
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
+from clew.frontends.torch.decompositions import Table
 from clew.frontends.torch.numbers import is_arithmetic
+
+_COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 class ResultViews:
@@ -63,6 +68,51 @@ class ResultViews:
                 results[position] = view
 
         return add
+
+
+def without_views(table: Table) -> Table:
+    """Returns decompositions that make views only where the operators do.
+
+    Some take an operator apart into views of its argument for certain sizes, such as a shuffle of
+    one group. Torch takes the operator's result for a new tensor, and its views for shared memory.
+    """
+    return {op: _owned(made) if _makes_new(op) else made for op, made in table.items()}
+
+
+def _makes_new(op: torch._ops.OperatorBase) -> bool:
+    """Whether an operator's results are new tensors. Composite ones may return anything."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or any(result.alias_info is not None for result in schema.returns):
+        return False
+    return not op.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+@cache
+def _owned(decomposed: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a decomposition that copies results which share memory with an argument."""
+
+    @wraps(decomposed)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = decomposed(*args, **kwargs)
+        given = {_memory(x) for x in pytree.tree_leaves((args, kwargs)) if _is_tensor(x)}
+        return pytree.tree_map_only(
+            torch.Tensor, lambda y: y.clone() if _memory(y) in given else y, found
+        )
+
+    return run
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Returns the identity of a tensor's memory, which traced tensors have as well."""
+    try:
+        found: int = tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # a sparse tensor
+        return id(tensor)
+    return found
 
 
 def _is_computed(node: fx.Node) -> bool:

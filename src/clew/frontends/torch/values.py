@@ -33,6 +33,12 @@ class Values(ABC):
         """Returns the results of a module inside the graph for values of its inputs."""
 
     @abstractmethod
+    def first_in_memory(self, node: fx.Node) -> tuple[Expr, Any]:
+        """Returns the first tensor of the graph in the memory of a node's tensor: its value, and
+        what torch knows of it.
+        """
+
+    @abstractmethod
     def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
         """Has calls of the module checked for a comparison of sizes that a layer needs."""
 

@@ -71,6 +71,7 @@ def overlap(
             raise ScheduleError("S032", f"stage {stage!r} is not first in loop {ahead}")
         (buffer,) = buffers.values()
         steps = number(iterations(block(*rest), at), f"loops around {at}")
+        stores += [s for s in walk(block(*rest)) if isinstance(s, Store) and s.buffer is buffer]
         if buffer.scope != "scratch" or any(s.combiner for s in stores):
             raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
         if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):

@@ -149,7 +149,7 @@ def _conv2d_layout(
         arguments = (layout, f"OIHW{block}i{together}o")
     elif inner == 1 and _fills_groups(types[1].shape[3], types[0].dtype):
         arguments = ("NCHW", f"OIHW{together}o{product_group(types[0].dtype)}w")
-    elif isinstance(inner, int) and out % block == 0:
+    elif isinstance(inner, int):
         arguments = ("NCHW", f"OIHW{inner}i{together}o")
     else:
         return None

@@ -1,4 +1,6 @@
-"""Images as batches of every n-th pixel, and back; in them, dilated windows are contiguous."""
+"""Images as batches of every n-th pixel, and back; in them, dilated windows are contiguous. Signals
+as the elements that the first taps of all windows read; in them, windows of any stride are.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, at_least
 from clew.ops.common import f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -128,3 +130,57 @@ def _batch_to_space_reference(x: Array, *, block: tuple[int, int], size: tuple[i
     y = x.reshape(n // (bh * bw), bh, bw, c, high, wide, *rest).transpose(0, 3, 4, 1, 5, 2, *ends)
     y = y.reshape(n // (bh * bw), c, high * bh, wide * bw, *rest)
     return np.ascontiguousarray(y[:, :, : size[0], : size[1]])
+
+
+@register_op(
+    "signal_phases",
+    samples=(
+        Sample(f32(1, 1, 1, 17), stride=5, step=1, count=5, size=4),
+        Sample(f32(2, 3, 1, 20), stride=4, step=3, count=2, size=6, before=3),
+        Sample(f32(1, 2, 1, 9), stride=1, step=2, count=1, size=9, before=-1),
+        Sample(f32(1, 2, 1, 3), stride=7, step=1, count=3, size=1, before=1),
+        Sample(f32(1, 2, 3), stride=2, step=1, count=2, size=2, error="T102"),
+        Sample(f32(1, 2, 4, 3), stride=2, step=1, count=2, size=2, error="T102"),
+        Sample(f32(1, 2, 1, 3), stride=0, step=1, count=2, size=2, error="T107"),
+    ),
+)
+def signal_phases(
+    x: Tensor, *, stride: int, step: int, count: int, size: Dim, before: int = 0
+) -> Tensor:
+    """Returns `count` phases of each channel of signals `x[N, C, 1, W]`, each of `size` elements:
+    element q of phase p is `x[..., q * stride + p * step - before]`, or zero outside the signal.
+    The result is `[N, C * count, 1, size]`.
+
+    Errors: T102, T107.
+    """
+    name = "signal_phases"
+    if x.rank != _RANK or x.shape[_LINES] != 1:
+        raise GraphTypeError("T102", f"{name}: input is {x.type}, expected images of one line")
+    if min(stride, step, count) < 1 or (isinstance(size, int) and size < 0):
+        raise GraphTypeError("T107", f"{name}: {count} phases of {size} every {stride}, {step}")
+    batch, channels, _, length = x.shape
+    last = (size - 1) * stride + (count - 1) * step - before
+    is_inside = before <= 0 and at_least(length - 1 - last)
+
+    def body(n: Scalar, c: Scalar, y: Scalar, q: Scalar) -> Scalar:
+        place = q * stride + c % count * step - before
+        element = x[n, c // count, y, place]
+        if is_inside:
+            return element
+        inside = all_of(place >= 0, place < te.size(length))
+        return te.select(inside, element, as_scalar(0, x.dtype))
+
+    return te.compute((batch, channels * count, 1, size), body, name)
+
+
+@signal_phases.reference
+def _signal_phases_reference(
+    x: Array, *, stride: int, step: int, count: int, size: int, before: int
+) -> Array:
+    length = x.shape[_COLUMNS]
+    place = np.arange(count)[:, None] * step + np.arange(size) * stride - before
+    inside = (place >= 0) & (place < length)
+    if not length:
+        return np.zeros((len(x), x.shape[1] * count, 1, size), x.dtype)
+    found = np.where(inside, x[:, :, 0, np.clip(place, 0, length - 1)], 0)
+    return found.reshape(len(x), -1, 1, size).astype(x.dtype)

@@ -17,10 +17,11 @@ from clew.support.budgets import check_run_bytes
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, text_bytes
 
 Array = np.ndarray[Any, Any]
 
+_TEXT_BYTES: Final = 64  # of a text as an object, besides its characters
 MAX_PIECES: Final = 1 << 28
 """The most elements in the result of a split: every row is as long as the longest."""
 
@@ -41,7 +42,11 @@ def need_text(name: str, *types: Type) -> list[TensorType]:
 
 
 def texts_of(x: Array) -> list[str]:
-    """Returns the elements of a text array in order."""
+    """Returns the elements of a text array in order.
+
+    Errors: I265 if the list would exceed the budget.
+    """
+    check_run_bytes("a list of texts", _TEXT_BYTES * x.size + text_bytes(x))
     return x.reshape(-1).tolist()
 
 
@@ -66,17 +71,15 @@ def text_concat(a: Array, b: Array) -> Array:
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    size = math.prod(shape)
+    size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", sum(_bytes_over(x, size) for x in (a, b)))
-    pairs = zip(*(np.broadcast_to(x, shape).reshape(-1).tolist() for x in (a, b)), strict=True)
-    return text_array([x + y for x, y in pairs], shape)
+    return np.asarray(np.strings.add(a, b))
 
 
 def _bytes_over(x: Array, size: int) -> int:
     """Returns the bytes of texts, as if repeated to `size` elements."""
     count = size // x.size if x.size else 0
-    return count * (x.nbytes + sum(map(len, texts_of(x))))
+    return count * (x.nbytes + text_bytes(x))
 
 
 @text_concat.types
@@ -104,7 +107,12 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    rows = [text.split(delimiter or None, max_splits) for text in texts_of(x)]
+    texts = texts_of(x)
+    check_run_bytes(
+        "the pieces of text.split",
+        _TEXT_BYTES * sum(_most_pieces(text, delimiter, max_splits) for text in texts),
+    )
+    rows = [text.split(delimiter or None, max_splits) for text in texts]
     counts = np.array([len(row) for row in rows], np.int64).reshape(x.shape)
     longest = int(counts.max(initial=0))
     check_run_bytes("the result of text.split", longest * len(rows) * x.itemsize)
@@ -117,6 +125,12 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
         )
     filled = [piece for row in rows for piece in (*row, *[""] * (longest - len(row)))]
     return text_array(filled, (*x.shape, longest)), counts
+
+
+def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
+    """Returns a bound of the number of pieces of a text."""
+    most = text.count(delimiter) + 1 if delimiter else (len(text) + 1) // 2
+    return most if max_splits < 0 else min(most, max_splits + 1)
 
 
 @text_split.types
@@ -202,6 +216,10 @@ def _text_normalize_types(x: Type, *, case: str, **attrs: Any) -> Type:
 # --- patterns -------------------------------------------------------------------------------------
 
 
+_PATTERN_BYTES: Final = 8 << 20  # of a pattern's program, and of its automaton
+_MOST_PATTERN_CHARS: Final = 1 << 16
+
+
 @bounded_cache(1 << 20)
 def compiled_pattern(pattern: str) -> Any:
     """Returns a compiled pattern.
@@ -213,8 +231,15 @@ def compiled_pattern(pattern: str) -> Any:
         "T168", "text.full_match: RE2 is not installed", hint="pip install 'clew[text]'"
     )
     re2 = optional_library("re2", absent)
+    if len(pattern) > _MOST_PATTERN_CHARS:
+        raise GraphTypeError(
+            "T162",
+            f"text.full_match: a pattern of {len(pattern)} characters, above {_MOST_PATTERN_CHARS}",
+        )
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    options.never_capture = True  # with groups, a match takes memory quadratic in their number
     try:
         return re2.compile(pattern, options=options)
     except re2.error as error:

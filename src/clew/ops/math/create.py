@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import te
 from clew.ir import symbolic
-from clew.ir.dims import Dim, SymDim, unknown_dim
+from clew.ir.dims import Dim, SymDim, dim_max, unknown_dim
 from clew.ir.expr import Attrs
 from clew.ir.types import DTYPES, TensorType, Type, is_float, to_numpy
 from clew.ops.common import f32, held_length
@@ -97,7 +97,7 @@ def arange_size(start: Any, stop: Any, step: Any) -> Dim:
     """Returns the number of values in a range."""
     if any(isinstance(v, SymDim) for v in (start, stop, step)):
         size: Dim = -((start - stop) // step)
-        return size
+        return dim_max(size, 0)
     if step == 0 or not all(math.isfinite(v) for v in (start, stop, step)):
         raise GraphTypeError("T107", f"arange: from {start} to {stop} in steps of {step}")
     whole = all(isinstance(v, int) for v in (start, stop, step))

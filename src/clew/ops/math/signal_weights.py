@@ -10,9 +10,10 @@ import numpy as np
 
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import ArgRef, Attrs, Constant, Expr
-from clew.ir.types import DTYPES, TensorType, Type, to_numpy
+from clew.ir.types import DTYPES, TensorType, Type, memory_bytes, to_numpy
 from clew.ops.math.signal import bins_of
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
 
@@ -138,6 +139,7 @@ def _window_reference(
     *, size: int, weights: tuple[float, ...], periodic: bool, dtype: str
 ) -> Array:
     _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
+    check_run_bytes("a window", size * memory_bytes(dtype))
     # One element that is not periodic gives NaN.
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.empty(size, to_numpy(dtype))

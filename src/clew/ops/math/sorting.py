@@ -220,6 +220,8 @@ def check_count(name: str, k: Dim, size: Dim, axis: int) -> None:
     """Errors: T107 if the axis has fewer than `k` elements, or if `k` is negative."""
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise GraphTypeError("T107", f"{name}: k={k} for the {size} elements of axis {axis}")
+    assume_at_least(size, k)
+    assume_at_least(k, 0)
 
 
 @top_k.reference

@@ -150,19 +150,37 @@ def _split_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return TupleType(tuple(pieces))
 
 
+def from_front(bound: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
+    """Returns a bound of an axis of `size` elements, counted from the front if it is negative and
+    then clamped to `low` and `high`. The result holds for every size, 0 included (-0 counts from
+    the front), also where only a call knows the sign of the bound.
+    """
+    if size + bound == 0:
+        place: Dim = 0
+    elif dim_max(bound, 0) == bound:
+        place = bound
+    elif dim_max(-bound, 1) == -bound:
+        place = size + bound
+    else:
+        is_negative = dim_min(dim_max(-bound, 0), 1)
+        place = bound + size * is_negative
+    return dim_min(dim_max(place, low), high)
+
+
 def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim]:
     """Returns the first index and the number of elements of a slice of an axis.
 
-    Negative bounds count from the end, and all are clamped, as in Python. Symbolic bounds are
-    assumed to lie inside the axis; a slice that takes the last element assumes that the axis has
-    one.
+    Negative bounds count from the end, and all are clamped, as in Python; a slice backwards begins
+    at the first element if its begin lies before it. Symbolic bounds are assumed to count from the
+    front and to lie inside the axis (`from_front` makes them do so); a slice that takes the last
+    element assumes that the axis has one.
 
     Errors: T107 for a stride of 0.
     """
     if stride == 0:
         raise GraphTypeError("T107", "slice: stride is 0")
     low, high = (0, size) if stride > 0 else (-1, size - 1)
-    first, last = (_clamped(b, size, low, high) for b in (begin, end))
+    first, last = _clamped(begin, size, 0, high), _clamped(end, size, low, high)
     if stride > 0:
         if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
             last = size + end  # also if it is below 0: there are no elements then
@@ -197,6 +215,7 @@ def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
         Sample(f32(5, 7), begin=(-3, 0), end=(2**63 - 1, -1), axes=(0, 1)),
         Sample(f32(5, 7), begin=(4, 6), end=(0, -(2**63)), strides=(-2, -1), axes=(0, 1)),
         Sample(f32(5, 7), begin=(3,), end=(2,), axes=(0,)),
+        Sample(f32(2, 7), begin=(-3,), end=(-(2**63),), strides=(-2,), axes=(0,)),
         Sample(f32(9), begin=(1,), end=(9,), strides=(3,), axes=(-1,)),
         Sample(f32(5), begin=(0,), end=(2,), strides=(0,), axes=(0,), error="T107"),
         Sample(f32(5), begin=(0,), end=(2,), axes=(1,), error="T104"),
@@ -211,7 +230,8 @@ def slice_(
     strides: tuple[int, ...] = (),
     axes: tuple[int, ...],
 ) -> Tensor:
-    """Every `strides`-th element from `begin` to before `end` along `axes`; bounds as in Python.
+    """Every `strides`-th element from `begin` to before `end` along `axes`. Bounds are as in
+    Python, except that a slice backwards begins at the first element if `begin` lies before it.
 
     Source: ONNX Slice-13.
     """
@@ -250,8 +270,11 @@ def _slice_reference(
     place: list[Any] = [slice(None)] * x.ndim
     for axis, low, high, stride in zip(axes, begin, end, strides or (1,) * len(axes), strict=True):
         size = x.shape[axis]
-        before_all = high < 0 and high + size < 0
-        place[axis] = slice(low, None if before_all and stride < 0 else high, stride)
+        if stride < 0:
+            low = 0 if low + size < 0 else low
+            place[axis] = slice(low, None if high + size < 0 else high, stride)
+        else:
+            place[axis] = slice(low, high, stride)
     return np.asarray(x[tuple(place)])
 
 

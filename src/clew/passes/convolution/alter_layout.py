@@ -13,16 +13,16 @@ from typing import ClassVar, Final
 from clew.cost.convolution import (
     WINDOW,
     WINOGRAD_GAIN,
-    WINOGRAD_TILES,
+    USUAL_TILES,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
 )
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
-from clew.ir.types import TensorType, is_float
+from clew.ir.types import TensorType, is_float, memory_bytes
 from clew.ir.visit import post_order
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
@@ -41,6 +41,11 @@ _BLOCKS_OF_FEW: Final = (2, 4, 8)
 _LEAST_FILLED: Final = 0.8
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
+# Pixels and rows from which on packing a weight in the run is worth its time.
+_LEAST_PIXELS: Final = 64
+_LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
+_LEAST_ROWS: Final = 8
+_PAGE_BYTES: Final = 4096
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -81,7 +86,9 @@ class AlterLayout(Pass):
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
-    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it.
+    A weight that is not constant is packed in each run if the convolution has many pixels.
+
+    Preconditions: layouts are plain; FoldConstant runs after it.
     """
 
     opt_level: ClassVar[int] = 3
@@ -147,6 +154,10 @@ class _Alterer(Rewriter):
             return self._conv(old)
         if old.attrs.get("weight_layout", "").startswith(("NK", "KN")):
             return self._dense(old)
+        if old.op.name == "nn.matmul" and old.args[1].tensor.rank == 2:
+            return self._dense(
+                get_op("nn.dense")(*old.args, weight_layout="KN", out_dtype=old.attrs.out_dtype)
+            )
         if old.op.name == "transpose":
             return self._transpose(old)
         layout = self._layout_of_args(old)
@@ -221,7 +232,7 @@ class _Alterer(Rewriter):
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args[:2]
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
-        if not plain or not _packable(weight) or not self._packs(old):
+        if not plain or not _packable(old) or not self._packs(old):
             return None
         value = self.memo[data.id]
         channels, inner, groups = self._stored(old, value)
@@ -283,7 +294,9 @@ class _Alterer(Rewriter):
                 of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
             ):
                 of_result = whole
-            elif not of_result and self._block(inner, lanes):
+            elif not of_result and (
+                self._block(inner, lanes) or (channels > 1 and _reads_signal(old))
+            ):
                 of_result = self._block_of_odd(channels, whole)
             block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
@@ -381,7 +394,7 @@ class _Alterer(Rewriter):
         direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
         filled = replace(direct, inner=stored[0], outer=stored[1])
         dilation = old.attrs.dilation
-        cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in USUAL_TILES)
         converted = filled.pixels * sum(stored) / lanes * target.costs.move
         return WINOGRAD_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
@@ -402,7 +415,7 @@ class _Alterer(Rewriter):
         """Returns the largest number of channels in a block that a convolution reads contiguously,
         or 0 if the convolution stays plain.
         """
-        packs = _packable(old.args[1]) and old.args[0].tensor.rank == 4 and self._packs(old)
+        packs = _packable(old) and old.args[0].tensor.rank == 4 and self._packs(old)
         return self._lanes(old) if packs else 0
 
     def _is_joined(self, old: Expr) -> bool:
@@ -457,7 +470,7 @@ class _Alterer(Rewriter):
 
     def _dense(self, old: Call) -> Expr | None:
         data, *others = old.args
-        weights = {n: w for n, w in enumerate(others) if isinstance(w, Constant)}
+        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return None
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
@@ -696,8 +709,36 @@ def _block_of(type_: TensorType) -> int:
     return size
 
 
-def _packable(weight: Expr) -> bool:
-    return isinstance(weight, Constant)
+def _packable(conv: Call) -> bool:
+    """Whether the weight of a convolution is packed: at compile time, or in the run if it serves so
+    many pixels that packing it takes little of the time.
+    """
+    weight = conv.args[1]
+    if isinstance(weight, Constant):
+        return True
+    pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
+    inner = typical(conv.args[0].tensor.shape[1])
+    return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // max(inner, 1))
+
+
+def _packable_matrix(dense: Call, matrix: Expr) -> bool:
+    """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
+    read it that packing it takes less time than reading columns far apart, or lines on as many
+    pages.
+    """
+    if isinstance(matrix, Constant):
+        return True
+    rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
+    plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
+    if not plain or rows < _LEAST_ROWS:
+        return False
+    row_bytes = matrix.tensor.concrete[-1] * memory_bytes(matrix.tensor.dtype)
+    return dense.attrs.weight_layout == "NK" or row_bytes >= _PAGE_BYTES
+
+
+def _reads_signal(conv: Call) -> bool:
+    """Whether a convolution reads an image of a single line, whose windows lie apart."""
+    return all(a.tensor.shape[2] == 1 for a in conv.args[:2])
 
 
 def _packs_weight(call: Call) -> bool:

@@ -38,7 +38,7 @@ class LiftSignals(Pass):
         %3 = nn.conv2d(%2, w', strides=[1, 2], padding=[0, 1, 0, 1])
         %1 = reshape(%3, shape=[1, 64, n // 2])
 
-    Preconditions: weights are constants, layouts are plain; AlterLayout runs later. Non-goals:
+    Preconditions: weights have known sizes, layouts are plain; AlterLayout runs later. Non-goals:
     transposed convolutions, which SplitTransposed rewrites.
     """
 
@@ -85,12 +85,11 @@ class _Lifter(FormRewriter):
         data, weight = old.args
         attrs, value = old.attrs, self.memo[weight.id]
         plain = attrs.data_layout == "NCW" and attrs.weight_layout == "OIW"
-        if not plain or attrs.out_layout or not isinstance(value, Constant):
+        if not plain or attrs.out_layout or not value.tensor.is_static:
             return None
-        lifted = value.tensor.with_(shape=_lifted(value.tensor.shape))
         return get_op("nn.conv2d")(
             self.form(data, old),
-            value.derived("line", lifted, lambda w: w.reshape(lifted.concrete)),
+            _lifted_weight(value),
             strides=(1, *attrs.strides),
             padding=(0, attrs.padding[0], 0, attrs.padding[1]),
             dilation=(1, *attrs.dilation),
@@ -130,3 +129,11 @@ class _Lifter(FormRewriter):
 
 def _lifted(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (*shape[:_LINES], 1, *shape[_LINES:])
+
+
+def _lifted_weight(weight: Expr) -> Expr:
+    """Returns a weight as that of images; the result of a constant is a constant."""
+    lifted = weight.tensor.with_(shape=_lifted(weight.tensor.shape))
+    if not isinstance(weight, Constant):
+        return get_op("reshape")(weight, shape=lifted.shape)
+    return weight.derived("line", lifted, lambda w: w.reshape(lifted.concrete))

@@ -37,7 +37,7 @@ class SplitTransposed(Pass):
     After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
             `reshape`, `slice` to `f32[1, 8, 10, 10]`
 
-    Preconditions: weights are constants, scales are folded into them (FoldScaleAxis). Non-goals:
+    Preconditions: weights have known sizes; scales are folded into them (FoldScaleAxis). Non-goals:
     dilation.
 
     Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
@@ -111,7 +111,7 @@ def _number(dim: Dim) -> int:
 def _layer(call: Call) -> _Layer | None:
     """Returns the transposed convolution that a call is, or None if the pass does not handle it."""
     axes = call.op.traits.convolves_transposed if isinstance(call.op, Op) else ""
-    if not axes or not isinstance(call.args[1], Constant):
+    if not axes or not call.args[1].tensor.is_static:
         return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
     if not weight.size or 0 in data.shape:
@@ -139,34 +139,33 @@ class _Splitter(Rewriter):
         if layer is None:
             return new
         data, weight = new.args
-        assert isinstance(weight, Constant)
         of_one = layer.groups == 1 and all(size == 1 for size in layer.sizes)
         with self.covers(old, *old.args):
             make = _of_one_pixel if of_one else _of_places
             return make(layer, data, weight)
 
 
-def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant) -> Expr:
+def _of_one_pixel(layer: _Layer, data: Expr, weight: Expr) -> Expr:
     """Computes an image of one pixel as a dense layer: each tap is a place of the result."""
     rows = get_op("reshape")(data, shape=(data.tensor.shape[0], layer.inner))
-    matrix = weight.derived(
-        "transposed rows",
-        weight.tensor.with_(shape=(layer.inner, layer.outer * math.prod(layer.kernel))),
-        _flat,
-    )
+    type_ = weight.tensor.with_(shape=(layer.inner, layer.outer * math.prod(layer.kernel)))
+    if isinstance(weight, Constant):
+        matrix: Expr = weight.derived("transposed rows", type_, _flat)
+    else:
+        matrix = get_op("reshape")(weight, shape=type_.shape)
     sums = get_op("nn.dense")(rows, matrix, weight_layout="KN")
     image = get_op("reshape")(sums, shape=(data.tensor.shape[0], layer.outer, *layer.kernel))
     return _cropped(image, layer.before, layer.result)
 
 
-def _of_places(layer: _Layer, data: Expr, weight: Constant) -> Expr:
+def _of_places(layer: _Layer, data: Expr, weight: Expr) -> Expr:
     """Computes the places of a step by convolutions, and puts the results in order."""
     spatial, groups = len(layer.sizes), layer.groups
     steps = layer.strides
     if all(s == 1 for s in steps):
         one = _convolution(layer, data, weight, ((0,) * spatial,))
         return _cropped(one, layer.cropped, layer.result)
-    if layer.waste <= _MOST_WASTE:
+    if layer.waste <= _MOST_WASTE or not isinstance(weight, Constant):
         places = _convolution(layer, data, weight, tuple(product(*map(range, steps))))
         channels, first_place, group = (groups, *steps, layer.outer), 2, 1
     else:
@@ -184,7 +183,7 @@ def _of_places(layer: _Layer, data: Expr, weight: Constant) -> Expr:
 
 
 def _convolution(
-    layer: _Layer, data: Expr, weight: Constant, places: tuple[tuple[int, ...], ...]
+    layer: _Layer, data: Expr, weight: Expr, places: tuple[tuple[int, ...], ...]
 ) -> Expr:
     """Returns the results at some places of each step, with their channels one after another."""
     taps = layer.taps
@@ -208,8 +207,11 @@ def _convolution(
         return made.reshape(-1, inner, *taps)
 
     shape = (groups * len(places) * outer, inner, *taps)
-    how = f"transposed {places} of {layer.strides} in {groups}"
-    filters = weight.derived(how, weight.tensor.with_(shape=shape), make)
+    if isinstance(weight, Constant):
+        how = f"transposed {places} of {layer.strides} in {groups}"
+        filters: Expr = weight.derived(how, weight.tensor.with_(shape=shape), make)
+    else:
+        filters = _filters_of_places(layer, weight)
     before = [t - 1 - n for t, n in zip(taps, layer.first, strict=True)]
     after = [max(0, n) for n in layer.after]
     if any(n < 0 for n in layer.after):
@@ -218,6 +220,22 @@ def _convolution(
         data = get_op("slice")(data, begin=(0,) * len(read), end=read, axes=spatial)
     convolution = get_op(f"nn.conv{len(taps)}d")
     return convolution(data, filters, padding=(*before, *after), groups=groups)
+
+
+def _filters_of_places(layer: _Layer, weight: Expr) -> Expr:
+    """Returns the filters of all places of each step, made from a weight in the run."""
+    spatial, taps, steps = len(layer.sizes), layer.taps, layer.strides
+    missing = [t * s - k for t, s, k in zip(taps, steps, layer.kernel, strict=True)]
+    if any(missing):
+        weight = get_op("pad")(weight, pads=(*(0,) * (2 + spatial), 0, 0, *missing))
+    split = [n for pair in zip(taps, steps, strict=True) for n in pair]
+    shape = (layer.groups, layer.inner, layer.outer, *split)
+    apart = get_op("reshape")(weight, shape=shape)
+    order = (0, *range(4, 3 + 2 * spatial, 2), 2, 1, *range(3, 3 + 2 * spatial, 2))
+    placed = get_op("transpose")(apart, axes=order)
+    flipped = get_op("flip")(placed, axes=tuple(range(3 + spatial, 3 + 2 * spatial)))
+    count = layer.groups * math.prod(steps) * layer.outer
+    return get_op("reshape")(flipped, shape=(count, layer.inner, *taps))
 
 
 def _cropped(image: Expr, before: tuple[int, ...], size: tuple[Dim, ...]) -> Expr:

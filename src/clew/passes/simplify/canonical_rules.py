@@ -139,9 +139,13 @@ _split = is_op("split")(_x)
 
 @rule(is_tuple_get_item(_split), EXACT)
 def part_of_split(found: Match) -> Expr | None:
-    """A part of a split is a slice, which fuses into what follows."""
+    """A part of a split is a slice, which fuses into what follows, unless only a call shows that
+    the parts make up the axis.
+    """
     assert isinstance(found.root, TupleGetItem)
     attrs, index = found.call(_split).attrs, found.root.index
+    if sum(attrs.sizes) != found[_x].tensor.shape[attrs.axis]:
+        return None
     begin: Dim = 0
     for size in attrs.sizes[:index]:
         begin = begin + size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr, Tuple
 from clew.ir.module import Module
@@ -13,6 +13,8 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+
+_SIZED: Final = "sized"
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class FoldEmpty(Pass):
     Before: `%1: f32[0, 8] = nn.dense(%x, w)`, `%2: f32[3, 8] = concatenate(%1, %y, axis=0)`
     After:  `%2` is `%y`
 
-    Preconditions: none; data-dependent sizes are left alone. Non-goals: results of branches and
-    loops, which stay (their readers read constants).
+    Preconditions: none; data-dependent sizes are left alone, and so are the values (`sized`) that
+    tell them. Non-goals: results of branches and loops, which stay (their readers read constants).
     """
 
     opt_level: ClassVar[int] = 0
@@ -47,7 +49,7 @@ class FoldEmpty(Pass):
 class _Folder(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         parts = leaves(new.type)
-        if parts and all(map(is_empty, parts)):
+        if parts and all(map(is_empty, parts)) and new.op_name != _SIZED:
             return self._constants(new.type)
         call = rebuild(new, [_constant(c.type) if _is_read(c) else c for c in new.children])
         assert isinstance(call, Call)
@@ -61,7 +63,8 @@ class _Folder(Rewriter):
 
 def _is_read(arg: Expr) -> bool:
     """Whether an argument has no elements but would be computed by a run."""
-    return not isinstance(arg, Constant) and is_empty(arg.type)
+    is_sized = isinstance(arg, Call) and arg.op_name == _SIZED
+    return not isinstance(arg, Constant) and not is_sized and is_empty(arg.type)
 
 
 def _constant(type_: Type) -> Constant:

@@ -64,7 +64,7 @@ class _Simplifier(RuleRewriter):
         def copied(node: Expr, new: Expr) -> None:
             before = self.originals(node)
             if before:
-                replaces(before[0], new)
+                replaces(before[0].first, new)
 
         return inlined(
             function,

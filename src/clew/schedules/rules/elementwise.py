@@ -46,6 +46,8 @@ _VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
 _MOST_CHOICES: Final = 4
 _LEAST_LANES: Final = 4
+_PAGE_BYTES: Final = 4096
+_RUNS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,13 @@ class Elements(Match):
 
     `lines`, if any, is an axis that stays a separate loop inside the loop over the axes before it.
     `way` is the way to vectorize it: not at all (`scalar`), in lanes along the last axis (`lanes`),
-    in tiles with an axis that an operand is contiguous along (`tiles`), or in vectors along two
-    axes (`interleave`).
+    in tiles with an axis that an operand is contiguous along (`tiles`), in vectors along two axes
+    (`interleave`), or several runs of an operand together (`runs`), which continues along `across`.
     """
 
     root: str
     axes: tuple[str, ...]
-    way: Literal["scalar", "lanes", "tiles", "interleave"]
+    way: Literal["scalar", "lanes", "tiles", "interleave", "runs"]
     lines: str = ""
     across: str = ""
     apart_bytes: int = 0
@@ -103,6 +105,9 @@ class Elementwise(Rule[Elements]):
                 schedule, target, root, tuple(axes), "tiles", across=across[0],
                 apart_bytes=across[1], tile=across[2],
             )  # fmt: skip
+        beside = _axis_beside(info, axes)
+        if beside:
+            return Elements(schedule, target, root, tuple(axes), "runs", across=beside)
         selectors = tuple(a for a in axes[1:-1] if _selects(info, a))
         kept = tuple(a for a in axes if a not in selectors)
         extent = schedule.extent(kept[-1])
@@ -141,6 +146,8 @@ class Elementwise(Rule[Elements]):
             interleave.schedule(schedule, match.info, axes, match.target)
         elif match.way == "tiles":
             _in_tiles(schedule, match, axes, settings["tile"])
+        elif match.way == "runs":
+            _in_runs(schedule, match, axes)
         elif match.way == "lanes":
             _in_lanes(schedule, match, axes, match.lanes * settings["vectors"])
         return schedule
@@ -184,6 +191,42 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _axis_beside(info: StageInfo, axes: list[str]) -> str:
+    """Returns the axis along which an operand continues after the last one, where the result goes
+    on along another axis, on another page of the operand, as in a matrix that is packed in panels;
+    "" if there is none.
+    """
+    loads = list(buffer_loads(info.store.value))
+    if not axes[:-2] or len(loads) != 1 or any(not isinstance(n.size, int) for n in info.loops):
+        return ""
+    by_name, simplifier = {n.name: n for n in info.loops}, Simplifier()
+    (load,), last = loads, by_name[axes[-1]]
+    steps = {
+        axis: offset_stride(load.source, load.indices, by_name[axis].index, simplifier)
+        for axis in axes
+    }
+    row, size = steps[axes[-2]], memory_bytes(load.dtype)
+    if steps[axes[-1]] != 1 or not isinstance(row, int) or row * size < _PAGE_BYTES:
+        return ""
+    if conditions_use(info, tuple(n.index for n in info.loops)):
+        return ""
+    return next((a for a in axes[:-2] if steps[a] == last.size), "")
+
+
+def _in_runs(schedule: Schedule, match: Elements, axes: list[str]) -> None:
+    """Moves several runs of a row of the operand together, and vectorizes the last axis."""
+    *outer, row, last = axes
+    outer.remove(match.across)
+    group, some = schedule.split(match.across, _RUNS)
+    schedule.reorder(group, *outer, row, some, last)
+    lanes = vector_factor(match.target, match.info.store.buffer.dtype, schedule.extent(last))
+    vector, lane = schedule.split(last, lanes, tail="guard")
+    schedule.unroll(some)
+    schedule.unroll(vector)
+    schedule.vectorize(lane)
+    spread(schedule, [group, *outer], row)
 
 
 def _join_short(schedule: Schedule, root: str, axes: list[str], lanes: int) -> None:

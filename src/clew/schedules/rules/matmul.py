@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from clew.ir.dims import exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -33,9 +32,13 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
-from clew.schedules.stages import StageInfo, flatten_axes, lane_stride, stage_infos
-from clew.te.expr import Binary, Imm
-from clew.te.walk import nodes
+from clew.schedules.stages import (
+    flatten_axes,
+    lane_stride,
+    rows_together,
+    stage_infos,
+    sums_rows,
+)
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
@@ -81,9 +84,9 @@ class Matmul(Rule[Product]):
         steps = [
             lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)
         ]
-        if None in steps or not any(steps):
+        if None in steps or not any(steps) or sums_rows(info):
             return None
-        together = _rows_together(info) if len(info.axes) > 1 else 0
+        together = rows_together(info, info.axes[-2]) if len(info.axes) > 1 else 0
         panel = min(
             (
                 x.source.typical_shape[-1]
@@ -149,19 +152,3 @@ class Matmul(Rule[Product]):
         banded = schedule.extent(batch[0]) > 1 if batch else False
         spread(schedule, [*batch, panel], attach if row and not banded else "")
         return schedule
-
-
-def _rows_together(info: StageInfo) -> int:
-    """Returns the number of rows that share the second operand, such as those of a convolution
-    group; 0 if all do.
-    """
-    row = next(n.index for n in info.loops if n.name == info.axes[-2])
-    for load in buffer_loads(info.store.value):
-        for index in load.indices:
-            for part in nodes(index):
-                if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
-                    continue
-                by = part.b.value if isinstance(part.b, Imm) else 0
-                if by and exact_quotient(row.extent, by) is not None:
-                    return int(by)
-    return 0

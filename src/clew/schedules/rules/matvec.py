@@ -6,6 +6,7 @@ flight, and hides the latency of additions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
@@ -16,10 +17,15 @@ from clew.schedules.demands import ONE_ROW, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import lane_stride
+from clew.schedules.stages import StageInfo, lane_stride, stride
 
 _VECTORS = 4
 _STEPS = 2
+_LEAST_PANELS = 4  # for threads
+# Vectors of a row of a matrix that are read one after another, with sums in the first-level cache,
+# and steps between which the sums are loaded and stored.
+_STREAMED = 64
+_STEPS_OF_STREAM = 8
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Row(TailMatch):
     """A row of results whose columns are contiguous in the matrix."""
 
     lanes: int
+    vectors: int
 
 
 class Matvec(Rule[Row]):
@@ -45,13 +52,16 @@ class Matvec(Rule[Row]):
         steps = [lane_stride(x, last.index, lanes, Simplifier()) for x in loads]
         if sorted(steps, key=str) != [0, 1]:
             return None
-        return Row(work.start, target, info.name, work.root.name, lanes)
+        vectors = _vectors(info, lanes, target)
+        return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
+        options, streams = (1, 2, 4, 8, 16, _STREAMED), match.vectors == _STREAMED
+        steps = _STEPS_OF_STREAM if streams else _STEPS
         return Space(
             (
-                Choice("vectors", _VECTORS, (1, 2, 4, 8), "vectors of columns computed together"),
-                Choice("unroll", _STEPS, (1, 2, 4), "unrolled reduction steps"),
+                Choice("vectors", match.vectors, options, "vectors of columns computed together"),
+                Choice("unroll", steps, (1, 2, 4, 8), "unrolled reduction steps"),
             )
         )
 
@@ -59,21 +69,59 @@ class Matvec(Rule[Row]):
         schedule, infos = match.begin()
         info, lanes = infos[match.anchor], match.lanes
         out = match.result(schedule)
-        *ones, columns = infos[match.root].axes_in(out)
-        schedule.reorder(columns, *ones)
+        *rows, columns = infos[match.root].axes_in(out)
+        ones = [row for row in rows if schedule.extent(row) == 1]
+        batch = [row for row in rows if row not in ones]
+        schedule.reorder(*batch, columns, *ones)
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
         schedule.reorder(panel, *ones, vector, lane)
-        schedule.compute_at(match.anchor, panel, "register")
+        streams = settings["vectors"] == _STREAMED
+        schedule.compute_at(match.anchor, panel, "scratch" if streams else "register")
         (step,) = info.reduction_axes
         schedule.reorder(step, *info.axes)
-        own_vector, own_lane = schedule.split(info.axes[-1], lanes, tail="guard")
-        if 1 < settings["unroll"] < schedule.extent(step):
-            _, each = schedule.split(step, settings["unroll"])
+        few = 1 < settings["unroll"] < schedule.extent(step)
+        if streams and few:  # sums are loaded and stored once for several steps
+            step, each = schedule.split(step, settings["unroll"])
+            schedule.reorder(*info.axes, each)
+            own_vector, own_lane = schedule.split(info.axes[-1], lanes)
+            schedule.reorder(own_vector, each, own_lane)
             schedule.unroll(each)
+        else:
+            own_vector, own_lane = schedule.split(info.axes[-1], lanes, tail="guard")
+            if few:
+                _, each = schedule.split(step, settings["unroll"])
+                schedule.unroll(each)
         for name in (*info.axes[:-1], own_vector, *ones, vector):
-            schedule.unroll(name)
+            if not streams or name not in (own_vector, vector):
+                schedule.unroll(name)
         for name in (own_lane, lane):
             schedule.vectorize(name)
-        spread(schedule, [panel])
+        spread(schedule, [*batch, panel])
         return schedule
+
+
+def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
+    """Returns the number of vectors of columns computed together: more if the rows of the matrix
+    are not packed in panels, because memory is read in longer runs.
+    """
+    depth = next(n.index for n in info.loops if n.name == info.reduction_axes[0])
+    steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
+    if all(isinstance(step, int) and step <= lanes * _VECTORS for step in steps):
+        return _VECTORS
+    if _passes_caches(info, target):
+        return _STREAMED
+    *rows, columns = info.store.buffer.typical_shape
+    whole = columns // lanes
+    most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // _LEAST_PANELS)
+    return next((n for n in (16, 8) if n <= most), _VECTORS)
+
+
+def _passes_caches(info: StageInfo, target: Target) -> bool:
+    """Whether a matrix of known size does not fit the second-level cache, and is one for all rows.
+    Memory is then read fastest in its own order.
+    """
+    matrix = max((x.source for x in buffer_loads(info.store.value)), key=lambda b: b.typical_bytes)
+    known = all(isinstance(n.size, int) for n in info.loops)
+    alone = math.prod(info.store.buffer.typical_shape[:-1]) == 1
+    return known and alone and matrix.typical_bytes > target.l2_bytes

@@ -26,7 +26,7 @@ from clew.schedules.library.row_vectors import (
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo
+from clew.schedules.stages import StageInfo, sums_rows
 from clew.te.expr import Binary, Imm, Scalar
 
 
@@ -61,6 +61,9 @@ class Rows(Rule[RowStages]):
         # Leading axes that select a row: the root's own, and those that the other stages have.
         own = shared = _row_rank(infos, members, info)
         row, inside = axes[:own], axes[own:]
+        if not inside and any(sums_rows(infos[m]) for m in members):
+            row = [row[-1], *row[:-1]]  # a row of the matrix serves all others while in cache
+            schedule.reorder(*row)
         grouped = _steps_of_group(infos, members, info, own)
         if grouped:
             group, step = schedule.split(inside[0], grouped)

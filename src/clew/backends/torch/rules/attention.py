@@ -28,7 +28,7 @@ def attention(b: Building) -> Step:
     scale, causal = attrs.scale or 1 / math.sqrt(width), attrs.causal
     later = None
     if causal:
-        later = b.keep(torch.ones((rows, columns), dtype=torch.bool).triu(1))
+        later = torch.ones((rows, columns), dtype=torch.bool).triu(1)
     fits = len(b.types) == 3 or not causal
 
     def step(

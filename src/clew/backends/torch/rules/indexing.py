@@ -98,7 +98,7 @@ def one_hot(b: Building) -> Step:
     """
     depth, rank = b.attrs.depth, len(b.type.shape)
     axis = b.attrs.axis % rank
-    along = b.keep(torch.arange(depth).reshape([-1 if n == axis else 1 for n in range(rank)]))
+    along = torch.arange(depth).reshape([-1 if n == axis else 1 for n in range(rank)])
 
     def step(indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         wide = indices.to(torch.int64).unsqueeze(axis)

@@ -124,7 +124,7 @@ def avg_pool(b: Building) -> Step:
     else:
         counts = _sums(w, w.padded(counted, 0.0))
     wide = torch.float64 if b.type.dtype == "f64" else torch.float32
-    divisor = b.keep(counts.clamp(min=1).to(wide))
+    divisor = counts.clamp(min=1).to(wide)
     return b.widened(lambda x: _sums(w, w.padded(x, 0.0)) / divisor)
 
 

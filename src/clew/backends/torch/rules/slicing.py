@@ -79,7 +79,7 @@ def _repeated(b: Building, low: tuple[int, ...], high: tuple[int, ...]) -> Step:
             period = max(2 * size - 2, 1)
             phase = places % period
             places = torch.minimum(phase, period - phase) % size
-        found.append((axis, b.keep(places)))
+        found.append((axis, places))
 
     def step(x: torch.Tensor) -> torch.Tensor:
         for axis, places in found:

@@ -17,6 +17,7 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.common import led_by_ones
 from clew.ops.math.create import arange_size
+from clew.ops.movement.slicing import from_front
 
 _MOST_JOINED: Final = 256
 
@@ -84,7 +85,7 @@ def squeeze(layer: Layer) -> Result:
     shape, rank = layer.type(0).shape, layer.rank()
     axes = layer.ints_of("axes", 1)
     if axes is None:
-        symbolic = [d for d in shape if isinstance(d, SymDim)]
+        symbolic = [d for d in shape if isinstance(d, SymDim) and not layer.is_above_one(d)]
         if symbolic:
             raise layer.open_size(f"whether the size {symbolic[0]} is 1", *symbolic)
         axes = tuple(n for n, d in enumerate(shape) if d == 1)
@@ -354,11 +355,19 @@ def _slice(
         raise layer.wrong(f"names one axis twice: {list(axes)}")
     if not found:
         return layer.input(0)
+    first, last = list(begin), list(end)
+    for n, (axis, step) in enumerate(zip(found, steps, strict=True)):
+        size = layer.type(0).shape[axis]
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        if isinstance(first[n], SymDim):
+            first[n] = from_front(first[n], size, 0, high)
+        if isinstance(last[n], SymDim):
+            last[n] = from_front(last[n], size, low, high)
     return call(
         "slice",
         layer.input(0),
-        begin=tuple(begin),
-        end=tuple(end),
+        begin=tuple(first),
+        end=tuple(last),
         strides=tuple(steps),
         axes=found,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import product
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 
@@ -25,17 +25,10 @@ def attention(layer: Layer) -> Result:
     wanted = layer.result()
     if layer.number("dropout_p", 0.0):
         raise layer.unsupported("dropout")
-    if layer.has("scale"):
-        scale = float(layer.number("scale"))
-    else:
-        width = q.tensor.shape[-1]
-        if not isinstance(width, int):
-            raise layer.unsupported(f"heads of the free size {width}")
-        scale = 1 / math.sqrt(width)
     k, v = (_repeated(x, q) for x in (k, v))
     axes = (*range(k.tensor.rank - 2), k.tensor.rank - 1, k.tensor.rank - 2)
     scores: Expr = call("nn.matmul", q, call("transpose", k, axes=axes))
-    scores = call("multiply", scores, scalar(scale, scores.tensor.dtype))
+    scores = call("multiply", scores, _scale(layer, q.tensor.shape[-1], scores.tensor.dtype))
     mask = _mask(layer, scores)
     if mask is not None:
         scores = call("add", scores, mask)
@@ -49,9 +42,22 @@ def attention(layer: Layer) -> Result:
     found = layer.to_result(call("nn.matmul", weights, v))
     if len(layer.fakes) == 1:
         return found if found.tensor.shape == wanted.shape else reshaped(found, wanted.shape)
-    if layer.is_used(1):
-        raise layer.unsupported("results other than the first")
-    return [found, layer.filled(0, 1)]
+    if layer.op.startswith("_scaled_dot_product_flash"):
+        sums = call("logsumexp", cast(scores, layer.result(1).dtype), axes=(last,), keepdims=False)
+        return [found, layer.shaped(sums, 1)]
+    return [found, layer.to_result(weights, 1)]
+
+
+def _scale(layer: Layer, width: Dim, dtype: str) -> Expr:
+    """Returns the factor of the scores: by default, that for the size of a head, which may be
+    free.
+    """
+    if layer.has("scale"):
+        return scalar(float(layer.number("scale")), dtype)
+    if isinstance(width, int):
+        return scalar(1 / math.sqrt(width) if width else 1.0, dtype)
+    wide = "f64" if dtype == "f64" else "f32"
+    return cast(call("rsqrt", layer.importer.scalar_of(width, wide)), dtype)
 
 
 def _mask(layer: Layer, scores: Expr) -> Expr | None:

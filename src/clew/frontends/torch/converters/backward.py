@@ -7,7 +7,7 @@ import numpy as np
 from clew.frontends.building import call, cast, constant, reshaped
 from clew.frontends.torch.converters.convolution import SPATIAL
 from clew.frontends.torch.converters.movement import sliced
-from clew.frontends.torch.converters.windows import adaptive_windows, divisors, sizes_of
+from clew.frontends.torch.converters.windows import adaptive_places, divisors, sizes_of
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import product
@@ -49,8 +49,8 @@ def adaptive_avg_pool_backward(layer: Layer) -> Result:
     factors = []
     for size, count in zip(*sizes_of(layer, x, gradient.tensor, 2), strict=True):
         shares = np.zeros((count, size))
-        for row, places in zip(shares, adaptive_windows(size, count), strict=True):
-            row[places] = 1 / len(set(places.tolist()))
+        for row, places in zip(shares, adaptive_places(size, count), strict=True):
+            row[places[places >= 0]] = 1 / np.count_nonzero(places >= 0)
         factors.append(cast(constant(shares), gradient.tensor.dtype))
     down, across = factors
     rows = call("nn.matmul", gradient, across)

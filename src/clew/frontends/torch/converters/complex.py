@@ -333,12 +333,21 @@ def constant_pad(layer: Layer) -> Result:
 
 
 @complex_converter(
-    "slice", "select.int", "cat", "stack", "unbind", "split_with_sizes", "split", "chunk",
-    "index_select", "cumsum",
+    "slice", "select.int", "unbind", "split_with_sizes", "split", "chunk", "index_select", "cumsum",
 )  # fmt: skip
 def along(layer: Layer) -> Result:
     """As of real numbers, with the axis counted from the front."""
     return _along(layer)
+
+
+@complex_converter("cat", "concat", "stack")
+def joined_along(layer: Layer) -> Result:
+    """Tensors one after another, or along a new axis; real numbers become complex."""
+    rank = layer.fakes[0].dim()
+    fakes = layer.fake("tensors")
+    parts_ = zip(layer["tensors"], fakes, strict=True)
+    pairs = [_number(layer, x, fake) for x, fake in parts_ if fake.shape != (0,) or rank == 1]
+    return _along(layer, tensors=pairs)
 
 
 def _along(layer: Layer, **changed: Value) -> Result:

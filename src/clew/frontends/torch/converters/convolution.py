@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
-from clew.frontends.building import call, cast, per_channel, reshaped
+from clew.frontends.building import call, cast, per_channel, reshaped, scalar
+from clew.frontends.torch.converters.grouped import grouped
 from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.converters.windows import (
     adaptive_windows,
     divisors,
     largest_in_windows,
-    sizes_of,
     strided_windows,
 )
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, product
 from clew.ir.expr import Expr
+from clew.ir.types import is_float
+from clew.te.interpret import identity_of
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
 
 
-@converter("convolution")
+@converter("convolution", "_convolution")
 def convolution(layer: Layer) -> Result:
     """One to three spatial axes; transposed or not; then the bias."""
     x, weight = layer.tensor("input"), layer.tensor("weight")
@@ -30,11 +33,25 @@ def convolution(layer: Layer) -> Result:
     lone = x.tensor.rank == rank + 1
     if lone:
         x = reshaped(x, (1, *x.tensor.shape))
+    groups = layer.dim("groups", 1)
+    features = weight.tensor.shape[0]
+    known = all(isinstance(p, int) for p in layer.dims("padding"))
+    if not isinstance(groups, int) or not known or features % groups != 0:
+        found = grouped(layer, x, weight, groups)
+    else:
+        found = _of_known_groups(layer, x, weight, groups)
+    bias = layer.optional("bias")
+    if bias is not None:
+        found = call("add", found, per_channel(bias, found.tensor.rank))
+    return layer.shaped(found) if lone else layer.to_result(found)
+
+
+def _of_known_groups(layer: Layer, x: Expr, weight: Expr, groups: int) -> Expr:
+    rank = weight.tensor.rank - 2
     strides, padding = layer.spread("stride", rank), layer.spread("padding", rank)
-    dilation, groups = layer.spread("dilation", rank), layer.integer("groups", 1)
-    pads = (*padding, *padding)
+    dilation, pads = layer.spread("dilation", rank), (*padding, *padding)
     if layer.flag("transposed"):
-        found: Expr = call(
+        return call(
             f"nn.conv{rank}d_transpose",
             x,
             weight,
@@ -44,22 +61,17 @@ def convolution(layer: Layer) -> Result:
             dilation=dilation,
             groups=groups,
         )
-    else:
-        found = call(
-            f"nn.conv{rank}d",
-            x,
-            weight,
-            strides=strides,
-            padding=pads,
-            dilation=dilation,
-            groups=groups,
-            data_layout=f"NC{SPATIAL[rank]}",
-            weight_layout=f"OI{SPATIAL[rank]}",
-        )
-    bias = layer.optional("bias")
-    if bias is not None:
-        found = call("add", found, per_channel(bias, found.tensor.rank))
-    return layer.shaped(found) if lone else layer.to_result(found)
+    return call(
+        f"nn.conv{rank}d",
+        x,
+        weight,
+        strides=strides,
+        padding=pads,
+        dilation=dilation,
+        groups=groups,
+        data_layout=f"NC{SPATIAL[rank]}",
+        weight_layout=f"OI{SPATIAL[rank]}",
+    )
 
 
 # --- pooling --------------------------------------------------------------------------------------
@@ -131,7 +143,7 @@ def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool
         windows = [
             strided_windows(*rest)
             for rest in zip(
-                *sizes_of(layer, x, layer.result(), 3), attrs["kernel"], attrs["strides"],
+                x.tensor.shape[-3:], layer.result().shape[-3:], attrs["kernel"], attrs["strides"],
                 attrs["padding"][:3], attrs["dilation"], strict=True,
             )
         ]  # fmt: skip
@@ -162,7 +174,7 @@ def _planes(layer: Layer, x: Expr, attrs: dict[str, Any], op: str) -> Expr:
         op, column, kernel=(kernel[0], 1), strides=(strides[0], 1),
         padding=(pads[0], 0, pads[3], 0), **first, **more,
     )  # fmt: skip
-    return layer.shaped(found)
+    return reshaped(found, layer.result().shape)
 
 
 @converter("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -173,12 +185,13 @@ def avg_pool(layer: Layer) -> Result:
     attrs["count_include_pad"] = layer.flag("count_include_pad", True)
     divisor = layer.get("divisor_override")
     padded = any(attrs["padding"]) or attrs["ceil_mode"]
-    if attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
+    whole = not is_float(x.tensor.dtype)
+    if whole or attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
         return _uneven_avg_pool(layer, x, attrs)
     if divisor is not None:
         attrs["count_include_pad"] = True
     if rank == 3:
-        found: Expr = _planes(layer, x, attrs, "nn.avg_pool2d")
+        found = _planes(layer, x, attrs, "nn.avg_pool2d")
     else:
         image, added = _as_image(x, rank)
         attrs = _over_images(attrs) if added else attrs
@@ -190,7 +203,9 @@ def avg_pool(layer: Layer) -> Result:
 
 
 def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
-    """Returns means of windows that differ in size: sums of a padded image, divided by window."""
+    """Returns means of windows that differ in size, or of integers: sums of a padded image, divided
+    by window.
+    """
     kernel, strides = attrs["kernel"], attrs["strides"]
     rank = len(kernel)
     before = attrs["padding"][:rank]
@@ -198,6 +213,7 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
     sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
     wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = wide if is_float(dtype) else cast(x, "f64")
     # Windows may reach beyond the padding, or leave the end of the image unread.
     after: list[Dim] = []
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
@@ -213,8 +229,12 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
         image, added = _as_image(wide, rank)
         means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
     means = reshaped(means, layer.result().shape)
-    by = cast(divisors(layer, sizes, counts, kernel, strides, before), means.tensor.dtype)
-    scale = call("divide", layer.scalar(math.prod(kernel), means), by)
+    by = divisors(layer, sizes, counts, kernel, strides, before)
+    elements = layer.scalar(math.prod(kernel), means)
+    if not is_float(dtype):
+        sums = cast(call("round", call("multiply", means, elements)), "i64")
+        return layer.to_result(call("divide", sums, by))
+    scale = call("divide", elements, cast(by, means.tensor.dtype))
     return layer.to_result(call("multiply", means, scale))
 
 
@@ -256,13 +276,32 @@ def _of_windows(layer: Layer, reduction: str, x: Expr, axis: int, out: Dim) -> E
     """Returns a reduction of each of the windows that divide an axis."""
     size = x.tensor.shape[axis]
     if not isinstance(out, int):
-        raise layer.unsupported(f"from {size} to {out} elements of free size")
+        return _of_free_windows(layer, reduction, x, axis, out)
     pieces = []
     for n in range(out):
         begin, end = n * size // out, ceil_div((n + 1) * size, out)
         part = call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
         pieces.append(call(reduction, part, axes=(axis,), keepdims=True))
     return pieces[0] if len(pieces) == 1 else call("concatenate", *pieces, axis=axis)
+
+
+def _of_free_windows(layer: Layer, reduction: str, x: Expr, axis: int, out: Dim) -> Expr:
+    """Returns a reduction of windows of free number: of their elements in rows of one length."""
+    rows = adaptive_windows(x.tensor.shape[axis], out)
+    found: Expr = call("gather", x, call("maximum", rows.places, scalar(0, "i64")), axis=axis)
+    rest = (1,) * (found.tensor.rank - axis - 2)
+    outside = reshaped(rows.outside, (*rows.places.tensor.shape, *rest))
+    dtype = x.tensor.dtype
+    neutral = identity_of("max", dtype) if reduction == "max" else 0
+    found = call("where", outside, scalar(neutral, dtype), found)
+    if reduction == "max":
+        return call("max", found, axes=(axis + 1,), keepdims=False)
+    held = cast(call("logical_not", outside), dtype)
+    return call(
+        "divide",
+        call("sum", found, axes=(axis + 1,), keepdims=False),
+        call("sum", held, axes=(1,), keepdims=False),
+    )
 
 
 @converter("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
@@ -272,7 +311,7 @@ def adaptive_max_pool(layer: Layer) -> Result:
     if layer.is_used(1):
         if 0 in layer.result().shape:
             return [layer.filled(0), layer.filled(0, 1)]
-        pairs = zip(*sizes_of(layer, x, layer.result(), rank), strict=True)
+        pairs = zip(x.tensor.shape[-rank:], layer.result().shape[-rank:], strict=True)
         windows = [adaptive_windows(*pair) for pair in pairs]
         values, places = largest_in_windows(x, windows)
         return [layer.shaped(values), layer.shaped(places, 1)]
@@ -290,14 +329,73 @@ def adaptive_max_pool(layer: Layer) -> Result:
 _SCALES: Final = ("scales", "scales_d", "scales_h", "scales_w")
 
 
-def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
-    x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
-    scales: tuple[float, ...] = ()
+def _scales(layer: Layer, sizes: Sequence[Dim], counts: Sequence[Dim]) -> list[float]:
+    """Returns the scales that a call gives; none if it gives none. Errors: U063."""
     given = layer.get("scale_factors")
     if given is None:
         given = [layer.arguments[n] for n in _SCALES if n in layer.arguments]
-    if len(given) == wanted.rank - 2 and all(isinstance(v, (int, float)) for v in given):
-        scales = (1.0, 1.0, *map(float, given))
+    if len(given) != len(sizes) or all(v is None for v in given):
+        return []
+    found = []
+    for scale, size, count in zip(given, sizes, counts, strict=True):
+        if scale is None and isinstance(size, int) and isinstance(count, int):
+            scale = count / max(size, 1)
+        if not isinstance(scale, (int, float)):
+            raise layer.unsupported("scales of some axes of free sizes, or known during the run")
+        found.append(float(scale))
+    return found
+
+
+def _may_double(scale: float, size: Dim, count: Dim) -> bool:
+    """Whether a free size may stay or double with a scale that says otherwise."""
+    if isinstance(size, int) and isinstance(count, int):
+        return False
+    if scale >= 1:
+        return not (scale.is_integer() and count == size * int(scale))
+    return not ((1 / scale).is_integer() and count == size // int(1 / scale))
+
+
+def _scale_in_use(scale: float, size: Dim, count: Dim) -> float:
+    """Returns the scale of an axis over which torch repeats elements: where the size stays or
+    doubles, it ignores the given one.
+    """
+    if not isinstance(size, int) or not isinstance(count, int) or not size:
+        return scale
+    return count / size if count in (size, 2 * size) else scale
+
+
+def _shifted_or_nearest(
+    layer: Layer, x: Expr, counts: Sequence[Dim], scales: Sequence[float]
+) -> Expr:
+    """Returns an image of free size whose elements are repeated: over two axes, torch ignores the
+    scale where a size stays or doubles.
+    """
+    for axis, (count, scale) in enumerate(zip(counts, scales, strict=True), 2):
+        size = x.tensor.shape[axis]
+        if size == count:
+            continue
+        here = call("arange", start=0, stop=count, step=1, dtype="i64")
+        number, out = (layer.importer.scalar_of(d, "i64") for d in (size, count))
+        down = call("floor", call("multiply", cast(here, "f32"), scalar(1 / scale, "f32")))
+        last = call("subtract", number, scalar(1, "i64"))
+        source = call("minimum", cast(down, "i64"), last)
+        half = call("right_shift", here, scalar(1, "i64"))
+        double = call("equal", out, call("multiply", number, scalar(2, "i64")))
+        source = call("where", double, half, source)
+        source = call("where", call("equal", out, number), here, source)
+        x = call("gather", x, source, axis=axis)
+    return x
+
+
+def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
+    x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
+    given = _scales(layer, x.tensor.shape[2:], wanted.shape[2:])
+    if given and mode == "nearest" and rounding == "floor" and wanted.rank == 4:
+        triples = list(zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=True))
+        if any(_may_double(*triple) for triple in triples):
+            return _shifted_or_nearest(layer, x, wanted.shape[2:], given)
+        given = [_scale_in_use(*triple) for triple in triples]
+    scales = (1.0, 1.0, *given) if given else ()
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:
         if layer.flag("align_corners"):

@@ -7,16 +7,10 @@ from typing import Final
 
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.converters.linalg import norm_of
-from clew.frontends.torch.converters.movement import (
-    bounds,
-    in_memory,
-    joined,
-    sliced,
-    strided_places,
-)
+from clew.frontends.torch.converters.movement import bounds, joined, sliced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, SymDim, dim_max, product
 from clew.ir.expr import Call, Expr
 from clew.ir.types import is_float
 from clew.ops.common import broadcast_shapes
@@ -135,7 +129,7 @@ def index(layer: Layer) -> Result:
     return call("transpose", found, axes=tuple(order))
 
 
-@converter("index_put", "_unsafe_index_put")
+@converter("index_put", "_unsafe_index_put", "_index_put_impl")
 def index_put(layer: Layer) -> Result:
     """Values written, or added, at places of advanced indexing."""
     x = layer.tensor()
@@ -270,20 +264,6 @@ def select_scatter(layer: Layer) -> Result:
     return _replaced(x, cast(row, x.tensor.dtype), axis, start, start + 1)
 
 
-@converter("as_strided_scatter")
-def as_strided_scatter(layer: Layer) -> Result:
-    """Elements replaced by their places in memory."""
-    flat, order = in_memory(layer)
-    source = cast(layer.tensor("src"), flat.tensor.dtype)
-    size = source.tensor.size
-    places = reshaped(strided_places(layer), (size, 1))
-    found: Expr = call("scatter_nd", flat, places, reshaped(source, (size,)))
-    shape = layer.type().shape
-    found = reshaped(found, tuple(shape[a] for a in order))
-    back = tuple(order.index(a) for a in range(len(order)))
-    return found if order == sorted(order) else call("transpose", found, axes=back)
-
-
 @converter("diagonal_scatter")
 def diagonal_scatter(layer: Layer) -> Result:
     """The elements of a diagonal replaced."""
@@ -311,6 +291,7 @@ def slice_scatter(layer: Layer) -> Result:
     """Slices of an axis replaced."""
     x, axis = layer.tensor(), layer.axis()
     begin, end = bounds(layer, axis)
+    end = dim_max(begin, end)
     step = layer.integer("step", 1)
     source = cast(layer.tensor("src"), x.tensor.dtype)
     wanted = list(x.tensor.shape)
@@ -446,8 +427,6 @@ def embedding_bag(layer: Layer) -> Result:
     """Sums, means or maxima of rows of a table, a bag of rows for each offset."""
     weight, indices = layer.tensor("weight"), layer.tensor("indices")
     offsets, mode = layer.tensor("offsets"), layer.integer("mode", 0)
-    if any(layer.is_used(n) for n in (1, 2, 3)):
-        raise layer.unsupported("results other than the first")
     wanted = layer.result()
     count, bags = indices.tensor.shape[0], wanted.shape[0]
     rows = call("gather", weight, indices, axis=0)
@@ -466,24 +445,50 @@ def embedding_bag(layer: Layer) -> Result:
         rows = call("where", taken, rows, neutral)
         ones = cast(taken, dtype)
     size = _size_of_bags(offsets, count, bags)
-    places = None if size else reshaped(_bags(offsets, count), (count, 1))
+    of_bags = _bags(offsets, count)
+    places = None if size else reshaped(of_bags, (count, 1))
 
-    def collected(values: Expr) -> Expr:
+    def collected(values: Expr, *, largest: bool = False) -> Expr:
         """Returns the sum or maximum of the values of each bag."""
         width = values.tensor.shape[1]
         if places is None:
             apart = reshaped(values, (bags, size, width))
-            return call("max" if mode == 2 else "sum", apart, axes=(1,), keepdims=False)
+            return call("max" if largest else "sum", apart, axes=(1,), keepdims=False)
+        neutral = scalar(float("-inf") if largest else 0, dtype)
         start = call("broadcast_to", neutral, shape=(bags, width))
-        return call("scatter_nd", start, places, values, reduction="max" if mode == 2 else "add")
+        return call("scatter_nd", start, places, values, reduction="max" if largest else "add")
 
-    found = collected(rows)
-    if mode == 2:
-        empty = call("isinf", found, positive=False)
-        found = call("where", empty, scalar(0, dtype), found)
-    elif mode == 1:
-        found = call("divide", found, call("maximum", collected(ones), scalar(1, dtype)))
-    return [found, *(layer.filled(0, n) for n in range(1, len(layer.fakes)))]
+    found, sizes = collected(rows, largest=mode == 2), collected(ones)
+    further: list[Expr] = [layer.filled(0, n) for n in (1, 2, 3)]  # what torch gives for sums
+    if layer.result(1).shape == (count,):
+        further[0] = layer.to_result(of_bags, 1)
+    if mode and layer.result(2).shape == (bags,):
+        further[1] = layer.shaped(sizes, 2)
+        largest = sizes if mode == 1 else _first_largest(rows, found, of_bags, indices)
+        further[2] = layer.shaped(largest, 3)
+    if mode == 1:
+        found = call("divide", found, call("maximum", sizes, scalar(1, dtype)))
+    elif mode == 2:
+        found = call("where", call("equal", sizes, scalar(0, dtype)), scalar(0, dtype), found)
+    return [found, *further]
+
+
+def _first_largest(rows: Expr, largest: Expr, bags: Expr, indices: Expr) -> Expr:
+    """Returns, for each bag and column, the index whose row has the largest element; 0 for bags
+    without indices.
+    """
+    count = rows.tensor.shape[0]
+    # Counted from the end, the first one has the highest number.
+    steps = call("arange", start=0, stop=count, step=1, dtype="i64")
+    indices = call("gather", indices, call("flip", steps, axes=(0,)), axis=0)
+    back = reshaped(call("flip", steps, axes=(0,)), (count, 1))
+    none = call("broadcast_to", scalar(-1, "i64"), shape=largest.tensor.shape)
+    is_largest = call("equal", rows, call("gather", largest, bags, axis=0))
+    numbers = call("where", is_largest, back, scalar(-1, "i64"))
+    found = call("scatter_nd", none, reshaped(bags, (count, 1)), numbers, reduction="max")
+    known = call("gather", indices, call("maximum", found, scalar(0, "i64")), axis=0)
+    zero = scalar(0, indices.tensor.dtype)
+    return call("where", call("less", found, scalar(0, "i64")), zero, known)
 
 
 def _size_of_bags(offsets: Expr, count: Dim, bags: Dim) -> int:

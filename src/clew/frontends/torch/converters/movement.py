@@ -8,8 +8,9 @@ from typing import Final
 from clew.frontends.building import call, cast, fields, reshaped
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, product
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, product
 from clew.ir.expr import Expr
+from clew.ops.movement.slicing import from_front
 
 _MOST: Final = 64  # operands of one kernel that joins
 
@@ -114,20 +115,11 @@ def _bound(layer: Layer, name: str, default: int, size: Dim) -> Dim:
         return min(max(value + size if value < 0 else value, 0), size)
     if isinstance(value, int) and value >= (1 << 62):
         return size
-    # Free sizes may be 0, and -0 counts from the front.
-    if dim_max(value, 0) == value:
-        return dim_min(value, size)
-    if size + value == 0:
-        return 0
-    if dim_max(-value, 1) == -value:
-        return dim_max(size + value, 0)
     hint = layer.hint(name)
-    if hint is None or hint >= 0:
-        # The sign is known only in a call: the size is added if the value is negative.
-        is_negative = dim_min(dim_max(-value, 0), 1)
-        return dim_min(dim_max(value + size * is_negative, 0), size)
-    layer.require(-value, ">", 0)
-    return dim_max(size + value, 0)
+    if hint is not None and hint < 0 and size + value != 0 and dim_max(-value, 1) != -value:
+        layer.require(-value, ">", 0)
+        return dim_max(size + value, 0)
+    return from_front(value, size, 0, size)
 
 
 @converter("slice", "slice_copy")
@@ -331,43 +323,6 @@ def triangle(layer: Layer) -> Result:
     return call("trilu", layer.tensor(), k=layer.integer("diagonal", 0), upper=upper)
 
 
-@converter("as_strided", "as_strided_copy")
-def as_strided(layer: Layer) -> Result:
-    """Elements by their places in memory, which is known for tensors without gaps."""
-    flat, _ = in_memory(layer)
-    return call("gather", flat, strided_places(layer), axis=0)
-
-
-def in_memory(layer: Layer) -> tuple[Expr, list[int]]:
-    """Returns the elements of `self` in the order in which torch holds them, and that of the axes.
-
-    Errors: U063 if there are gaps between them.
-    """
-    x, fake = layer.tensor(), layer.fake("self")
-    order = sorted(range(fake.dim()), key=lambda a: (-fake.stride(a), a))
-    held = 1
-    for axis in reversed(order):
-        if fake.shape[axis] != 1 and fake.stride(axis) != held:
-            raise layer.unsupported("of a tensor with gaps in memory")
-        held *= fake.shape[axis]
-    if order != list(range(len(order))):
-        x = call("transpose", x, axes=tuple(order))
-    return reshaped(x, (product(x.tensor.shape),)), order
-
-
-def strided_places(layer: Layer) -> Expr:
-    """Returns the places in memory of the elements that sizes and strides name."""
-    shape, strides = layer.dims("size"), layer.dims("stride")
-    start = layer.dim("storage_offset", 0)
-    place: Expr = layer.importer.scalar_of(start, "i64")
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        steps = call("arange", start=0, stop=size, step=1, dtype="i64")
-        if stride != 1:
-            steps = call("multiply", steps, layer.importer.scalar_of(stride, "i64"))
-        place = call("add", place, reshaped(steps, (size, *(1,) * (len(shape) - axis - 1))))
-    return place
-
-
 @converter("unfold")
 def unfold(layer: Layer) -> Result:
     """Windows of an axis, each as a new last axis."""
@@ -375,7 +330,7 @@ def unfold(layer: Layer) -> Result:
     size, step = layer.dim("size"), layer.dim("step")
     count = layer.result().shape[axis]
     if x.tensor.rank == 0:
-        return reshaped(x, layer.result().shape)
+        return sliced(reshaped(x, (1,)), 0, 0, size)
     starts = call("arange", start=0, stop=count, step=1, dtype="i64")
     starts = call("multiply", starts, layer.importer.scalar_of(step, "i64"))
     inner = call("arange", start=0, stop=size, step=1, dtype="i64")

@@ -38,6 +38,13 @@ def matmul(layer: Layer) -> Result:
     return layer.to_result(product_of(layer.tensor(names[0]), layer.tensor(names[1])))
 
 
+@converter("_int_mm")
+def product_of_integers(layer: Layer) -> Result:
+    """The product of 8-bit integers, in `i32`."""
+    a, b = layer.tensor("self"), layer.tensor("mat2")
+    return product_of(cast(a, "i32"), cast(b, "i32"))
+
+
 def _scaled(layer: Layer, x: Expr, name: str) -> Expr:
     value = layer.get(name, 1)
     if isinstance(value, (int, float)) and value == 1:

@@ -156,14 +156,15 @@ def _point(layer: Layer, name: str) -> Expr | None:
     if found is None:
         return None
     if not isinstance(found, Expr):
-        return Constant(np.asarray(found, to_numpy(dtype))) if found else None
+        found = Constant(np.asarray(found))
     if isinstance(found, Constant):
         if not found.data.any():
             return None
         low, high = integer_limits(dtype)
         outside = found.data[(found.data < low) | (found.data > high)]
         if outside.size:
-            raise layer.unsupported(f"a zero point of {outside.flat[0]} for {dtype}")
+            text = f"a zero point of {outside.flat[0]} for {dtype}"
+            raise layer.unsupported(text, hint=f"{dtype} holds integers from {low} to {high}")
         found = Constant(found.data.astype(to_numpy(dtype)), name=found.name, span=found.span)
     point = cast(found, dtype)
     return reshaped(point, ()) if point.tensor.shape == (1,) else point
@@ -217,14 +218,24 @@ def _range(x: Expr, *, of_rows: bool = False) -> tuple[Expr, Expr]:
 
 def _quantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:
     x, dtype = cast(layer.tensor("input"), "f32"), layer.dtype()
+    bounds = layer.integer("quant_min"), layer.integer("quant_max")
     if dtype not in QUANTIZED:
-        raise layer.unsupported(f"quantizes to {dtype}", hint=f"use {', '.join(QUANTIZED[:4])}")
+        if place:
+            raise layer.unsupported(f"quantizes groups to {dtype}")
+        return _rounded(x, scale, zero, bounds, dtype)
     zeros = () if zero is None else (zero,)
     found = call("quantize", x, scale, *zeros, dtype=dtype, **place)
-    bounds = layer.integer("quant_min"), layer.integer("quant_max")
     if bounds == integer_limits(dtype):
         return found
     return call("clip", found, min=bounds[0], max=bounds[1])
+
+
+def _rounded(x: Expr, scale: Expr, zero: Expr | None, bounds: tuple[int, int], dtype: str) -> Expr:
+    """Returns the integers of a dtype with more bits than quantized tensors have."""
+    found: Expr = cast(call("round", call("divide", x, scale)), "f64")
+    found = found if zero is None else call("add", found, cast(zero, "f64"))
+    low, high = (max(min(b, limit), -limit - 1) for b in bounds for limit in (1 << 53,))
+    return cast(call("clip", found, min=float(low), max=float(high)), dtype)
 
 
 def _dequantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,71 +30,109 @@ def sizes_of(layer: Layer, x: Expr, y: TensorType, rank: int) -> list[tuple[int,
     return found
 
 
-def adaptive_windows(size: int, count: int) -> Places:
-    """Returns the positions in each of `count` windows that divide an axis, as rows of one length:
-    shorter ones repeat their last position.
+@dataclass(frozen=True)
+class Windows:
+    """The windows of an axis of a size: `places[count, elements]` has the position of each element,
+    which is negative outside of the axis.
+    """
+
+    size: Dim
+    places: Expr
+
+    @property
+    def outside(self) -> Expr:
+        """Where an element is outside."""
+        return call("less", self.places, scalar(0, "i64"))
+
+
+def adaptive_places(size: int, count: int) -> Places:
+    """Returns the positions in each of `count` windows that divide an axis, as rows of one length,
+    filled up with -1.
     """
     begins = [n * size // count for n in range(count)]
     ends = [-(-(n + 1) * size // count) for n in range(count)]
     most = max((e - b for b, e in zip(begins, ends, strict=True)), default=1)
-    rows = [np.minimum(np.arange(b, b + most), e - 1) for b, e in zip(begins, ends, strict=True)]
+    rows = [np.arange(b, b + most) for b in begins]
+    rows = [np.where(row < e, row, -1) for row, e in zip(rows, ends, strict=True)]
     return np.array(rows, np.int64).reshape(count, most)
 
 
-def largest_in_windows(x: Expr, places: Sequence[Places]) -> tuple[Expr, Expr]:
-    """Returns the largest element of each window, and its place in the image. A negative position
-    is outside of the image.
-    """
-    rank = len(places)
+def adaptive_windows(size: Dim, count: Dim) -> Windows:
+    """Returns `count` windows that divide an axis."""
+    if isinstance(size, int) and isinstance(count, int):
+        return Windows(size, constant(adaptive_places(size, count)))
+    here, whole, many = _steps(count), _of(size), _of(count)
+    begins = _floor(call("multiply", here, whole), many)
+    above = call("multiply", call("add", here, scalar(1, "i64")), whole)
+    ends = call("negative", _floor(call("negative", above), many))
+    most = (size + count - 1) // count + 1
+    rows = call("add", reshaped(begins, (count, 1)), _steps(most))
+    is_in = call("less", rows, reshaped(ends, (count, 1)))
+    return Windows(size, call("where", is_in, rows, scalar(-1, "i64")))
+
+
+def strided_windows(
+    size: Dim, count: Dim, kernel: int, stride: int, padding: int, dilation: int
+) -> Windows:
+    """Returns windows of one length in equal steps."""
+    begins = call("multiply", reshaped(_steps(count), (count, 1)), scalar(stride, "i64"))
+    begins = call("subtract", begins, scalar(padding, "i64"))
+    rows = call("add", begins, constant(np.arange(kernel) * dilation))
+    is_in = call("less", rows, _of(size))
+    return Windows(size, call("where", is_in, rows, scalar(-1, "i64")))
+
+
+def _steps(count: Dim) -> Expr:
+    return call("arange", start=0, stop=count, step=1, dtype="i64")
+
+
+def _of(size: Dim) -> Expr:
+    return call("arange", start=size, stop=size + 1, step=1, dtype="i64")
+
+
+def _floor(a: Expr, b: Expr) -> Expr:
+    return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
+
+
+def largest_in_windows(x: Expr, windows: Sequence[Windows]) -> tuple[Expr, Expr]:
+    """Returns the largest element of each window, and its place in the image."""
+    rank = len(windows)
     first = x.tensor.rank - rank
-    lead, sizes = x.tensor.shape[:first], x.tensor.shape[first:]
-    for axis, rows in enumerate(places):
+    lead = x.tensor.shape[:first]
+    for axis, rows in enumerate(windows):
         # Each gather puts an axis of windows and one of their elements in an axis's place.
-        flat = np.maximum(rows, 0).reshape(-1)
-        x = call("gather", x, constant(flat), axis=first + axis)
-    shape = [n for rows in places for n in rows.shape]
-    x = reshaped(x, (*lead, *shape))
-    outer = tuple(range(first))
-    order = (
-        *outer,
-        *(first + 2 * n for n in range(rank)),
-        *(first + 2 * n + 1 for n in range(rank)),
-    )
-    counts = [len(rows) for rows in places]
-    elements = product(tuple(rows.shape[1] for rows in places))
-    x = reshaped(call("transpose", x, axes=order), (*lead, *counts, elements))
-    table, outside = _tables(places, sizes)
+        inside = call("maximum", rows.places, scalar(0, "i64"))
+        x = call("gather", x, inside, axis=first + 2 * axis)
+    order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
+    counts = tuple(rows.places.tensor.shape[0] for rows in windows)
+    elements = product(tuple(rows.places.tensor.shape[1] for rows in windows))
+    x = call("transpose", x, axes=(*range(first), *(first + n for n in order)))
+    x = reshaped(x, (*lead, *counts, elements))
+    table, outside = (reshaped(e, (*counts, elements)) for e in _tables(windows))
     axis = x.tensor.rank - 1
-    if outside.any():
-        low = scalar(identity_of("max", x.tensor.dtype), x.tensor.dtype)
-        x = call("where", constant(outside), low, x)
+    low = scalar(identity_of("max", x.tensor.dtype), x.tensor.dtype)
+    x = call("where", outside, low, x)
     found = call("argmax", x, axis=axis, keepdims=True)
     values = call("max", x, axes=(axis,), keepdims=False)
-    wide = call("broadcast_to", constant(table), shape=x.tensor.shape)
+    wide = call("broadcast_to", table, shape=x.tensor.shape)
     place = call("gather_elements", wide, found, axis=axis)
     return values, reshaped(place, values.tensor.shape)
 
 
-def _tables(places: Sequence[Places], sizes: Sequence[Any]) -> tuple[Places, NDArray[np.bool_]]:
-    """Returns the place in the image of each element of each window, and whether it is outside."""
-    rank = len(places)
-    shape = [len(rows) for rows in places] + [rows.shape[1] for rows in places]
-    table, outside = np.zeros(shape, np.int64), np.zeros(shape, bool)
-    for axis, (rows, size) in enumerate(zip(places, sizes, strict=True)):
-        own = [1] * (2 * rank)
-        own[axis], own[rank + axis] = rows.shape
-        spread = rows.reshape(own)
-        table, outside = table * size + spread, outside | (spread < 0)
-    return table.reshape(*shape[:rank], -1), outside.reshape(*shape[:rank], -1)
-
-
-def strided_windows(
-    size: int, count: int, kernel: int, stride: int, padding: int, dilation: int
-) -> Places:
-    """Returns the positions in each window of an axis, -1 outside of the image."""
-    begins = np.arange(count)[:, None] * stride - padding
-    rows = begins + np.arange(kernel)[None, :] * dilation
-    return np.where((rows < 0) | (rows >= size), -1, rows).astype(np.int64)
+def _tables(windows: Sequence[Windows]) -> tuple[Expr, Expr]:
+    """Returns the place in the image of each element of each window, and whether it is outside, as
+    `[*counts, *elements]`.
+    """
+    rank = len(windows)
+    table: Expr = scalar(0, "i64")
+    outside: Expr = scalar(False, "bool")
+    for axis, rows in enumerate(windows):
+        own: list[Dim] = [1] * (2 * rank)
+        own[axis], own[rank + axis] = rows.places.tensor.shape
+        table = call("multiply", table, _of(rows.size)) if axis else table
+        table = call("add", table, reshaped(rows.places, own))
+        outside = call("logical_or", outside, reshaped(rows.outside, own))
+    return table, outside
 
 
 def divisors(

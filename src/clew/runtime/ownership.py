@@ -1,0 +1,303 @@
+"""Whose memory the results of a program are, and which of them the program copies.
+
+A result owns its memory: it is no input, no constant, no other result, and nothing that a backend
+keeps. Passes may remove identities and merge equal values all the same, because each instruction
+says whose memory its results are, and the program copies at its border. Results that kernels write
+are never copied, and cost no check either.
+
+The state of a session is the exception (`Held`): nobody writes to it, so it is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.ir.dims import Dim, at_least
+from clew.runtime.memory import address_of
+from clew.support.lazy import cached_property
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+class Owner(enum.Enum):
+    """The owner of a value's memory."""
+
+    RUN = "the run"
+    """Memory that the run allocated for a kernel, and that only views share."""
+    INPUT = "an input"
+    CONSTANT = "a constant"
+    ANY = "any of these"
+    """Only addresses tell: a host step may return its argument, a loop its initial state."""
+    OTHER = "somebody else"
+    """Code outside of clew, which may keep the memory."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of a value: `size` elements from `offset` in the value of the slot `root`. Both
+    slot and place only matter if the run or an input owns it.
+    """
+
+    owner: Owner
+    root: int = -1
+    offset: Dim = 0
+    size: Dim | None = None
+
+    def part(self, offset: Dim, size: Dim) -> Memory:
+        """Returns the memory of a part."""
+        return Memory(self.owner, self.root, self.offset + offset, size)
+
+    def is_apart(self, other: Memory) -> bool:
+        """Whether no element is in both, and they are not the same value."""
+        if self.root != other.root:
+            return True
+        if self == other:
+            return False
+        return _ends_before(self, other) or _ends_before(other, self)
+
+
+def _ends_before(first: Memory, second: Memory) -> bool:
+    return first.size is not None and at_least(second.offset - first.offset - first.size)
+
+
+ANY: Final = Memory(Owner.ANY)
+OTHER: Final = Memory(Owner.OTHER)
+
+
+def within(given: Sequence[Memory]) -> list[Memory]:
+    """Returns the memory of a program's values as another program inside it sees them."""
+    return [OTHER if memory.owner is Owner.OTHER else ANY for memory in given]
+
+
+def joined(slots: Sequence[int], ways: Sequence[Sequence[Memory]]) -> list[Memory]:
+    """Returns the memory of the results in `slots` of one of several programs."""
+    found = []
+    for number, slot in enumerate(slots):
+        owners = {memories[number].owner for memories in ways}
+        if Owner.OTHER in owners:
+            found.append(OTHER)
+        elif owners == {Owner.RUN} and all(_is_alone(number, memories) for memories in ways):
+            found.append(Memory(Owner.RUN, slot))
+        else:
+            found.append(ANY)
+    return found
+
+
+def _is_alone(number: int, memories: Sequence[Memory]) -> bool:
+    """Whether a result that the run owns shares memory with no other result."""
+    own = memories[number]
+    others = (m for n, m in enumerate(memories) if n != number and m.owner is Owner.RUN)
+    return all(own.is_apart(other) for other in others)
+
+
+@dataclass(frozen=True)
+class Held:
+    """The inputs and outputs of a program that are the state of a session, by position. Nobody
+    writes to them, and they may share memory with each other and with constants.
+    """
+
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+NOTHING_HELD: Final = Held()
+
+
+class Border:
+    """Gives the results of a program memory of their own, except that of `held`.
+
+    `results` says whose memory they are, `inputs` has the slots of the program's inputs, and
+    `constants` the arrays that the program and those inside it may return.
+    """
+
+    def __init__(
+        self,
+        results: Sequence[Memory],
+        inputs: Sequence[int],
+        constants: Iterable[Array],
+        held: Held = NOTHING_HELD,
+    ) -> None:
+        self._constants = list(constants)
+        self._foreign = [n for n in range(len(inputs)) if n not in held.inputs]
+        self._shown = [n for n in range(len(results)) if n not in held.outputs]
+        states = {inputs[n] for n in held.inputs}
+        self._copied: list[int] = []
+        # Kept without a look at addresses, and those that these decide on.
+        self._kept: list[int] = []
+        self._checked: list[int] = []
+        self._states: list[int] = []
+        shown: list[Memory] = []
+        for number in (*self._shown, *sorted(held.outputs)):
+            memory, is_state = results[number], number in held.outputs
+            match memory.owner:
+                case Owner.ANY:
+                    (self._states if is_state else self._checked).append(number)
+                    continue
+                case Owner.RUN:
+                    is_own = all(memory.is_apart(other) for other in shown)
+                    if not is_state:
+                        shown.append(memory)
+                case Owner.INPUT:
+                    is_own = is_state and memory.root in states
+                case Owner.CONSTANT:
+                    is_own = is_state
+                case Owner.OTHER:
+                    is_own = False
+            (self._kept if is_own else self._copied).append(number)
+
+    def owned(self, inputs: Sequence[Any], results: list[Any]) -> list[Any]:
+        """Returns the results of a run on these inputs, copied where necessary."""
+        for number in self._copied:
+            results[number] = _copied(results[number])
+        if self._checked or self._states:
+            self._check(inputs, results)
+        return results
+
+    def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
+        known = [*inputs, *self._constants, *(results[n] for n in self._kept)]
+        taken = _Taken(known)
+        for number in self._checked:
+            results[number] = taken.owned(results[number])
+        if self._states:
+            shown = [results[n] for n in self._shown]
+            taken = _Taken([*(inputs[n] for n in self._foreign), *shown])
+            for number in self._states:
+                results[number] = taken.apart(results[number])
+
+
+@dataclass
+class Borders:
+    """The borders of a program, by what is held."""
+
+    results: Sequence[Memory]
+    inputs: Sequence[int]
+    constants: Sequence[Array]
+    _made: dict[Held, Border] = field(default_factory=dict)
+
+    def of(self, held: Held) -> Border:
+        """Returns the border for calls that hold these."""
+        found = self._made.get(held)
+        if found is None:
+            found = Border(self.results, self.inputs, self.constants, held)
+            self._made[held] = found
+        return found
+
+
+class _Taken:
+    """Memory in use: that of the arrays in `values`.
+
+    Two arrays share no memory if different arrays own theirs. Addresses are looked at only if the
+    owner is the same, or is no array.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+        self._owners = {id(_owner(array)) for array in _arrays(values)}
+        self._more: list[Array] = []
+
+    def owned(self, value: Any) -> Any:
+        """Returns a value on memory that is not in use, which is in use from then on."""
+        if not isinstance(value, np.ndarray):
+            return _mapped(self.owned, value)
+        fits = value.flags.writeable and value.size and not _repeats(value)
+        if not fits or self._is_used(value):
+            return value.copy()
+        self._owners.add(id(_owner(value)))
+        self._more.append(value)
+        return value
+
+    def apart(self, value: Any) -> Any:
+        """Returns a value on memory that is not in use."""
+        if not isinstance(value, np.ndarray):
+            return _mapped(self.apart, value)
+        return value.copy() if self._is_used(value) else value
+
+    def _is_used(self, value: Array) -> bool:
+        owner = _owner(value)
+        if isinstance(owner, np.ndarray) and owner.flags.owndata and id(owner) not in self._owners:
+            return False
+        return self._addresses.meets(value) or _Addresses(self._more).meets(value)
+
+    @cached_property
+    def _addresses(self) -> _Addresses:
+        return _Addresses(_arrays(self._values))
+
+
+class _Addresses:
+    """The ranges of addresses of arrays."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        ordered = sorted(map(_range, arrays))
+        self._starts = [start for start, _ in ordered]
+        # The last end of all ranges up to each.
+        self._ends = list(accumulate((end for _, end in ordered), max))
+
+    def meets(self, array: Array) -> bool:
+        """Whether an array's range overlaps one of them."""
+        start, end = _range(array)
+        place = bisect_left(self._starts, end)
+        return place > 0 and self._ends[place - 1] > start
+
+
+def _copied(value: Any) -> Any:
+    """Returns a copy of a value, C-contiguous and writable."""
+    return value.copy() if isinstance(value, np.ndarray) else _mapped(_copied, value)
+
+
+def _mapped(change: Any, value: Any) -> Any:
+    """Returns a sequence or map with changed values; other values, which cannot be written, as they
+    are.
+    """
+    if isinstance(value, list):
+        return [change(item) for item in value]
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    return value
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Array]:
+    """Yields the arrays in values."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _arrays(value)
+        elif isinstance(value, dict):
+            yield from _arrays(value.values())
+
+
+def _owner(array: Array) -> object:
+    """Returns the object that owns an array's memory: an array, or what an array was made of."""
+    owner: object = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
+def _repeats(array: Array) -> bool:
+    """Whether elements of an array share memory."""
+    if array.flags.c_contiguous:
+        return False
+    start, end = _range(array)
+    return end - start < array.nbytes
+
+
+def _range(array: Array) -> tuple[int, int]:
+    """Returns the addresses of an array's first byte, and of the one after its last."""
+    if array.flags.c_contiguous:
+        start = address_of(array)
+        return start, start + array.nbytes
+    start = end = array.ctypes.data
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            start += (size - 1) * stride
+        else:
+            end += (size - 1) * stride
+    return start, end + array.itemsize

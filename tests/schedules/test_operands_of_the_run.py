@@ -1,0 +1,145 @@
+"""Products and convolutions whose matrices and weights are inputs: packed in the run, or read where
+they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_cases import Graph
+
+import clew
+from clew.ir.dims import SymDim
+from clew.ir.expr import Expr, Function, Tuple
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.runtime.guard import GuardSide
+
+N = SymDim.symbol("n")
+
+
+def module(graph: Graph, found: Expr) -> Module:
+    return Module({"main": Function(graph.inputs, Tuple([found]), {"outputs": ("y",)})})
+
+
+def check(given: Module, sizes: dict[str, int], turn: int, **options: Any) -> Any:
+    """Compiles a module, and compares it with its references. Returns the compiled module."""
+    compiled = clew.compile(given, threads=1 + turn % 2, guard=list(GuardSide)[turn % 2], **options)
+    rng = np.random.default_rng(turn)
+    inputs = {}
+    for param in given.main.params:
+        shape: list[Any] = [
+            d if isinstance(d, int) else d.substitute(sizes) for d in param.tensor.shape
+        ]
+        inputs[param.name] = rng.standard_normal(shape).astype(np.float32)
+    want, found = interpret(given, inputs)["y"], compiled.run(inputs)["y"]
+    assert found.shape == want.shape
+    np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3 * max(np.abs(want).max(), 1))
+    return compiled
+
+
+def rules(compiled: Any) -> list[str]:
+    return [rule for kernel in compiled.kernels for rule in kernel.rules]
+
+
+PRODUCTS = [
+    (rows, depth, columns, layout)
+    for rows in (1, 2, 7, 8, 13)
+    for depth, columns in ((1, 40), (17, 1), (130, 33), (33, 1031), (64, 1024))
+    for layout in ("NK", "KN")
+]
+
+
+@pytest.mark.parametrize("turn", range(len(PRODUCTS)))
+def test_products(turn: int) -> None:
+    rows, depth, columns, layout = PRODUCTS[turn]
+    graph = Graph()
+    x = graph.x(rows, depth)
+    matrix = graph.x(*((columns, depth) if layout == "NK" else (depth, columns)))
+    y = graph("nn.relu", graph("nn.dense", x, matrix, weight_layout=layout))
+    check(module(graph, y), {}, turn, **({"target": "cpu-avx2"} if turn % 3 == 0 else {}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "layout", "wanted"),
+    [
+        (1, "NK", ["rows"]),  # lanes along the depth: nothing is packed
+        (4, "NK", ["rows"]),
+        (1, "KN", ["matvec"]),
+        (16, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
+        (16, "KN", ["elementwise", "matmul"]),
+    ],
+)
+def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: list[str]) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(rows, 1024), graph.x(1024, 1024), weight_layout=layout)
+    compiled = check(module(graph, y), {}, rows, target="cpu-avx512")
+    assert rules(compiled) == wanted
+
+
+def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
+    def choices(depth: int, packed: bool) -> str:
+        graph = Graph()
+        matrix = graph.w(depth, 1031) if packed else graph.x(depth, 1031)
+        y = graph("nn.relu", graph("nn.dense", graph.x(1, depth), matrix, weight_layout="KN"))
+        (kernel,) = check(module(graph, y), {}, depth, target="cpu-avx512").kernels
+        return str(kernel.choices[0])
+
+    assert choices(100, packed=False).startswith("matvec: vectors=16 ")
+    assert choices(1111, packed=False).startswith("matvec: vectors=64 ")  # not in a cache
+    assert choices(100, packed=True).startswith("matvec: vectors=4 ")
+
+
+@pytest.mark.parametrize(("batch", "depth", "columns"), [(3, 17, 64), (5, 30, 200), (1, 8, 1031)])
+def test_one_row_for_each_matrix(batch: int, depth: int, columns: int) -> None:
+    graph = Graph()
+    y = graph("nn.matmul", graph.x(batch, 1, depth), graph.x(batch, depth, columns))
+    compiled = check(module(graph, graph("nn.relu", y)), {}, batch)
+    assert rules(compiled) == ["matvec"]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 70])
+def test_free_rows_and_batches(rows: int) -> None:
+    graph = Graph()
+    y = graph("nn.matmul", graph.x(N, 3, 40), graph.x(40, 1100))
+    check(module(graph, y), {"n": rows}, rows)
+
+
+CONVOLUTIONS: list[tuple[str, tuple[Any, ...], tuple[int, ...], dict[str, Any]]] = [
+    ("nn.conv2d", (1, 16, 12, 13), (24, 16, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ("nn.conv2d", (2, 5, 9, 11), (19, 5, 3, 2), {"strides": (1, 2), "dilation": (2, 1)}),
+    ("nn.conv2d", (1, 32, 9, 9), (32, 8, 3, 3), {"groups": 4}),
+    ("nn.conv2d", (1, 16, 3, 3), (16, 16, 3, 3), {"padding": (1, 1, 1, 1)}),  # few pixels
+    ("nn.conv2d", (1, 16, 9, 9), (16, 1, 3, 3), {"groups": 16}),
+    ("nn.conv2d", (N, 16, N, 20), (16, 16, 1, 1), {}),
+    ("nn.conv1d", (1, 1, 700), (33, 1, 64), {"strides": (16,), "padding": (3, 0)}),
+    ("nn.conv1d", (2, 12, N), (10, 12, 3), {"padding": (1, 1)}),
+    ("nn.conv3d", (1, 3, 5, 6, 7), (16, 3, 3, 3, 3), {"padding": (1,) * 6}),
+    ("nn.conv2d_transpose", (1, 16, 9, 9), (16, 8, 4, 4), {"strides": (2, 2)}),
+    ("nn.conv2d_transpose", (1, 6, 9, 8), (6, 5, 3, 4), {"groups": 2, "strides": (3, 2)}),
+    ("nn.conv2d_transpose", (2, 6, 9, 8), (6, 5, 1, 2),
+     {"strides": (3, 3), "padding": (0, 1, 1, 0)}),
+    ("nn.conv1d_transpose", (1, 8, N), (8, 4, 16), {"strides": (8,), "padding": (4, 4)}),
+    ("nn.conv3d_transpose", (1, 4, 3, 4, 3), (4, 3, 2, 3, 2), {"strides": (2, 2, 2)}),
+    ("nn.conv2d_transpose", (2, 6, 1, 1), (6, 5, 4, 4), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turn", range(len(CONVOLUTIONS)))
+def test_convolutions(turn: int) -> None:
+    op, data, weight, attrs = CONVOLUTIONS[turn]
+    graph = Graph()
+    y = graph("nn.relu", graph(op, graph.x(*data), graph.x(*weight), **attrs))
+    check(module(graph, y), {"n": 17}, turn, **({"target": "cpu-avx2"} if turn % 3 == 0 else {}))
+
+
+def test_weights_that_serve_many_pixels_are_packed() -> None:
+    def packs(size: int) -> bool:
+        graph = Graph()
+        y = graph("nn.conv2d", graph.x(1, 16, size, size), graph.x(32, 16, 3, 3))
+        return "conv" in rules(clew.compile(module(graph, y), target="cpu-avx512"))
+
+    assert packs(20)
+    assert not packs(4)
