@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -43,11 +43,11 @@ from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
 from clew.runtime.input_spec import check_sizes
 from clew.runtime.model import (
-    KEPT_SIZES,
     Ready,
     SizesKey,
     decides_now,
     described,
+    kept_sizes,
     sizes_key,
 )
 from clew.runtime.ownership import Held
@@ -68,6 +68,10 @@ from clew.trace.trace import Trace
 from clew.trace.verify import VerifyReport
 
 Array = np.ndarray[Any, Any]
+# A build that was compiled for its sizes takes about as much memory as so many programs at sizes.
+_OF_OWN: Final = 16
+# The most sets of sizes for which a model remembers the variant that serves them.
+_SERVED: Final = 1024
 
 
 class CompiledModel(ProfiledModel[Kernel]):
@@ -112,6 +116,12 @@ class CompiledModel(ProfiledModel[Kernel]):
         # What a build for all sizes is made of: the module, with names for values that decide.
         self._free: Module | None = self._name_values(module)
         self._any_rank = any(i.takes_any_shape for i in self._inputs)
+        # Whether the graph depends on which sizes are 1, or on more.
+        self._by_ones = (
+            not isinstance(module, Module)
+            and not self._any_rank
+            and any(not i.is_static for i in self._inputs)
+        )
         self._symbolic = (
             not isinstance(module, Module)
             or any(not i.is_static for i in self._inputs)
@@ -132,6 +142,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._lock = Lock()
         self._own_builds = 0
         self._variants = Variants[CompiledModel](module)
+        # The variants that served calls, by the key of the inputs.
+        self._served: dict[SizesKey, CompiledModel] = {}
         # The model of the variant that ran last, with the key of its inputs.
         self._in_variant: tuple[SizesKey, CompiledModel] | None = None
         self._often: Specializer | None = None
@@ -202,7 +214,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _compiled_variant(self, variant: Variant, module: Module) -> CompiledModel:
         options = replace(self.options, sizes=self.options.sizes.without(variant.empty))
-        if variant.ranks:
+        if variant.ranks or variant.ones is not None:
             return CompiledModel(module, options, self._cache)
         passes = (*options.passes, ShareConstants(self._weights))
         # Builds for single sizes do not pay off (see `_run`).
@@ -251,21 +263,31 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         Errors: I317 for sizes that the model was not compiled for.
         """
-        if not (self._any_rank or is_empty(arrays)) or key in self._builds:
+        by_class = self._any_rank or self._by_ones
+        if not (by_class or is_empty(arrays)) or key in self._builds:
             return None
+        served = self._served.get(key)
+        if served is not None:
+            return served
         if self._sized is None and self._stored is not None and self._stored.serves(arrays):
             return None
         check_sizes(self._inputs, arrays, self.options.sizes)
         with self._about_inputs(arrays):
             variant = Variant.of(self._inputs, arrays)
+            if variant is None and self._by_ones:
+                variant = Variant.by_ones(self._inputs, arrays)
             if variant is None or self._serves_empty(variant):
                 return None
             found = self._variants.get(variant, self._compiled_variant)
-            if found is not None and self._any_rank:
+            if found is not None and by_class:
                 try:
                     found.program_for(arrays)
                 except ClewError:  # an import for these sizes may succeed, or reports why not
                     return None
+        if found is not None:
+            if len(self._served) >= _SERVED:
+                self._served.clear()
+            self._served[key] = found
         return found
 
     def _make_for(self, key: SizesKey, arrays: Sequence[Any]) -> Build:
@@ -324,8 +346,12 @@ class CompiledModel(ProfiledModel[Kernel]):
         if made is not None:
             self._place.keep(self._write, made.constant_bytes)
 
-    def _keep(self, key: SizesKey, build: Build) -> None:
-        while len(self._builds) >= KEPT_SIZES:
+    def _keep(self, key: SizesKey, build: Build, *, is_own: bool = False) -> None:
+        """Keeps a build for the next call at its sizes. `is_own` says whether it was compiled for
+        them, which takes longer, and more memory.
+        """
+        kernels = len(build.uses)
+        while len(self._builds) >= kept_sizes(_OF_OWN * (1 + kernels) if is_own else kernels):
             oldest = next(iter(self._builds))
             self._builds.pop(oldest)
             self._at_sizes.discard(oldest)
@@ -335,7 +361,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         with in_force(self.budgets):
             build = build_module(module, self.options, self._cache, self._pool, specialize)
         self._tell(module, build)
-        self._keep(key, build)
+        self._keep(key, build, is_own=True)
         self._own_builds += 1
         return build
 
@@ -393,8 +419,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
+        if not self._symbolic:
+            return super()._run(checked, held)
         empty = is_empty(checked)
-        if self._any_rank or empty:
+        if self._any_rank or self._by_ones or empty:
             key = sizes_key(checked, self._by_value)
             variant = self._variant_for(key, checked)
             if variant is not None:

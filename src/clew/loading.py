@@ -28,7 +28,7 @@ from clew.runtime.artifact import (
 )
 from clew.runtime.container import Container, read_container, read_opened
 from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, size_names
-from clew.runtime.model import KEPT_SIZES, Ready, SizesKey, sizes_key
+from clew.runtime.model import Ready, SizesKey, kept_sizes, sizes_key
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
 from clew.runtime.template import ProgramTemplate
@@ -145,9 +145,9 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         found = self._builds.get(key)
         if found is None:
             check_sizes(self._inputs, arrays, self._sizes)
-            variant = Variant.of(self._inputs, arrays)
-            if variant in self.variants:
-                return self.variants[variant]._build_for(arrays)
+            variant = self._variant_for(arrays)
+            if variant is not None:
+                return variant._build_for(arrays)
             found = self._at(key, arrays)
         if found is None:
             wanted = [a.shape for a in arrays if hasattr(a, "shape")]
@@ -171,9 +171,9 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         made = self._template.at(key, bound_sizes(self._inputs, arrays))
         if made is not None:
             with self._lock:
-                kept = [k for k in self._builds if k not in self._fixed]
-                for old in kept[: max(0, len(kept) + 1 - KEPT_SIZES)]:
-                    del self._builds[old]
+                most = len(self._fixed) + kept_sizes(len(made.kernels))
+                while len(self._builds) >= most:
+                    del self._builds[next(k for k in self._builds if k not in self._fixed)]
                 self._builds[key] = made
         return made
 
@@ -184,8 +184,13 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         key = sizes_key(arrays, self._deciding)
         if key in self._builds or self._at(key, arrays) is not None:
             return True
-        variant = Variant.of(self._inputs, arrays)
-        return variant in self.variants and self.variants[variant].serves(arrays)
+        variant = self._variant_for(arrays)
+        return variant is not None and variant.serves(arrays)
+
+    def _variant_for(self, arrays: Sequence[Any]) -> LoadedModel | None:
+        """Returns the variant that serves checked inputs, if there is one."""
+        variant = Variant.of(self._inputs, arrays) or Variant.by_ones(self._inputs, arrays)
+        return None if variant is None else self.variants.get(variant)
 
 
 @coded_exhaustion

@@ -43,6 +43,7 @@ from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.inline_composites import InlineComposites
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
+from clew.passes.simplify.stack_appends import StackAppends
 from clew.passes.simplify.unroll_loops import UnrollLoops
 from clew.passes.specialize import Specialize
 
@@ -70,7 +71,8 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # first: loops whose sizes vary by iteration become plain operators
+        StackAppends(),  # first: the loops that remain keep their states' sizes
+        UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels

@@ -30,8 +30,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
+from clew.runtime import model as models
 from clew.runtime.guard import GuardSide
-from clew.runtime.model import KEPT_SIZES
+from clew.runtime.model import KEPT_SIZES, kept_sizes
 from clew.support.errors import ClewError
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -314,7 +315,9 @@ def test_results_do_not_depend_on_earlier_sizes() -> None:
         same(there.run(feeds(*at)), expected)
 
 
-def test_the_programs_of_the_last_sizes_are_kept() -> None:
+def test_the_programs_of_the_last_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kept_sizes(n) for n in (0, 1, 80, 10_000)] == [1024, 1024, 102, KEPT_SIZES]
+    monkeypatch.setattr(models, "_KEPT_KERNELS", 1)
     make, feeds, _ = MODELS["positions"]
     model = compiled(make(), cache=False)
     expected = [model.run(feeds(1, s)) for s in range(1, KEPT_SIZES + 6)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 from free_models import decoder, drawn, feeds_of_decoder, made
@@ -210,3 +211,37 @@ def test_an_empty_state_that_cannot_be_built_is_an_error_of_its_calls(
     agrees(compiled.run, total(), feeds_of_total(1, 3))
     with pytest.raises(ClewError, match="C999"):
         compiled.run(feeds_of_total(1, 0))
+
+
+SQUEEZED = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[n, {m}] x) => (float[...] y) {{
+    s = Constant <value = int64[3] {{1, -1, {size}}}> ()
+    b = Reshape (x, s)
+    q = Squeeze (b)
+    y = Exp (q)
+}}"""
+
+
+@pytest.mark.parametrize(("m", "size"), [("3", 3), ("1", 1)])
+def test_sizes_of_one_decide_the_rank(m: str, size: int, tmp_path: Path) -> None:
+    """One build serves each set of sizes that are 1, not each size."""
+    text = SQUEEZED.format(m=m, size=size).replace("float[...]", "float[k]")
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    compiled = clew.compile(model, threads=1, cache=False)
+
+    def agrees(made: Any, sizes: list[int]) -> None:
+        for n in sizes:
+            x = drawn(n, size)
+            (expected,) = session.run(None, {"x": x})
+            found = made.run({"x": x})["y"]
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+    agrees(compiled, [3, 1, 7, 2, *range(2, 60), 1, 3])
+    assert compiled.builds_made == 2
+    agrees(compiled, [0, 5])
+    assert compiled.builds_made == 3
+    compiled.save(tmp_path / "model.clew")
+    agrees(clew.load_compiled(tmp_path / "model.clew"), [3, 1, 100, 1])

@@ -207,9 +207,12 @@ class Specializer:
             return [met.told() for met in self._met.values() if met.state != "counting"]
 
     def _forget(self) -> None:
-        """Drops the least recently used sizes and their builds."""
+        """Drops the least recently used sizes, first those that have no build so far: what was
+        compiled once is not compiled again because other sizes came.
+        """
         while len(self._met) > KEPT_SIZES:
-            self._met.popitem(last=False)
+            counting = (key for key, met in self._met.items() if met.state == "counting")
+            del self._met[next(counting, next(iter(self._met)))]
 
     def _note(self, met: _Met, is_own: bool, taken: float, arrays: Sequence[Any]) -> None:
         if met.state == "counting":

@@ -19,7 +19,7 @@ from clew.support.locks import Lock
 M = TypeVar("M")
 Make: TypeAlias = "Callable[[Variant, Module], M]"
 # The most variants that a model keeps.
-_KEPT: Final = 16
+_KEPT: Final = 64
 
 
 class Variants(Generic[M]):
@@ -63,6 +63,8 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
         module = model
     else:
         module = model.with_ranks(dict(variant.ranks)) if variant.ranks else None
+        if variant.ones is not None:
+            module = model.with_ones(variant.ones)
     if module is None or not variant.empty:
         return module
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -62,5 +62,11 @@ class DeferredModule(Protocol):
     def with_ranks(self, ranks: Mapping[str, int]) -> Module | None:
         """Returns the module for inputs of these ranks, whose sizes have names; None if the graph
         depends on more than the ranks.
+        """
+        ...
+
+    def with_ones(self, ones: Collection[str]) -> Module | None:
+        """Returns the module for calls in which these named sizes are 1, and no others; None if the
+        graph depends on more than that.
         """
         ...

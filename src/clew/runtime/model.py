@@ -33,7 +33,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 KEPT_SIZES: Final = 32
-"""The number of sets of sizes for which a model keeps a program."""
+"""The least number of sets of sizes for which a model keeps a program."""
+_MOST_SIZES, _KEPT_KERNELS = 1024, 8192
 K = TypeVar("K")
 _FEW: Final = 8
 _ARRAY: Final = np.ndarray
@@ -226,6 +227,9 @@ class Model(Shown, ABC, Generic[K]):
 
     def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         program = self.program_for(checked)
+        whole = program.whole
+        if whole is not None:  # its outputs are new arrays
+            return whole(checked)
         return self.outside(program, program(checked, held))
 
     @staticmethod
@@ -431,3 +435,10 @@ def segment_inputs(
 
     program.observed(arrays, note)
     return seen
+
+
+def kept_sizes(kernels: int) -> int:
+    """Returns for how many sets of sizes to keep a program of so many kernels: for many, if each
+    takes little memory.
+    """
+    return max(KEPT_SIZES, min(_MOST_SIZES, _KEPT_KERNELS // max(kernels, 1)))

@@ -167,7 +167,10 @@ class NativeSegment(Shown):
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:
         """Runs a call whose addresses are in place. Errors: I266, I320."""
         self._go(context)
-        self._finish(context, results)
+        if self._bound.loops or self._capacity or context.records != self._no_records:
+            self._finish(context, results)
+        else:
+            self._give_back(context)
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(Constants(moved))

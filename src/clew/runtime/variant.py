@@ -3,7 +3,8 @@
 A build for all sizes serves inputs of known ranks, and sizes of at least 1, or of at least 0 for
 the names in `ProgramTemplate.from_zero`. In a *variant*, certain sizes are fixed at 0, and the axes
 of inputs that may have any rank have names. A variant is a model with a build for all its remaining
-sizes.
+sizes. If the graph depends on which sizes are 1, as that of a `Squeeze` without axes does, these
+are fixed as well, and all others are more than 1.
 """
 
 from __future__ import annotations
@@ -18,25 +19,43 @@ from clew.runtime.input_spec import InputSpec, shape_sizes
 @dataclass(frozen=True)
 class Variant:
     """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
-    by name.
+    by name. `ones` names the sizes that are 1, if no others are; None if that does not matter.
     """
 
     empty: tuple[str, ...] = ()
     ranks: tuple[tuple[str, int], ...] = ()
+    ones: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         parts = [f"{name} = 0" for name in self.empty]
-        return ", ".join([*parts, *(f"{name} of rank {rank}" for name, rank in self.ranks)])
+        parts += [f"{name} of rank {rank}" for name, rank in self.ranks]
+        if self.ones is not None:
+            parts += [f"{name} = 1" for name in self.ones]
+            parts.append("other sizes of at least 2" if self.ones else "sizes of at least 2")
+        return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the variant as JSON values."""
-        return {"empty": self.empty, "ranks": self.ranks}
+        found: dict[str, Any] = {"empty": self.empty, "ranks": self.ranks}
+        return found if self.ones is None else {**found, "ones": self.ones}
 
     @staticmethod
     def from_json(record: Any) -> Variant:
         """Returns the variant of JSON values from `to_json`."""
         ranks = tuple((str(name), int(rank)) for name, rank in record["ranks"])
-        return Variant(tuple(map(str, record["empty"])), ranks)
+        ones = tuple(map(str, record["ones"])) if "ones" in record else None
+        return Variant(tuple(map(str, record["empty"])), ranks, ones)
+
+    @staticmethod
+    def by_ones(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> Variant | None:
+        """Returns the variant for checked inputs by the sizes that are 1; None if some are 0.
+
+        Errors: I042 if a size has two values.
+        """
+        sizes = shape_sizes(inputs, arrays)
+        if not all(sizes.values()):
+            return None
+        return Variant(ones=tuple(sorted(name for name, size in sizes.items() if size == 1)))
 
     @staticmethod
     def of(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> Variant | None:

@@ -10,6 +10,7 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.long_sums import divide_sums
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work
@@ -151,6 +152,7 @@ class Planner:
                     f"{nest.name}",
                     hint=f"its stages match {', '.join(used)}",
                 )
+        divide_sums(schedule)
         return Plan(schedule, tuple(self.decisions))
 
     def _root(self, schedule: Schedule, infos: dict[str, StageInfo], root: str) -> Schedule:

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 import clew
+from clew.backends.cpu import deferred_kernel
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.lowering import operator_calls
 from clew.backends.cpu.rows import rounded_up
@@ -242,3 +243,44 @@ def test_counts_of_kernels() -> None:
     assert counts == sorted(counts)
     assert all(c <= 1.5 * n for n, c in enumerate(counts) if n > 8)
     assert len(set(counts)) < 24
+
+
+GROWING = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[k, 3] first, int64 n) => (float[m, 3] y) {
+    y = Loop (n, , first) <body = inner
+        (int64 i, bool c, float[m, 3] s) => (bool c2, float[m, 3] s2) {
+        c2 = Identity (c)
+        one = Constant <value = int64[1] {0}> ()
+        row = Gather (s, one)
+        t = Neg (row)
+        s2 = Concat <axis = 0> (s, t)
+    }>
+}"""
+
+
+def test_more_sizes_than_a_kernel_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more size costs one program, not those of all sizes."""
+    made: list[int] = []
+    for_all = DeferredKernel._for_all
+
+    def noted(self: DeferredKernel, arrays: Any, given: Any) -> Any:
+        if any(call.op_name == "concatenate" for call in operator_calls(self.function)):
+            made.append(arrays[0].shape[0])
+        return for_all(self, arrays, given)
+
+    monkeypatch.setattr(DeferredKernel, "_for_all", noted)
+    compiled = clew.compile(onnx.parser.parse_model(GROWING), threads=1)
+    first = np.ones((1, 3), np.float32)
+
+    def run(count: int) -> int:
+        made.clear()
+        y = compiled(first, np.array(count))
+        np.testing.assert_array_equal(y[:, 0], [1, *[-1] * count])
+        return len(made)
+
+    assert run(200) == 200
+    assert run(200) == 0  # all are kept
+    monkeypatch.setattr(deferred_kernel, "_KEPT_SHAPES", 100)
+    assert run(201) == 1
+    assert compiled(np.ones((190, 3), np.float32), np.array(2)).shape == (192, 3)
+    assert not made[1:]  # the most recently used sizes are still there

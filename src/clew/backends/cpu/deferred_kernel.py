@@ -8,6 +8,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -64,8 +65,9 @@ class Prepared:
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
-# The most kernels that a function keeps.
-_KEPT_SHAPES = 64
+# The most kernels, each compiled or at given sizes, that a function keeps. The most recently used
+# ones are kept, since one more size should cost one kernel.
+_KEPT_SHAPES = 512
 # The most values of deciding arguments to compile kernels for; references run the others.
 _COMPILED_VALUES = 8
 # Up to this many elements, NumPy references take much less time than compiling a kernel.
@@ -122,7 +124,7 @@ class DeferredKernel:
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
         # By exact sizes and shapes: the fitting and its kernel.
-        self._ready: dict[tuple[Any, ...], tuple[Fitting, Specialized]] = {}
+        self._ready: OrderedDict[tuple[Any, ...], tuple[Fitting, Specialized]] = OrderedDict()
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -213,16 +215,19 @@ class DeferredKernel:
                     # References have checked earlier arguments of these shapes.
                     nothing = self._nothing(wide, wide_sizes) if met else None
                     self._known[key] = for_all or nothing or self._specialize(wide, wide_sizes)
+                found = self._known[key]
+                self._known.move_to_end(key)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
-                    self._ready.clear()
-        found = self._known.get(key)
+        else:
+            found = self._known.get(key)
         if found is None:
             return self._interpret(given, sizes)
         if not self._deciding and fitting.takes(given):
-            if len(self._ready) >= _NOTED_SHAPES:
-                self._ready.clear()
             self._ready[told, shapes] = (fitting, found)
+            if len(self._ready) > _KEPT_SHAPES:
+                with suppress(KeyError):  # another thread took the last one
+                    self._ready.popitem(last=False)
         return fitting.cut(found(wide))
 
     def _chosen_sizes(self, given: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:

@@ -254,6 +254,7 @@ def _importers(
         *,
         keep_constants: bool = False,
         late: bool = False,
+        without_ones: bool = False,
     ) -> Importer:
         return Importer(
             loaded,
@@ -263,6 +264,7 @@ def _importers(
             constants=constants,
             keep_constants=keep_constants,
             late=late,
+            without_ones=without_ones,
         )
 
     return make

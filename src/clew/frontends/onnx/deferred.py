@@ -7,7 +7,7 @@ it is called, with the values of the inputs whose values were unknown at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -83,6 +83,22 @@ class DeferredModel:
         except ClewError:  # the import for the sizes of a call reports why
             return None
         return found if isinstance(found, Module) else None
+
+    def with_ones(self, ones: Collection[str]) -> Module | None:
+        """Returns the model imported for calls in which these named sizes are 1, and no others;
+        None if that does not suffice for an import.
+        """
+        shapes = {
+            i.name: tuple(1 if d in ones else d for d in i.shape)
+            for i in self.inputs
+            if i.dtype is not None and i.shape is not None
+        }
+        importer = self._make(shapes, None, without_ones=True)
+        try:
+            module = importer.run()
+        except ClewError:  # the import for the sizes of a call reports why
+            return None
+        return None if asked_for(importer, None) else module
 
     def module_for(self, arrays: Mapping[str, Any]) -> Module:
         """Returns the module for these inputs.

@@ -101,6 +101,7 @@ class Importer:
         constants: Mapping[str, NDArray[Any]] | None = None,
         keep_constants: bool = False,
         late: bool = False,
+        without_ones: bool = False,
     ) -> None:
         self.model = loaded.model
         self.external = loaded.external
@@ -110,6 +111,8 @@ class Importer:
         self._annotate = annotate
         # Whether layers that need values unknown before the run are imported when they run.
         self._late = late
+        # Whether no named size is 1: the import is for such calls only.
+        self.without_ones = without_ones
         self.inputs = Inputs(
             self.model.graph,
             budgets,

@@ -40,7 +40,7 @@ from clew.support.locks import Lock
 Array = np.ndarray[Any, Any]
 # Inputs with at most this many elements may determine shapes; they are constants of the model.
 _SMALL: Final = 64
-_KEPT: Final = 64
+_KEPT: Final = 512
 
 
 def _sample() -> Sample:
@@ -178,6 +178,8 @@ def _module(
     key = (node, domain, version, inputs, held, current())
     with _lock:
         found = _modules.get(key)
+        if found is not None:
+            _modules.move_to_end(key)
     if found is None:
         found = _imported(_parsed(node), domain, version, inputs, constants)
         with _lock:

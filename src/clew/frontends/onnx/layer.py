@@ -19,7 +19,7 @@ from clew.frontends.onnx.file.tensors import to_array
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.frontends.onnx.scope import Scope
-from clew.ir.dims import Dim, SymDim, is_unknown
+from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
 from clew.ir.values import KnownValues
@@ -38,7 +38,7 @@ class Importing(Protocol):
     """The import that contains a layer, as converters see it.
 
     `changing_sizes` are sizes of loop states that change between iterations: by layer, as state and
-    axis.
+    axis. `without_ones` is whether no named size is 1.
     """
 
     budgets: Budgets
@@ -46,6 +46,7 @@ class Importing(Protocol):
     known: KnownValues
     asked: Asked
     changing_sizes: dict[str, set[tuple[int, int]]]
+    without_ones: bool
 
     @property
     def channel_block(self) -> int:
@@ -131,6 +132,13 @@ class Layer:
         if any(map(is_unknown, sizes)):
             self.waits = True
         return self.unknown(what)
+
+    def is_above_one(self, size: Dim) -> bool:
+        """Whether a size is certainly more than 1."""
+        if self.importer.without_ones and isinstance(size, SymDim):
+            own = (name for name in size.symbols if not name.startswith("?"))
+            size = substitute(size, {name: SymDim.symbol(name) + 1 for name in own})
+        return at_least(size, 2)
 
     # --- inputs ---
 

@@ -259,8 +259,8 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         count = size if parts is None else -(-size // max(int(parts), 1))
         check_run_bytes("the result of sequence.split", x.nbytes + count * _PIECE_BYTES)
     if parts is None:
-        pieces = [np.take(x, [n], axis) for n in range(size)]
-        return pieces if keepdims else [p.squeeze(axis) for p in pieces]
+        pieces = list(np.moveaxis(x, axis, 0))
+        return [np.expand_dims(p, axis) for p in pieces] if keepdims else pieces
     sizes = np.asarray(parts)
     if sizes.ndim == 0:
         step = int(sizes)

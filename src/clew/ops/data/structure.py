@@ -98,7 +98,19 @@ def _erase(call: Call, known: Known) -> Expr | None:
 
 def _length(call: Call, known: Known) -> Expr | None:
     elements = elements_of(call.args[0])
-    return None if elements is None else Constant(np.asarray(len(elements), np.int64))
+    count = _rows(call.args[0]) if elements is None else len(elements)
+    return None if count is None else Constant(np.asarray(count, np.int64))
+
+
+def _rows(sequence: Expr) -> int | None:
+    """Returns the known number of a tensor's parts of size 1 along an axis; None for other
+    sequences.
+    """
+    split = _made_by(sequence, "sequence.split")
+    if split is None or len(split.args) > 1 or not isinstance(split.args[0].type, TensorType):
+        return None
+    size = split.args[0].tensor.shape[split.attrs.axis]
+    return size if isinstance(size, int) else None
 
 
 def _split(call: Call, known: Known) -> Expr | None:
@@ -135,6 +147,8 @@ def _split(call: Call, known: Known) -> Expr | None:
 
 
 def _concat(call: Call, known: Known) -> Expr | None:
+    if _rows(call.args[0]):
+        return _concat_of_rows(call)
     elements = elements_of(call.args[0])
     if not elements or not all(isinstance(e.type, TensorType) for e in elements):
         return None
@@ -152,6 +166,25 @@ def _concat(call: Call, known: Known) -> Expr | None:
     if len(parts) == 1:
         return parts[0]
     return get_op("concatenate")(*parts, axis=axis)
+
+
+def _concat_of_rows(call: Call) -> Expr | None:
+    """Returns the concatenation of the parts of a tensor (`_rows`): its elements, reordered."""
+    (split,) = call.args
+    assert isinstance(split, Call)
+    x, source = split.args[0], split.attrs.axis % split.args[0].tensor.rank
+    rank, is_new = x.tensor.rank, call.attrs.new_axis
+    if split.attrs.keepdims:
+        return x if not is_new and call.attrs.axis % rank == source else None
+    axis = call.attrs.axis % (rank if is_new else rank - 1)
+    order = [n for n in range(rank) if n != source]
+    order.insert(axis, source)
+    moved = x if order == sorted(order) else get_op("transpose")(x, axes=tuple(order))
+    if is_new:
+        return moved
+    shape = moved.tensor.shape
+    joined = shape[axis] * shape[axis + 1]
+    return get_op("reshape")(moved, shape=(*shape[:axis], joined, *shape[axis + 2 :]))
 
 
 def _made_by(expr: Expr, name: str) -> Call | None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from clew.cost.convolution import (
     WINDOW,
     WINOGRAD_GAIN,
-    WINOGRAD_TILES,
+    USUAL_TILES,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
@@ -390,7 +390,7 @@ class _Alterer(Rewriter):
         direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
         filled = replace(direct, inner=stored[0], outer=stored[1])
         dilation = old.attrs.dilation
-        cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in USUAL_TILES)
         converted = filled.pixels * sum(stored) / lanes * target.costs.move
         return WINOGRAD_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 

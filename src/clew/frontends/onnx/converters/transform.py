@@ -85,7 +85,7 @@ def squeeze(layer: Layer) -> Result:
     shape, rank = layer.type(0).shape, layer.rank()
     axes = layer.ints_of("axes", 1)
     if axes is None:
-        symbolic = [d for d in shape if isinstance(d, SymDim)]
+        symbolic = [d for d in shape if isinstance(d, SymDim) and not layer.is_above_one(d)]
         if symbolic:
             raise layer.open_size(f"whether the size {symbolic[0]} is 1", *symbolic)
         axes = tuple(n for n, d in enumerate(shape) if d == 1)
