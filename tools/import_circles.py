@@ -22,6 +22,7 @@ SOURCE: Final = ROOT / "src" / "clew"
 LIBRARIES: Final = {"onnx": ("clew.frontends", "clew.exporters")}
 """Libraries that only files below some packages may import."""
 BY_NAME: Final = {
+    "clew.cli.program": "after it has prepared for Ctrl-C",
     "clew": "public names load when first used; the block for the type check has all of them",
     "clew.backends.registry": "clew's own backends, each of which needs a library",
     "clew.cli.extract": "a module of the user's, which has a pattern",

@@ -136,3 +136,10 @@ def test_gaps_in_the_address_space(tmp_path: Path, pages: int) -> None:
         [sys.executable, "-c", FAR, str(pages << 12), *files], capture_output=True, text=True
     )
     assert (run.returncode, run.stdout) == (0, "[8191.5, 8192.75] True\n"), run.stderr
+
+
+def test_strings_of_llvm_are_freed_once() -> None:
+    """llvmlite's own `close` frees a string again if Ctrl-C comes after it has freed it."""
+    from clew.runtime import jit  # noqa: PLC0415
+
+    assert jit.ffi.OutputString.close is jit._close

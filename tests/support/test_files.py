@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from things import MAKERS
 from clew.support import files
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
+from clew.support.files import open_plain
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -134,3 +136,33 @@ def test_steps_below_a_folder_follow_no_link(tmp_path: Path) -> None:
     for parts in (("b", "f"), ("a", "none")):
         with pytest.raises(OSError):  # noqa: PT011
             files.open_below(tmp_path, parts)
+
+
+class Interrupt(BaseException):
+    """Ctrl-C."""
+
+
+def test_interrupts_close_a_descriptor_once(tmp_path: Path) -> None:
+    """Ctrl-C after any call on the way: a second close may close another file."""
+    path = tmp_path / "file"
+    path.write_bytes(b"data")
+    for number in range(1, 60):
+        count = 0
+
+        def interrupt(frame: object, event: str, argument: object, after: int = number) -> None:
+            nonlocal count
+            count += event in ("return", "c_return")
+            if count == after:
+                sys.setprofile(None)
+                raise Interrupt
+
+        try:
+            sys.setprofile(interrupt)
+            stream = open_plain(path)
+            sys.setprofile(None)
+        except Interrupt:
+            continue
+        with stream:
+            assert stream.read() == b"data"
+        return
+    raise AssertionError("it makes more calls")

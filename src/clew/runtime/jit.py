@@ -50,7 +50,8 @@ def _close(self: Any) -> None:
 
 if {"_lock", "_cblist"} <= set(vars(_llvm_lock)):  # llvmlite's own form
     _llvm_lock.__class__ = _UninterruptedLock
-if {"_ptr", "_owned", "_as_parameter_"} == set(vars(ffi.OutputString())):
+_example: Any = ffi.OutputString()  # once it is released, it has no parameter
+if {"_ptr", "_owned", "_as_parameter_"} == set(vars(_example)):
     ffi.OutputString.close = _close
 # llvmlite admits one thread at a time to LLVM. A fork waits until no thread is in LLVM: otherwise
 # the child would inherit a locked lock and an inconsistent LLVM.

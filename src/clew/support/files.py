@@ -44,18 +44,23 @@ def open_plain(path: str | Path, *, links: bool = True, folder: int | None = Non
     Errors: OSError, whose `strerror` gives the reason.
     """
     flags = _READ if links else _READ | os.O_NOFOLLOW
-    try:
+
+    def checked(name: str, _: int) -> int:
         # Opening some devices has side effects, so check first.
-        check_regular(os.stat(path, dir_fd=folder, follow_symlinks=links))
-        file = os.open(path, flags, dir_fd=folder)
+        check_regular(os.stat(name, dir_fd=folder, follow_symlinks=links))
+        file = os.open(name, flags, dir_fd=folder)
+        try:
+            check_regular(os.fstat(file))  # another file may have replaced it
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    try:
+        # The descriptor has one owner at any time: Ctrl-C cannot have it closed twice.
+        return open(path, "rb", opener=checked)
     except ValueError:
         raise OSError(errno.EINVAL, "its name contains a NUL") from None
-    try:
-        check_regular(os.fstat(file))  # another file may have replaced it
-        return os.fdopen(file, "rb")
-    except BaseException:
-        os.close(file)
-        raise
 
 
 def check_regular(status: os.stat_result) -> None:
