@@ -11,4 +11,4 @@ def test_package_is_installed_and_typed() -> None:
 
 def test_console_script_is_declared() -> None:
     scripts = importlib.metadata.entry_points(group="console_scripts", name="clew")
-    assert [script.value for script in scripts] == ["clew.cli.app:main"]
+    assert [script.value for script in scripts] == ["clew.cli.program:main"]

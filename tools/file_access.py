@@ -3,7 +3,8 @@
     python tools/file_access.py
 
 Names of files come from users, and may lead anywhere. The functions of `clew.support` (`HOMES`)
-open files without waiting for pipes or reading without end; all other modules must use them. Calls
+open files without waiting for pipes or reading without end; all other modules must use them, and
+`os.path` to ask what there is. Calls
 that look like file access but are not have an exception here, with its reason.
 """
 
@@ -34,6 +35,9 @@ FUNCTIONS: Final = frozenset(
 MODULES: Final = ("tempfile",)
 METHODS: Final = frozenset(("read_text", "read_bytes", "write_text", "write_bytes", "tofile"))
 """Methods of paths and arrays that open files, whatever they are called on."""
+QUESTIONS: Final = frozenset(("exists", "is_dir", "is_file", "is_symlink"))
+"""Methods of paths that raise an error for a name that is too long and for a folder that may not be
+read; the functions of `os.path` answer that there is no such file."""
 OF_STREAMS: Final = {"ParquetFile": 0, "write_table": 1}
 """Functions of libraries that take a file or a name, which has to be a file called `stream`."""
 EXCEPTIONS: Final = {
@@ -86,6 +90,8 @@ def _is_method(call: ast.Call) -> bool:
         place = OF_STREAMS[name]
         given = call.args[place] if len(call.args) > place else None
         return not (isinstance(given, ast.Name) and given.id == "stream")
+    if name in QUESTIONS:  # the functions of `os.path` have arguments, entries of folders keywords
+        return not call.args and not call.keywords
     if name != "open":
         return name in METHODS
     # As paths have it: with a mode, or with nothing.
@@ -104,7 +110,7 @@ def main() -> int:
             continue
         for line, name in complaints(file, path.read_text(encoding="utf-8")):
             wrong += 1
-            print(f"src/clew/{file}:{line}: {name} opens a file by its name: use clew.support")
+            print(f"src/clew/{file}:{line}: {name} takes a file by name: use clew.support")
     if wrong:
         print(f"{wrong} calls; the ways are in {', '.join(HOMES)}")
     return int(wrong > 0)

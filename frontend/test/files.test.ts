@@ -16,10 +16,20 @@ function code(files: { name: string; size: number }[], most = 100): string {
 test("one model is taken, with the files of its weights behind it", () => {
   assert.equal(code([file("m.ONNX")]), "m.ONNX");
   assert.equal(code([file("m.onnx.data"), file("m.onnx")]), "m.onnx m.onnx.data");
-  assert.equal(code([file("a.png")]), "W010");
+  assert.equal(code([file("a.png")]), "a.png");
   assert.equal(code([]), "W010");
   assert.equal(code([file("a.onnx"), file("b.txt")]), "W011");
   assert.equal(code([file("a.onnx", 0)]), "W014");
+});
+
+test("a file that has no model's suffix is asked about, by its first bytes", () => {
+  const asked = (...names: string[]) => {
+    const found = checked(names.map((name) => file(name, 1000)), 100);
+    return "error" in found ? found.error.code : [found.asked, found.files.map((f) => f.name).join(" ")];
+  };
+  assert.deepEqual(asked("net.tflite"), [true, "net.tflite"], "its size does not matter");
+  assert.deepEqual(asked("net.h5", "notes.md"), [true, "net.h5"]);
+  assert.deepEqual(asked("net.onnx", "net.h5"), "W013");
 });
 
 test("what is too large is refused before it is sent", () => {

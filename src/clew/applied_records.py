@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def with_records(
     path = Path(tuned)
     if str(tuned) == AUTO:
         path = default_path()
-        if not path.exists():
+        if not os.path.exists(path):
             return list(passes)
     with Store(path, write=False) as store:
         best = store.best(target.identity, thread_count(threads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -35,7 +36,7 @@ def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
 
 
 def _in_file(file: Path) -> list[Extension]:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)

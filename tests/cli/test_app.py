@@ -353,6 +353,24 @@ def test_a_missing_model_is_said_to_be_missing(run: Run, tmp_path: Path) -> None
     assert "error[M011]" in done.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run M --extend L", "quantize M --calibration L -o q.onnx", "explore L --get overview",
+        "partition L", "predict M --table L", "dataset M -o L", "run L --compare-onnxruntime",
+        "bisect L --against onnxruntime", "run M --random --tuned L",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["n" * 300, "n/" * 3000])
+def test_names_that_are_too_long_are_refused(
+    run: Run, model: Path, command: str, name: str
+) -> None:
+    names = {"M": str(model), "L": name}
+    done = run(*(names.get(word, word) for word in command.split()))
+    assert done.code == 1
+    assert done.err.startswith("error["), done.err
+
+
 def test_places_that_cannot_be_written_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "out"

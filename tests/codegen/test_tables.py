@@ -2,50 +2,79 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 from guarded import run
 
 from clew import te
+from clew.codegen.kernel import emit_kernel
 from clew.loop.interpret import interpret
-from clew.loop.ir import Nest
+from clew.loop.ir import If, Nest, loops
 from clew.loop.lower import lower
+from clew.loop.printer import print_nest
 from clew.machine.target import host
 from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
 from clew.schedules.stages import stage_infos
+from clew.te.expr import Binary, conjuncts
 
 REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [4, 4, 1, 1], [-9, 2, -5, 30]], "f4")
 
 
-def pooled(channels: int, layout: str) -> Nest:
-    shape = (1, channels, 9, 11, 16) if layout != "NCHW" else (1, channels, 9, 11)
+def pooled(channels: int, layout: str, **attrs: Any) -> Nest:
+    shape = {"NCHW": (1, channels, 5, 4), "NHWC": (1, 5, 4, channels)}.get(
+        layout, (1, channels, 5, 4, 4)
+    )
     x, rois = te.placeholder(shape, "f32", "x"), te.placeholder((4, 4), "f32", "rois")
     images = te.placeholder((4,), "i64", "images")
     return lower(
         "pool",
         [x, rois, images],
-        [roi_align.compute(x, rois, images, out=(7, 7), samples=2, layout=layout)],
+        [roi_align.compute(x, rois, images, out=(2, 2), layout=layout, **attrs)],
     )
 
 
 @pytest.mark.parametrize("side", list(GuardSide))
-@pytest.mark.parametrize(("channels", "layout"), [(3, "NCHW"), (2, "NCHW16c")])
-def test_places_and_weights_of_regions(channels: int, layout: str, side: GuardSide) -> None:
-    nest, target = pooled(channels, layout), host()
+@pytest.mark.parametrize("attrs", [{"samples": 2}, {}, {"mode": "max"}], ids=str)
+@pytest.mark.parametrize(("channels", "layout"), [(2, "NCHW"), (2, "NCHW4c"), (5, "NHWC")])
+def test_places_and_weights_of_regions(
+    channels: int, layout: str, attrs: dict[str, Any], side: GuardSide
+) -> None:
+    nest, target = pooled(channels, layout, **attrs), host()
     draw = np.random.default_rng(0)
     x = draw.standard_normal(nest.inputs[0].shape).astype("f4")
     arrays = [x, REGIONS, np.zeros(4, "i8")]
     schedule = schedule_kernel(nest, target).schedule
-    # The tables are made for all regions at once: they stand beside the loops of the result.
-    made = {b.name.split(".")[-1]: b.shape for b in schedule.nest.temporaries}
-    for name in ("at_y", "at_x", "weights_y", "weights_x"):
-        assert made[f"roi_align_{name}"] == (4, 7, 4)
-    (expected,) = interpret(nest, arrays)
+    # The tables of one region at a time: their memory does not grow with the number of regions.
+    made = {b.name.split(".")[-1]: b for b in schedule.nest.temporaries}
+    elements = {"y": 4, "x": 4} if "samples" in attrs else {"y": 32, "x": 28}
+    for letter, count in elements.items():
+        for name in ("at", "weights"):
+            table = made[f"roi_align_{name}_{letter}"]
+            assert (table.shape, table.scope) == ((1, 2, count), "scratch")
+    (expected,) = interpret(schedule.nest, arrays)  # checks that each read was written
     np.testing.assert_allclose(
         run(schedule.nest, arrays, target, side, 2), expected, rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_loops_over_points_end_where_the_points_of_a_bin_do(mode: str) -> None:
+    nest = schedule_kernel(pooled(32, "NHWC", mode=mode), host()).schedule.nest
+    inner = [s for s in loops(nest.body) if s.name.endswith((".of_y", ".of_x"))]
+    assert inner
+    for loop in inner:
+        assert isinstance(loop.body, If)  # `if of_y < count[region, bin]`, before all others
+        (first, *_) = conjuncts(loop.body.cond)
+        assert isinstance(first, Binary)
+        assert (first.op, first.a) == ("lt", loop.index)
+    text = emit_kernel(nest, print_nest(nest), "kernel", host().triple, debug=False).llvm
+    found = len(re.findall(r"call i64 @llvm.smin.i64|select i1 .* i64 ", text))
+    assert found >= len(inner)  # each loop's end is the smaller of both
 
 
 def test_a_short_computation_is_done_where_it_is_read() -> None:

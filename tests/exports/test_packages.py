@@ -12,7 +12,12 @@ import pytest
 from exports import packages
 from exports.packages import MODELS, NotThere, Packaged, checked
 
-_SLOW = ("ch_PP", "dnsmos", "aecmos")  # to compile, or to run: `python -m exports packages`
+# To compile, or to run: `python -m exports packages`. Of models that are alike, one is enough here.
+_SLOW = (
+    "ch_PP", "dnsmos", "aecmos", "PP-OCRv6", "ch_ppocr_mobile_v2.0_cls_mobile", "P3_0017_full",
+    "atspm-detector", "oskut", "tagger", "bilstm", "rawi", "traceforge", "livekit",
+    "voicefilter", "embedder", "attacut-sc", "slovorez", "swift",
+)  # fmt: skip
 # It rounds values to 8 bits in each call, where another last digit may be another integer.
 _ROUNDS = "common_old"
 _MOST_ROUNDED = 0.02

@@ -488,6 +488,7 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
             s.reorder("product.k", "product.i", "product.j"), s.rfactor("product", "product.j"),
         ),
     ),
+    ("S036", "matmul", "in registers", lambda s: s.sum_in_blocks("product", "product.k")),
     (
         "S006", "windows", "is already vector",
         lambda s: (s.vectorize("out.v"), s.partition("out.v")),

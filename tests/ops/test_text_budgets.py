@@ -7,11 +7,10 @@ import resource
 import numpy as np
 import pytest
 
-from clew.ops.data.text import text_bytes
 from clew.ops.registry import get_op
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, text_bytes
 
 SMALL = Budgets(run_bytes=1 << 20)
 
@@ -19,7 +18,7 @@ SMALL = Budgets(run_bytes=1 << 20)
 def refused(op, *args, **attrs):
     """Returns the code of the error of an operator on these arguments, with small budgets."""
     with in_force(SMALL), pytest.raises(ClewError) as caught:
-        get_op(op).run_reference(args, attrs)
+        get_op(op).run_reference(args, get_op(op).bind(attrs))
     return caught.value.code
 
 
@@ -32,6 +31,45 @@ def test_results_are_bounded_before_they_are_made():
     assert refused("text.concat", long, long) == "I265"
     wide = np.array(["日" * (200 << 10)], TEXT)  # 600 KiB in UTF-8
     assert refused("text.concat", wide, wide) == "I265"
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "attrs"),
+    [
+        ("broadcast_to", (), {"shape": (40, 1)}),
+        ("tile", (), {"repeats": (40,)}),
+        ("repeat", (), {"repeats": 40, "axis": 0, "size": 40}),
+        ("gather", (np.zeros(40, np.int64),), {"axis": 0}),
+        ("gather_elements", (np.zeros(40, np.int64),), {"axis": 0}),
+        ("where", (np.array([""], TEXT),), {}),
+        ("lookup", (), {}),
+    ],
+)
+def test_copies_are_counted_before_they_are_made(op, more, attrs):
+    """Each place of a result has a copy of its text, however few texts there are."""
+
+    def args(length):
+        text = np.array(["x" * length, ""], TEXT)[: 1 if op != "gather" else 2]
+        if op == "where":
+            return (np.ones((40, 1), bool), text, *more)
+        if op == "lookup":
+            keys = np.array(["k"], TEXT)
+            return np.full(40, "k", TEXT), keys, text, np.array("", TEXT)
+        return (text, *more)
+
+    assert refused(op, *args(30 << 10), **attrs) == "I265"
+    with in_force(SMALL):
+        made = get_op(op).run_reference(args(20 << 10), get_op(op).bind(attrs))
+    assert text_bytes(made) == 40 * (20 << 10)
+
+
+def test_texts_are_counted_by_their_own_lengths():
+    """One long text among many short ones is copied once."""
+    texts = np.array(["x" * (600 << 10), *["y"] * 20], TEXT)
+    with in_force(SMALL):
+        made = get_op("gather").run_reference([texts, np.arange(20)], {"axis": 0})
+    assert made.tolist() == texts[:20].tolist()
+    assert refused("gather", texts, np.array([0, 0]), axis=0) == "I265"
 
 
 def test_pieces_are_bounded_before_they_are_made():

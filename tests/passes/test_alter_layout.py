@@ -266,16 +266,24 @@ def test_pools_and_concatenations_follow(kit: Any) -> None:
     assert one(after, "nn.global_avg_pool2d").type.layout == "NCHW8c"
 
 
-@pytest.mark.parametrize(("samples", "layout"), [(2, "NCHW16c"), (0, "NCHW")])
-def test_regions_are_read_in_blocks_where_points_are_few(
-    kit: Any, samples: int, layout: str
-) -> None:
+@pytest.mark.parametrize("samples", [0, 2])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_are_read_with_channels_as_neighbors(kit: Any, samples: int, mode: str) -> None:
     x, rois = kit.var("x", 1, 16, 8, 8), kit.var("rois", 3, 4)
     image = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
-    images = kit.const(np.zeros(3, np.int64))
-    y = kit.layer("nn.roi_align", image, rois, images, out=(2, 2), samples=samples)
+    images, attrs = kit.const(np.zeros(3, np.int64)), {"out": (2, 2), "samples": samples}
+    y = kit.layer("nn.roi_align", image, rois, images, mode=mode, **attrs)
     after = altered(kit, kit.module([x, rois], y))
-    assert one(after, "nn.roi_align").attrs.layout == layout
+    assert one(after, "nn.roi_align").attrs.layout == "NCHW16c"
+    # Two calls on a plain image share one transpose.
+    pair = [
+        kit.layer("nn.roi_align", x, rois, images, mode=mode, scale=scale, **attrs)
+        for scale in (1.0, 2.0)
+    ]
+    after = altered(kit, kit.module([x, rois], kit.layer("add", *pair)))
+    found = [c for c in calls(after.main.body) if c.op_name == "nn.roi_align"]
+    assert [c.attrs.layout for c in found] == ["NHWC", "NHWC"]
+    assert found[0].args[0] is found[1].args[0]
 
 
 def test_operators_that_need_plain_images_get_them(kit: Any) -> None:

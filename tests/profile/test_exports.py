@@ -15,9 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from models import profiled
 
-from clew.profile import frames
 from clew.profile.chrome import KERNELS_TRACK, LAYERS_TRACK
-from clew.profile.frames import KERNEL_COLUMNS, LAYER_COLUMNS, METADATA, OPERATOR_COLUMNS
+from clew.profile.frames import (
+    COLUMNS,
+    KERNEL_COLUMNS,
+    LAYER_COLUMNS,
+    METADATA,
+    MODULE_COLUMNS,
+    OPERATOR_COLUMNS,
+)
 from clew.profile.report import Profile
 from clew.support.errors import InputError
 
@@ -32,11 +38,13 @@ def profile(request: pytest.FixtureRequest) -> Profile:
 
 # The document that `docs/profile.md` describes: fields and their types.
 _TIME = dict.fromkeys(("ns", "median_ns", "q1_ns", "q3_ns", "best_ns", "spread"), float)
+FACTS: Any = object()  # described by `docs/correlate.md`
 _PART = {"layer": str, "ns": float, "basis": str}
 _OPERATOR = {
     "kernel": str, "position": int, "op": str, "layers": [str], "ns": float, "share": float,
     "basis": str, "samples": float, "measured": (float, type(None)),
     "by_flops": (float, type(None)), "by_bytes": (float, type(None)), "parts": [_PART],
+    "facts": FACTS,
 }  # fmt: skip
 _ROOF = {
     "flops": int, "bytes": int, "gflops": float, "peak_share": float, "gbps": float,
@@ -47,11 +55,13 @@ _KERNEL = {
     "share": float, "operators": [_OPERATOR], "samples": int, "error": float,
     "lines": [{"line": int, "text": str, "samples": float, "share": float}],
     "instructions": {"place": [int], "address": [int], "line": [int], "samples": [float]},
-    "roof": (_ROOF, type(None)),
+    "roof": (_ROOF, type(None)), "facts": FACTS,
 }  # fmt: skip
+_LAYER_PART = {"kernel": str, "position": int, "op": str, "ns": float, "basis": str}
 _LAYER = {
     "layer": str, "op": str, "ns": float, "share": float, "alone_ns": float, "measured_ns": float,
-    "estimated_ns": float, "undivided_ns": float, "kernels": [str],
+    "estimated_ns": float, "undivided_ns": float, "kernels": [str], "parts": [_LAYER_PART],
+    "facts": FACTS,
 }  # fmt: skip
 _GAIN = {
     "layer": (str, type(None)), "op": str, "unfused_ns": float, "fused_ns": float,
@@ -88,6 +98,8 @@ def check(value: Any, wanted: Any, where: str) -> None:
         assert set(value) == set(wanted), where
         for name, inner in wanted.items():
             check(value[name], inner, f"{where}.{name}")
+    elif wanted is FACTS:
+        assert isinstance(value, dict), where
     elif wanted is float:
         assert isinstance(value, (float, int)), where
     else:
@@ -107,8 +119,9 @@ def test_json_has_the_documented_fields(profile: Profile, tmp_path: Path) -> Non
 def test_the_page_lists_every_field_and_column() -> None:
     page = (Path(__file__).parents[2] / "docs" / "profile.md").read_text()
     tables = (_PROFILE, _KERNEL, _OPERATOR, _PART, _ROOF, _LAYER, _GAIN, _LIMITS, _OUTSIDE, _TIME)
+    tables += (_LAYER_PART, _MODULE)
     fields = {name for table in tables for name in table}
-    columns = {*KERNEL_COLUMNS, *LAYER_COLUMNS, *OPERATOR_COLUMNS, "mode", "level"}
+    columns = {*COLUMNS, *MODULE_COLUMNS}
     assert [f for f in sorted(fields | columns) if f"`{f}`" not in page] == []
 
 
@@ -148,8 +161,28 @@ def test_one_table_of_all_rows(profile: Profile, suffix: str, tmp_path: Path) ->
         assert rows["ops"].tolist() == ["; ".join(names) for names in ops]
 
 
+COLUMNS_OF = {
+    "kernel": KERNEL_COLUMNS,
+    "layer": LAYER_COLUMNS,
+    "operator": OPERATOR_COLUMNS,
+    "module": MODULE_COLUMNS,
+}
+
+
+@pytest.mark.parametrize("by", COLUMNS_OF)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_table_of_one_level(profile: Profile, by: Any, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"p.{suffix}"
+    getattr(profile, f"to_{suffix}")(path, by=by)
+    read = pd.read_parquet(path) if suffix == "parquet" else pd.read_csv(path)
+    assert list(read.columns) == ["mode", *COLUMNS_OF[by]]
+    both = [profile] if profile.unfused is None else [profile, profile.unfused]
+    assert read["ns"].tolist() == [row.ns for one in both for row in getattr(one, f"{by}s")]
+
+
 def test_csv_needs_no_pandas(profile: Profile, tmp_path: Path) -> None:
-    with_pandas = frames.whole(profile)
+    profile.to_parquet(tmp_path / "p.parquet")
+    with_pandas = pd.read_parquet(tmp_path / "p.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
         profile.to_csv(tmp_path / "p.csv")

@@ -1,5 +1,6 @@
 import os
 import time
+from random import Random
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from handmade import ARENA, INPUT, OUTPUT, code, f32, ref, step
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.runtime import memory
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
     Lifetime,
@@ -170,3 +172,39 @@ def test_a_forked_child_writes_into_memory_of_its_own(size: int) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert not data.any()
+
+
+@given(lifetimes_strategy)
+def test_planning_from_pairs_gives_the_plan_of_planning_from_all(lifetimes: list[Lifetime]) -> None:
+    order = [n for n, lifetime in enumerate(lifetimes) if lifetime.size_bytes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_FEW_BESIDE", len(lifetimes))
+        from_pairs = memory._place_in_order(lifetimes, order)
+        patch.setattr(memory, "_FEW_BESIDE", 0)
+        assert memory._place_in_order(lifetimes, order) == from_pairs
+
+
+@given(lifetimes_strategy, st.randoms(use_true_random=False))
+def test_buffers_beside_each_other(lifetimes: list[Lifetime], random: Random) -> None:
+    order = tuple(random.sample(range(len(lifetimes)), len(lifetimes)))
+    overlapping = [
+        tuple(
+            other
+            for other in order[:place]
+            if lifetimes[other].first_step <= lifetimes[number].last_step
+            and lifetimes[other].last_step >= lifetimes[number].first_step
+        )
+        for place, number in enumerate(order)
+    ]
+    assert list(memory._beside(lifetimes, order)) == overlapping
+
+
+def test_a_chain_is_planned_in_linear_time() -> None:
+    """A buffer is compared only with those that are live at the same time."""
+
+    def compared(length: int) -> int:
+        chain = [Lifetime(64, step, step + 1) for step in range(length)]
+        return len(list(memory._live_together(chain, range(length))))
+
+    assert compared(2000) == 1999
+    assert compared(4000) == 3999

@@ -157,6 +157,11 @@ def dense_of_inputs(rows: int, layout: str) -> Callable[[Graph], Expr]:
     return make
 
 
+def regions(g: Graph) -> Expr:
+    boxes = g.x(40, 4), g.x(40, dtype="i64")
+    return g("nn.roi_align", g.x(1, 64, 50, 50), *boxes, out=(7, 7), scale=0.0625)  # type: ignore[no-any-return]
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
@@ -216,6 +221,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "scatter": (updates, "f32"),
     "top_k": (largest, "f32"),
     "best_boxes": (best_boxes, "f32"),
+    "regions": (regions, "f32"),
 }  # fmt: skip
 
 

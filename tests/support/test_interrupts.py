@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
+import time
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from clew.runner.local import LocalRunner
-from clew.support.interrupts import lasting_interrupts
+from clew.support.interrupts import lasting_interrupts, repeated_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,28 @@ def test_one_in_the_callback_of_a_weak_reference_is_raised_later() -> None:
 def test_others_are_raised_at_once() -> None:
     with lasting_interrupts(), pytest.raises(KeyboardInterrupt):
         interrupt()
+
+
+def test_one_in_the_callback_of_a_weak_reference_is_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(KeyboardInterrupt), repeated_interrupts():  # noqa: PT012
+        lose()
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            pass
+    assert capsys.readouterr().err == ""
+
+
+def test_one_that_a_library_makes_another_error_of_is_raised_later() -> None:
+    with lasting_interrupts() as outer:
+        with lasting_interrupts() as check:
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupt()
+            with pytest.raises(KeyboardInterrupt):
+                check()
+        with pytest.raises(KeyboardInterrupt):
+            outer()
 
 
 def test_a_handler_of_the_program_stays() -> None:

@@ -19,7 +19,7 @@ import file_access
         "import runpy; runpy.run_path(name)", "import tempfile; tempfile.mkdtemp()",
         "import shutil; shutil.copyfile(a, b)", "import zipfile; zipfile.ZipFile(name)",
         "import onnx; onnx.load(name)", "parquet.write_table(table, path)",
-        "parquet.ParquetFile(name)",
+        "parquet.ParquetFile(name)", "path.is_file()", "(folder / 'x').exists()", "path.is_dir()",
     ],
 )  # fmt: skip
 def test_what_opens_a_file(line: str) -> None:

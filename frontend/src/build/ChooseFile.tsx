@@ -1,6 +1,5 @@
 import { useRef } from "preact/hooks";
 import { takeFiles } from "./builder";
-import { SUFFIXES } from "./files";
 
 /** A button that opens a file chooser for a model, as an alternative to dropping a file. */
 export function ChooseFile({ text, primary }: { readonly text: string; readonly primary?: boolean }) {
@@ -15,7 +14,6 @@ export function ChooseFile({ text, primary }: { readonly text: string; readonly 
         type="file"
         hidden
         multiple
-        accept={[...SUFFIXES, ".data"].join(",")}
         aria-label="model file"
         onChange={(event) => {
           const files = [...(event.currentTarget.files ?? [])];

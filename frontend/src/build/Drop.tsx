@@ -59,7 +59,7 @@ export function Drop() {
         {theSource().live ? (
           <>
             <b>Drop the model here</b>
-            <span>.onnx or .txt{most ? `, up to ${bytesText(most)}` : ""}</span>
+            <span>ONNX or text IR{most ? `, up to ${bytesText(most)}` : ""}</span>
           </>
         ) : (
           <>

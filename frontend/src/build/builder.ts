@@ -9,8 +9,8 @@ import { sizes } from "../panes/sizes";
 import { arrange } from "../arrange";
 import { current, dialog, makePane, panes, selected } from "../state";
 import type { Choices, ErrorInfo, Options } from "../wire";
-import { checked } from "./files";
-import { optionWords } from "./options";
+import { checked, HEAD_BYTES } from "./files";
+import { DEFAULTS, optionWords } from "./options";
 import { retargeted } from "./retarget";
 
 /** The model in the dialog: one that the server knows by name, or files. */
@@ -35,7 +35,9 @@ export function titleOf(build: Build): string {
   return `${model} (${optionWords(options)})`;
 }
 
-/** Opens the dialog for dropped or selected files, or reports why they are rejected. */
+/** Opens the dialog for dropped or selected files, or reports why they are rejected: the server says
+ * what a file is that has no model's suffix.
+ */
 export function takeFiles(files: readonly File[]): void {
   const offers = choices();
   if (!offers) return;
@@ -44,6 +46,9 @@ export function takeFiles(files: readonly File[]): void {
     if ("error" in found) {
       buildError.value = found.error;
       chosenModel.value = null;
+    } else if (found.asked) {
+      chosenModel.value = null;
+      void compile(found.files.map((file) => new File([file.slice(0, HEAD_BYTES)], file.name)), DEFAULTS);
     } else {
       buildError.value = null;
       chosenModel.value = found.files;

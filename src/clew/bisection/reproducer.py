@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -133,7 +134,7 @@ def _copied(thing: Any, folder: Path) -> str:
     """Returns the name of a copy of the file that defines a user's object."""
     with contextlib.suppress(TypeError, OSError):
         source = inspect.getsourcefile(thing)
-        if source is not None and Path(source).is_file():
+        if source is not None and os.path.isfile(source):
             write_bytes(folder / Path(source).name, read_bytes(source))
             return Path(source).name
     return ""

@@ -91,10 +91,14 @@ class ProgramBuilder:
         self._reused: set[int] = set()
         # Slots of which only one view, of the whole, is read outside their segment, and that view.
         self._shown: dict[int, int] = {}
+        # The views that exist, by instructions or as outputs of segments.
+        self._viewed: set[int] = set()
         # For native branches and loops, by node: the builders of their parts, and the results of
         # loops that are views of initial states.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
+        # Branches and loops that are not native.
+        self._apart: set[int] = set()
         # The slots of stacks of native loops whose number of rows depends on data.
         self._growing: set[int] = set()
         self._places = Places(self)
@@ -113,11 +117,13 @@ class ProgramBuilder:
         """Returns the program."""
         inputs = self.collect()
         outputs = self.slots[self.function.body.id]
-        needed = self._needed(outputs)
+        last = self._last_reads(outputs)
         self._shown = self._shown_once(outputs)
-        for group in self._groups:
+        self._viewed.update(self._shown.values())
+        for number, group in enumerate(self._groups):
             if isinstance(group, list):
-                self._segment(group, needed[id(group)])
+                mine = {self.root(s)[0] for node in group for s in self.slots[node.id]}
+                self._segment(group, {s for s in mine if last.get(s, -1) > number})
             else:
                 self._host(group)
         self._places.fetch(outputs)
@@ -240,7 +246,18 @@ class ProgramBuilder:
     def _is_native(self, node: If | While) -> bool:
         """Whether a branch or loop can be part of a segment: it consists of kernels, and the sizes
         of its values are known. Keeps the builders of its parts.
+
+        The answer is no for every node around one that cannot be, so each is asked once: nested
+        branches would otherwise be collected twice per level.
         """
+        if node.id in self._apart:
+            return False
+        if not self._collects_parts(node):
+            self._apart.add(node.id)
+            return False
+        return True
+
+    def _collects_parts(self, node: If | While) -> bool:
         functions = (node.then, node.orelse) if isinstance(node, If) else (node.cond, node.body)
         given = [t for arg in node.children for t in leaves(arg.type) if arg not in functions]
         passed = [t for f in functions for p in f.params for t in leaves(p.type)]
@@ -345,17 +362,17 @@ class ProgramBuilder:
         hosts = [g for g in self._groups if not isinstance(g, list)]
         return {s for g in hosts for s in self.reads(g)}
 
-    def _needed(self, outputs: Sequence[int]) -> dict[int, set[int]]:
-        """Returns, for each segment, the slots that are read after it or outside it."""
-        needed: dict[int, set[int]] = {}
-        later = {self.root(s)[0] for s in outputs}
-        for group in reversed(self._groups):
-            if isinstance(group, list):
-                needed[id(group)] = set(later)
-                later |= {self.root(s)[0] for call in group for s in self.reads(call)}
-            else:
-                later |= {self.root(s)[0] for s in self.reads(group)}
-        return needed
+    def _last_reads(self, outputs: Sequence[int]) -> dict[int, int]:
+        """Returns the number of the last group that reads each slot that owns memory. Outputs are
+        read after all groups.
+        """
+        last: dict[int, int] = {}
+        for number, group in enumerate(self._groups):
+            for node in group if isinstance(group, list) else [group]:
+                for slot in self.reads(node):
+                    last[self.root(slot)[0]] = number
+        last.update(dict.fromkeys((self.root(s)[0] for s in outputs), len(self._groups)))
+        return last
 
     # --- instructions ---
 
@@ -391,6 +408,7 @@ class ProgramBuilder:
             for s in self.reads(node)
             if self.made_in.get(self.root(s)[0]) != number
         }
+        apart = wanted | inside
         views: dict[int, list[int]] = {}
         for slot in wanted & self.views.keys():
             root, offset = self.root(slot)
@@ -398,7 +416,7 @@ class ProgramBuilder:
         return {
             root: found[0]
             for root, found in views.items()
-            if root in self.made_in and root not in wanted | inside
+            if root in self.made_in and root not in apart
             if len(found) == 1 and found[0] >= 0
             if self.size_bytes(root) == self.size_bytes(found[0])
         }
@@ -454,11 +472,10 @@ class ProgramBuilder:
 
     def _views(self, wanted: set[int]) -> None:
         """Adds the views in `wanted` that do not exist yet."""
-        done = {i.target for i in self.instructions if isinstance(i, View)}
-        done |= set(self._shown.values())
-        for slot in self.views:
-            if slot in done or slot not in wanted:
+        for slot in sorted(wanted):
+            if slot in self._viewed or slot not in self.views:
                 continue
+            self._viewed.add(slot)
             source, offset = self.root(slot)
             self._places.fetch([source])
             self.instructions.append(View(source, slot, self.tensor(slot).shape, offset))
@@ -534,6 +551,7 @@ class ProgramBuilder:
         """
         inner = ProgramBuilder(function, self.engines, tuple(sizes))
         inner.templates, inner.segment_calls = self.templates, self.segment_calls
+        inner._apart = self._apart
         return inner
 
 

@@ -5,6 +5,7 @@ Exit codes: 0; 1 if the work failed, with one coded error on stderr; 2 for wrong
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -72,6 +73,7 @@ from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
 from clew.support.exhausted import exhausted
+from clew.support.interrupts import lasting_interrupts, repeated_interrupts
 
 app = typer.Typer(
     name="clew",
@@ -133,7 +135,7 @@ def run(
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
     # Checked before compiling; the frontend reports a missing file.
-    peer = Peer(model) if compare and model.is_file() else None
+    peer = Peer(model) if compare and os.path.isfile(model) else None
     compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes
@@ -252,25 +254,38 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits with its exit code."""
     open_streams()
     show_warnings()
-    code: Any = 1
+    with lasting_interrupts() as check, repeated_interrupts():
+        code = _code(arguments, check)
+    sys.exit(code)
+
+
+def _code(arguments: list[str] | None, check: Callable[[], None]) -> Any:
+    """Runs a command, shows its error, and returns its exit code. `check` raises an interrupt that
+    came while it ran.
+    """
     try:
         try:
             app(arguments)
         except SystemExit as error:
             _refuse_foreign(error)
-            code = error.code
-        sys.stdout.flush()
+            if error.code:
+                check()
+            sys.stdout.flush()
+            return error.code
     except BrokenPipeError:  # the reader of the output has seen enough
-        code = 1
+        return 1
     except KeyboardInterrupt:
-        code = 130
+        return 130
     except BaseException as error:  # users' code may raise anything
-        code = 1
+        try:
+            check()  # libraries make other errors of an interrupt
+        except KeyboardInterrupt:
+            return 130
         if _debug:
             traceback.print_exc()
         coded = error if isinstance(error, ClewError) else exhausted(error) or of_user(error)
         stderr().print(_internal(error) if coded is None else _rendered(coded))
-    sys.exit(code)
+        return 1
 
 
 def _refuse_foreign(error: SystemExit) -> None:

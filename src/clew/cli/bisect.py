@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -70,7 +71,7 @@ def bisect(
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options
     against = against or _RUNS.get(form_of(model), "onnxruntime")
-    if against == "onnxruntime" and model.is_file():
+    if against == "onnxruntime" and os.path.isfile(model):
         Peer(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)

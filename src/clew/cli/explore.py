@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import webbrowser
@@ -126,7 +127,7 @@ def asked_models(
         return (), split_options([own])[1]
     for path in (a, b):
         refuse_saved(path, "a saved model has no trace")
-        if path is not None and not path.is_file():
+        if path is not None and not os.path.isfile(path):
             raise InputError("I227", f"no file {str(path)!r}")
     paths, given = [a], [own]
     if b is not None or for_b:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +69,7 @@ def partition(
     refuse_sizes(how, "parts have the sizes of the inputs")
     options = how.options
     written: list[Path] = []
-    if model.is_dir():
+    if os.path.isdir(model):
         if at or start or output is not None:
             raise typer.BadParameter("a folder of parts can only be checked", param_hint="MODEL")
         made = clew.load_partition(model)

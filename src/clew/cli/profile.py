@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,6 +12,7 @@ from clew.cli.options import Compiling, build_summary, compiling, model_inputs, 
 from clew.cli.output import columns, emit_json, emit_text, note, progress
 
 if TYPE_CHECKING:
+    from clew.profile.frames import By
     from clew.profile.report import Profile
 
 _MODES = ("fused", "unfused", "both")
@@ -34,7 +35,11 @@ def profile(
     ] = "fused",
     by: Annotated[
         str,
-        typer.Option(metavar="|".join(_BY), help="Table to show.", show_default="kernel and layer"),
+        typer.Option(
+            metavar="|".join(_BY),
+            help="Table to show, and rows of a CSV or Parquet file.",
+            show_default="kernel and layer",
+        ),
     ] = "",
     top: Annotated[
         int, typer.Option(metavar="N", min=1, help="Rows to show, the longest times first.")
@@ -91,7 +96,7 @@ def profile(
             on_progress=say,
         )
     if output is not None:
-        _write(found, output)
+        _write(found, output, cast("By", by) if by else None)
         note(f"written to {output}")
     if json:
         emit_json({"model": str(model), **found.to_json()})
@@ -107,12 +112,12 @@ def _one_of(value: str, known: tuple[str, ...], option: str) -> None:
         raise typer.BadParameter(f"one of {', '.join(known)}", param_hint=option)
 
 
-def _write(found: Profile, path: Path) -> None:
+def _write(found: Profile, path: Path, by: By | None) -> None:
     if path.name.endswith(".trace.json"):
         found.to_chrome_trace(path)
     elif path.suffix == ".json":
         found.save(path)
     elif path.suffix == ".parquet":
-        found.to_parquet(path)
+        found.to_parquet(path, by=by)
     else:
-        found.to_csv(path)
+        found.to_csv(path, by=by)

@@ -31,7 +31,7 @@ class _Data(io.TextIOWrapper):
 
 
 class _Notes(io.TextIOWrapper):
-    """Standard error: a command works as well if nobody reads what it says there."""
+    """Standard error: notes that cannot be written are dropped."""
 
     def write(self, text: str) -> int:
         try:
@@ -57,7 +57,7 @@ def _unwritten(error: OSError) -> Exception:
 
 
 def _forget(number: int) -> None:
-    """Sends what a stream still holds nowhere: the interpreter writes it at its end."""
+    """Discards what a stream still buffers: the interpreter would write it at exit."""
     opened = nowhere(write=True)
     os.dup2(opened, number)
     os.close(opened)

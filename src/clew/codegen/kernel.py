@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeGuard
 
 from clew.codegen.address import Bound, LoopScope, element_bytes
 from clew.codegen.artifact import EntryPoint
@@ -44,8 +45,9 @@ from clew.loop.ir import (
 from clew.loop.printer import PrintedNest
 from clew.machine.costs import DEFAULTS, Costs
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Inlined, Scalar
+from clew.te.expr import INDEX, Binary, Checked, Inlined, Load, Scalar, all_of, conjuncts
 from clew.te.interpret import identity_of
+from clew.te.walk import nodes
 
 _CACHE_LINE_BYTES = 64
 _LEAST_PAST_CACHES_BYTES = 16
@@ -272,10 +274,38 @@ class _Function:
                 self.v.bound[id(loop.index)] = Bound(const=n)
                 self._statement(loop.body)
             del self.v.bound[id(loop.index)]
+        elif self._until(loop):
+            pass
         elif at_least(loop.size, 1, loop.index.facts):
             self._serial(loop, literal(0, INDEX), self.v.dim_value(loop.size))
         else:
             self._maybe(loop, literal(0, INDEX), self.v.dim_value(loop.size))
+
+    def _until(self, loop: For) -> bool:
+        """Emits a loop over `if index < end: ...` as a loop that stops there, if the end is the same
+        in all iterations and known before the first. Returns whether it is.
+        """
+        if loop.kind != "serial" or not at_least(loop.size, 1, loop.index.facts):
+            return False
+        ends: list[Scalar] = []
+        body = loop.body
+        while isinstance(body, If):  # an end below another condition may only be read if it holds
+            conds = conjuncts(body.cond)
+            found = [c.b for c in conds if _is_end(c, loop)]
+            if not found:
+                break
+            ends += found
+            rest = [c for c in conds if not _is_end(c, loop)]
+            body = If(all_of(*rest), body.body) if rest else body.body
+            if rest:
+                break
+        if not ends:
+            return False
+        stop = self.v.dim_value(loop.size)
+        for end in ends:
+            stop = arith.binary(self.b, "min", self.v.statement(end), stop)
+        self._maybe(loop.with_body(body), literal(0, INDEX), stop)
+        return True
 
     def _maybe(self, loop: For, begin: Value, end: Value) -> None:
         """Emits a loop that may run no iterations; register tiles keep their values then. The
@@ -596,3 +626,18 @@ def _product(value: Scalar) -> Binary | None:
     while isinstance(value, Inlined):
         value = value.value
     return value if isinstance(value, Binary) and value.op == "mul" else None
+
+
+def _is_end(cond: Scalar, loop: For) -> TypeGuard[Binary]:
+    """Whether a condition is that a loop's variable is below a value which is the same in all
+    iterations, and may be computed before them.
+    """
+    if not isinstance(cond, Binary) or cond.op != "lt" or cond.a is not loop.index:
+        return False
+    written = {id(s.buffer.root) for s in walk(loop.body) if isinstance(s, Store)}
+    return not any(
+        node is loop.index
+        or isinstance(node, Checked)
+        or (isinstance(node, Load) and id(node.source.root) in written)
+        for node in nodes(cond.b)
+    )

@@ -14,14 +14,21 @@ from clew.machine.units import TILE_ROWS, tile_depth
 
 WINDOW: Final = 3
 """The window size of Winograd's algorithm here: 3x3 pixels."""
-WINOGRAD_TILES: Final = (2, 4)
+WINOGRAD_TILES: Final = (2, 3, 4)
 """Side lengths of the tiles of results that Winograd's algorithm computes together."""
+USUAL_TILES: Final = (2, 3)
+"""Those whose rounding errors `SelectConvAlgorithm` allows for most weights of f32."""
 WINOGRAD_GAIN: Final = 1.15
 """How many times as fast as a direct convolution Winograd's algorithm must be expected to be."""
 
+MOST_PRODUCTS: Final = 160
+"""Products of `f32` that a kernel adds up one after the other; longer sums are in blocks."""
+MOST_OF_TILES: Final = 32
+"""The same for Winograd's algorithm, whose transforms enlarge rounding errors."""
+
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
-_TRANSFORM_STEPS: Final = {2: (80, 45), 4: (240, 150)}
+_TRANSFORM_STEPS: Final = {2: (80, 45), 3: (165, 98), 4: (240, 150)}
 FULL_TILE_ROWS: Final = 8
 """With fewer rows, a register tile does not hide the latency of multiply-adds."""
 # A matrix unit multiplies blocks of 2x2 tiles.
@@ -268,7 +275,7 @@ def fastest_cycles(
     dilation: tuple[int, int] = (1, 1),
     *,
     has_window: bool,
-    tiles: Iterable[int] = WINOGRAD_TILES,
+    tiles: Iterable[int] = USUAL_TILES,
 ) -> float:
     """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's
     algorithm is possible: a 3x3 window of stride 1, over whole blocks of channels.

@@ -44,6 +44,7 @@ from clew.explorer.failures import Failure, error_info
 from clew.explorer.models import Part
 from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, InputError
+from clew.support.exhausted import exhausted
 
 _MOST_JSON_BYTES: Final = 1 << 20
 _BODY_WAIT_S: Final = 10.0
@@ -258,6 +259,8 @@ def make_app(builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S
         ClewError: _refused,
         HTTPException: _http_error,
         ClientDisconnect: _gone,
+        OSError: _exhausted,
+        RuntimeError: _exhausted,
         Exception: _broken,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
@@ -348,6 +351,14 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
+
+
+async def _exhausted(request: Request, error: Exception) -> Response:
+    """Answers where the disk is full, or no file, thread or process can be opened or started."""
+    coded = exhausted(error)
+    if coded is None:
+        raise error
+    return _json(error_info(coded), 507)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

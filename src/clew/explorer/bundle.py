@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class Bundle:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files: dict[str, File] = {}
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        for path in sorted(folder.rglob("*")) if os.path.isdir(folder) else ():
             if stat.S_ISREG(path.lstat().st_mode) and path.suffix in _TYPES:
                 name = path.relative_to(folder).as_posix()
                 self._files[name] = File(path, _TYPES[path.suffix])

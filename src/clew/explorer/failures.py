@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clew.explorer.schema import ErrorInfo
 from clew.support.errors import ClewError, InputError, hint_on
+from clew.support.exhausted import exhausted
 from clew.support.folders import temporary_place
 from clew.support.settings import settings
 
@@ -37,7 +38,7 @@ def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
             hint="raise the limit with clew explore --memory GIB",
         )
     if not isinstance(error, ClewError):
-        error = InputError(
+        error = exhausted(error) or InputError(
             "I221",
             f"internal error: {type(error).__name__}: {error}",
             hint="this is a bug in clew; the terminal of clew explore shows the traceback",

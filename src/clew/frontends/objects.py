@@ -1,4 +1,4 @@
-"""What to write for Python objects that are no models of clew, and those that become one."""
+"""Python objects given as models: those that hold a model, and what to write for others."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
 from clew.loop.primitives import products as _products  # noqa: F401
 from clew.loop.primitives import shapes as _shapes  # noqa: F401
 from clew.loop.primitives import stages as _stages  # noqa: F401
+from clew.loop.primitives import sums as _sums  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, Primitive, check_kinds, simplified
 from clew.loop.printer import print_nest
 from clew.support.errors import ScheduleError, TextError
@@ -312,6 +313,10 @@ class Schedule(Shown):
         more = {"axes": axes} if axes else {}
         self.apply("cache_read", stage=stage, buffer=buffer, **more)
         return f"{stage}@{buffer}"
+
+    def sum_in_blocks(self, stage: str, loop: str) -> Schedule:
+        """Adds up a stage in registers from zero in each iteration of a reduction loop."""
+        return self.apply("sum_in_blocks", stage=stage, loop=loop)
 
     def rfactor(self, stage: str, *lanes: str) -> Schedule:
         """Splits a reduction into partial results over its innermost loops."""

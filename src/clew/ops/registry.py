@@ -58,14 +58,16 @@ from clew.ops.samples import Sample as Sample
 from clew.ops.signature import Signature, convert, is_declaration, signature_of, typed_as
 from clew.ops.traits import NO_TRAITS
 from clew.ops.traits import Traits as Traits
-from clew.support.budgets import check_run_bytes
+from clew.support.budgets import check_run_bytes, current
 from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.support.text_arrays import TEXT, as_objects, is_text, longest_text_bytes, text_bytes
 from clew.te.analysis import Kind
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor
 
 # The number of types and kinds of calls that an operator caches.
 _KEPT: Final = 1024
+_REFERENCE_BYTES: Final = 8
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -441,14 +443,44 @@ class Op(Computed):
         if empty is not None:
             made = list(map(empty_array, leaves(empty)))
             return tuple(made) if isinstance(empty, TupleType) else made[0]
+        if self.compute is not None and any(map(is_text, inputs)):
+            self._check_texts(call, inputs)
         if self.reference_rule is not None:
             result = self.reference_rule(*inputs, **attrs)
             return result if call.trusted else self._checked(result, inputs, attrs)
+        return self._evaluated(inputs, inputs, attrs)
+
+    def _evaluated(
+        self, inputs: Sequence[Array], values: Sequence[Array], attrs: Mapping[str, Any]
+    ) -> Any:
+        """Returns the results of `compute` for inputs of these types, with these values."""
         tensors, outputs = self._stages.of(inputs, attrs, lambda: self._computed(inputs, attrs))
         several = isinstance(outputs, tuple)
-        given = dict(zip(tensors, inputs, strict=True))
+        given = dict(zip(tensors, values, strict=True))
         results = evaluate(outputs if several else [outputs], given)
         return tuple(results) if several else results[0]
+
+    def _check_texts(self, call: ReadyCall, inputs: Sequence[Array]) -> None:
+        """Checks the bytes of a result of text before it is made. What `compute` describes only
+        moves texts, but each place of the result has a copy. Errors: I265.
+        """
+        attrs = call.attrs if isinstance(call.attrs, Attrs) else self.bind(call.attrs)
+        types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in inputs)
+        made = [t for t in leaves(self._infer(types, attrs)) if t.dtype == "str" and t.is_static]
+        places = sum(math.prod(t.concrete) for t in made)
+        longest = max(longest_text_bytes(a) for a in inputs if is_text(a))
+        if places * (TEXT.itemsize + longest) <= current().allocated_bytes:
+            return
+        # References to texts take half the bytes of their places, and tell the sum exactly.
+        shared = [as_objects(a) if is_text(a) else a for a in inputs]
+        check_run_bytes(f"references to the texts of {self.name}", places * _REFERENCE_BYTES)
+        if self.reference_rule is not None:
+            found = self.reference_rule(*shared, **attrs.plain)
+        else:
+            found = self._evaluated(inputs, shared, attrs.plain)
+        results = found if isinstance(found, tuple) else (found,)
+        copied = sum(text_bytes(a) for a in results if a.dtype == object)
+        check_run_bytes(f"the result of {self.name}", places * TEXT.itemsize + copied)
 
     def _computed(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Stages:
         assert self.compute is not None, f"{self.name} has neither reference nor compute"

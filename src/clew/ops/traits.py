@@ -41,6 +41,11 @@ class Traits:
     by ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
     """
 
+    channels_last: bool = False
+    """Reads all channels of an image at positions that values determine, so channels should be
+    neighbors. Has a layout rule for NHWC. Read by AlterLayout.
+    """
+
     averages: bool = False
     """Every element of the result is a mean of elements of the operand, over windows or axes. Read
     by `clew.quantize`.

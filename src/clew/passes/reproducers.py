@@ -55,7 +55,7 @@ def _own_root() -> Path:
 def _kept(root: Path, name: str, files: Mapping[str, str]) -> Path:
     make_private(root)
     folder = root / name
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         new = root / f"writing-{secrets.token_hex(8)}"
         new.mkdir(mode=0o700)
         try:
@@ -64,7 +64,7 @@ def _kept(root: Path, name: str, files: Mapping[str, str]) -> Path:
             new.rename(folder)
         except OSError:
             shutil.rmtree(new, ignore_errors=True)
-            if not folder.is_dir():  # otherwise another process was faster
+            if not os.path.isdir(folder):  # otherwise another process was faster
                 raise
     os.utime(folder)
     _prune(root)

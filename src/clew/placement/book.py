@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +82,7 @@ class Book:
                 store.add([trial])
 
     def _trials(self, kind: str, subjects: Sequence[str] | None = None) -> list[Trial]:
-        if self.path is None or not self.path.is_file():
+        if self.path is None or not os.path.isfile(self.path):
             return []
         with Store(self.path, write=False) as store:
             found = store.trials(self.target.identity, self.threads, kind, subjects)

@@ -6,6 +6,7 @@ are added to the file. So a session may be interrupted at any time and resumed l
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -149,7 +150,7 @@ def collect(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("I189", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
-    table = read_table(path) if path.exists() else None
+    table = read_table(path) if os.path.exists(path) else None
     done = _done(table)
     result = Collected()
     pending: list[dict[str, Any]] = []
@@ -333,7 +334,7 @@ def _statistics(times: Array, typical: float) -> dict[str, Any]:
         "median_ns": float(median),
         "q1_ns": float(q1),
         "q3_ns": float(q3),
-        "min_ns": float(times.min()),
+        "best_ns": float(times.min()),
         "runs": len(times),
     }
 

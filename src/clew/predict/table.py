@@ -108,7 +108,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "median_ns": ("double", "median over all counted runs"),
     "q1_ns": ("double", "first quartile"),
     "q3_ns": ("double", "third quartile"),
-    "min_ns": ("double", "minimum"),
+    "best_ns": ("double", "minimum"),
     "runs": ("int64", "counted runs"),
     "steady": ("bool", "whether the machine had its usual speed throughout"),
     "network_sum_ns": ("double", "sum of the network's kernels in a typical run"),

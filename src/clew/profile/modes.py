@@ -11,6 +11,7 @@ from clew.ir.notes import places_of
 from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.by_module import module_profiles
+from clew.profile.described import described_kernel, described_layers, described_steps
 from clew.profile.report import Profile
 from clew.profile.rollup import (
     Timed,
@@ -160,13 +161,16 @@ def _profile(
             for k, runs, time in measured.kernels
         ]
         target, weigh = "", lambda layers: [1.0] * len(layers)
-    kernels += _hosts(measured, wall_ns, weigh)
+    hosts = _hosts(measured, wall_ns, weigh)
+    kernels += described_steps(hosts, model.build) if isinstance(model, CompiledModel) else hosts
     if measured.wall.spread > _UNSTEADY:
         notes.append(
             f"runs vary by {100 * measured.wall.spread:.0f} %: other programs use the machine, "
             "which lengthens interrupted runs: repeat it, or compare the best times"
         )
     layers = layer_profiles(kernels, wall_ns, order, types)
+    if isinstance(model, CompiledModel):
+        layers = described_layers(layers, work)
     profile = Profile(
         mode=mode,
         target=target,
@@ -218,7 +222,7 @@ def _kernel(
         split = replace(split, lines=_all_lines(kernel, split))
     timed = Timed(kernel.name, kernel.ops, kernel.layers, runs, time)
     roof = roofs.of(kernel, runs, exact(time.ns)) if roofs is not None else None
-    return kernel_profile(timed, wall_ns, split, weigh, roof)
+    return described_kernel(kernel_profile(timed, wall_ns, split, weigh, roof), kernel)
 
 
 def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:

@@ -40,7 +40,7 @@ class Profile(ProfileRows, Shown):
         return self.table()
 
     def table(
-        self, by: tables.By | None = None, *, top: int | None = tables.TOP, width: int = 120
+        self, by: frames.By | None = None, *, top: int | None = tables.TOP, width: int = 120
     ) -> str:
         """Returns tables as text: of `"kernel"`, `"layer"`, `"operator"` or `"module"` (of a
         PyTorch model), by default of kernels and layers.
@@ -71,19 +71,20 @@ class Profile(ProfileRows, Shown):
         """
         return frames.frames(self)
 
-    def to_csv(self, path: str | Path) -> None:
-        """Writes one table of all rows (the run, kernels, layers, operators) as CSV.
+    def to_csv(self, path: str | Path, *, by: frames.By | None = None) -> None:
+        """Writes one table as CSV: of all rows (the run, kernels, layers, operators), or one row
+        for each `"kernel"`, `"layer"`, `"operator"` or `"module"`.
 
         Errors: I115 (the file cannot be written).
         """
-        frames.write_csv(self, Path(path))
+        frames.write_csv(self, Path(path), by)
 
-    def to_parquet(self, path: str | Path) -> None:
-        """Writes one table of all rows (the run, kernels, layers, operators) as Parquet.
+    def to_parquet(self, path: str | Path, *, by: frames.By | None = None) -> None:
+        """Writes the table of `to_csv` as Parquet.
 
         Errors: I112 if pandas or pyarrow is not installed, I115 (the file cannot be written).
         """
-        frames.write_parquet(self, Path(path))
+        frames.write_parquet(self, Path(path), by)
 
     def to_chrome_trace(self, path: str | Path | None = None) -> dict[str, Any]:
         """Returns one run as a trace for Perfetto or `chrome://tracing`; also writes it to `path`.

@@ -16,6 +16,7 @@ from clew.profile.rows import (
     KernelProfile,
     LayerPart,
     LayerProfile,
+    OperatorPart,
     OperatorProfile,
     Roof,
 )
@@ -198,7 +199,7 @@ def _layer_parts(
 @dataclass
 class _Sum:
     by: dict[Basis, float] = field(default_factory=dict)
-    kernels: dict[str, None] = field(default_factory=dict)
+    parts: list[OperatorPart] = field(default_factory=list)
 
 
 def layer_profiles(
@@ -216,7 +217,9 @@ def layer_profiles(
             for part in operator.parts:
                 found = sums.setdefault(part.layer, _Sum())
                 found.by[part.basis] = found.by.get(part.basis, 0.0) + part.ns
-                found.kernels[kernel.name] = None
+                found.parts.append(
+                    OperatorPart(kernel.name, operator.position, operator.op, part.ns, part.basis)
+                )
     names = sorted(sums, key=lambda name: order.get(name, len(order)))
     return tuple(_layer(name, sums[name], wall_ns, types.get(name, "")) for name in names)
 
@@ -232,5 +235,6 @@ def _layer(name: str, found: _Sum, wall_ns: float, op: str) -> LayerProfile:
         measured_ns=found.by.get("measured", 0.0),
         estimated_ns=sum(found.by.get(basis, 0.0) for basis in ESTIMATES),
         undivided_ns=found.by.get("undivided", 0.0),
-        kernels=tuple(found.kernels),
+        kernels=tuple(dict.fromkeys(part.kernel for part in found.parts)),
+        parts=tuple(found.parts),
     )

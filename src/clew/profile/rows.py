@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from clew.profile.timing import Time
@@ -87,7 +87,8 @@ class OperatorProfile(Brief):
 
     `measured` is its share by `samples` of the kernel's instructions, None if there are too few;
     `by_flops` and `by_bytes` are estimates, None if nothing is known. `share` is one of the three,
-    as `basis` says. `parts` are the times of its layers.
+    as `basis` says. `parts` are the times of its layers. `facts` describe it: attributes, types,
+    sizes and FLOPs of one execution (`correlate.describe_operator`); empty for saved models.
     """
 
     kernel: str
@@ -102,6 +103,7 @@ class OperatorProfile(Brief):
     by_flops: float | None
     by_bytes: float | None
     parts: tuple[LayerPart, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +113,8 @@ class KernelProfile(Brief):
     It ran `runs` times in a run; `time` is the total. `share` is relative to the run's wall time.
     `lines` has the share of each line of the loop nest, if `samples` were taken, and `instructions`
     those with samples; `error` is the standard error of the operators' measured shares. `node` is
-    the graph node of a host step or region.
+    the graph node of a host step or region. `facts` describe its code and one execution of it
+    (`correlate.describe_kernel`); empty for saved models, host steps and regions.
     """
 
     name: str
@@ -128,11 +131,23 @@ class KernelProfile(Brief):
     instructions: tuple[InstructionShare, ...] = ()
     roof: Roof | None = None
     node: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ns(self) -> float:
         """The kernel's time in a run: the median."""
         return self.time.ns
+
+
+@dataclass(frozen=True)
+class OperatorPart:
+    """The time of a layer in one operator: that at `position` in a kernel."""
+
+    kernel: str
+    position: int
+    op: str
+    ns: float
+    basis: Basis
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +156,10 @@ class LayerProfile(Brief):
 
     `ns` is the sum of `alone_ns`, times of kernels that serve no other layer; `measured_ns`, parts
     of kernels by samples; `estimated_ns`, parts by FLOPs or bytes; and `undivided_ns`. `op` is its
-    type in the model. `share` is relative to the run's wall time.
+    type in the model. `share` is relative to the run's wall time. `parts` are its times in each
+    operator that serves it, in the order of the kernels. `facts` describe its operator in the model
+    (`correlate.describe_operator`): of several, the one with the most products; empty for saved
+    models.
     """
 
     layer: str
@@ -153,6 +171,8 @@ class LayerProfile(Brief):
     estimated_ns: float
     undivided_ns: float
     kernels: tuple[str, ...]
+    parts: tuple[OperatorPart, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
+from clew.profile.flat import sizes_text
+from clew.profile.frames import By
 from clew.profile.rows import Gain, KernelProfile, LayerProfile, OperatorProfile, ProfileRows
 from clew.profile.timing import Time
 from clew.support.errors import InputError
 from clew.support.shown import counted
 
-By: TypeAlias = Literal["kernel", "layer", "operator", "module"]
 TOP: Final = 20
 _GAP = 2
 _LEAST_TEXT = 15  # minimum width of a column of names
@@ -250,6 +251,7 @@ def _operators(profile: ProfileRows, top: int | None, width: int) -> list[str]:
         _Column("operator", lambda o: o.op, number=False),
         _Column("kernel", lambda o: o.kernel, number=False),
         _Column("layers", lambda o: _names(o.layers), 2, number=False),
+        _Column("sizes", lambda o: sizes_text(o.facts), 2, number=False),
         _Column("µs", lambda o: us(o.ns)),
         _Column("of kernel", share(lambda o: o.share)),
         _Column("by samples", share(lambda o: o.measured), 3),

@@ -25,13 +25,17 @@ class LayerWork:
         self._calls: dict[str, list[Call]] = {}
         self._flops: dict[str, float] = {}
         self._known: dict[Any, float] = {}
-        self._build = build
+        self.build = build
         for node in _nodes(build):
             if isinstance(node, Call):
                 for source in node.span.sources:
                     self.types.setdefault(source.layer, source.op)
                 for layer in node.span.layers:
                     self._calls.setdefault(layer, []).append(node)
+
+    def calls(self, layer: str) -> Sequence[Call]:
+        """Returns the calls of a layer's operators in the model."""
+        return self._calls.get(layer, ())
 
     def weigh(self, layers: Sequence[str]) -> list[float]:
         """Returns the FLOPs of layers, for use as weights."""
@@ -52,12 +56,12 @@ class LayerWork:
             return 0.0
         if op.compute is None or runs_on_host(call) or argument_references(call.attrs):
             size = call.type.size if isinstance(call.type, TensorType) else 0
-            return float((self._build.known(size) or 0) * _FLOPS_AN_ELEMENT)
+            return float((self.build.known(size) or 0) * _FLOPS_AN_ELEMENT)
         key = (op.name, tuple(types), call.attrs)
         found = self._known.get(key)
         if found is None:
             flops = flops_of(op.computed(types, call.attrs))  # type: ignore[arg-type]
-            found = self._known[key] = float(self._build.known(flops) or 0)
+            found = self._known[key] = float(self.build.known(flops) or 0)
         return found
 
 

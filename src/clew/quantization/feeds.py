@@ -6,6 +6,7 @@ anew each time, a call at a time, so that they may be larger than memory.
 
 from __future__ import annotations
 
+import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -190,12 +191,12 @@ def _calls(model: CompiledModel, given: Any) -> _Indexed:
 
 
 def _files(model: CompiledModel, path: Path) -> _Indexed:
-    if path.is_dir():
+    if os.path.isdir(path):
         files = sorted(path.glob("*.npz"))
         if not files:
             raise InputError("I392", f"the folder {path} has no .npz files")
         return _Read(len(files), lambda n: _arrays(files[n]))
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputError("I394", f"there is no file or folder {path}")
     return _divided(model, _arrays(path))
 

@@ -131,7 +131,7 @@ class Cache:
             _unseen_bytes[self.root] = 0
         looked = self.root / _LOOKED
         with contextlib.suppress(OSError):
-            if looked.is_symlink() or not looked.exists():
+            if os.path.islink(looked) or not os.path.exists(looked):
                 _remove(looked)
                 looked.touch(0o600)
             os.utime(looked, follow_symlinks=False)

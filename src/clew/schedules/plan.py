@@ -10,12 +10,14 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.long_sums import divide_sums
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
 from clew.support.errors import ScheduleError
+from clew.te.roles import ROW_TABLE, TABLE
 
 # A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
 _LONG: Final = 16
@@ -151,6 +153,7 @@ class Planner:
                     f"{nest.name}",
                     hint=f"its stages match {', '.join(used)}",
                 )
+        divide_sums(schedule)
         return Plan(schedule, tuple(self.decisions))
 
     def _root(self, schedule: Schedule, infos: dict[str, StageInfo], root: str) -> Schedule:
@@ -202,7 +205,7 @@ def _inline(schedule: Schedule) -> None:
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
             continue
-        if _is_row_value(infos, info) or _is_table(infos, info):
+        if info.role == ROW_TABLE or _is_row_value(infos, info) or _is_table(infos, info):
             continue
         schedule.inline(name)
 
@@ -218,9 +221,13 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
 
 
 def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
-    """Whether a stage is a table: few values, each of many operations, read many times. A table is
-    computed before its readers.
+    """Whether a stage is a table, which is computed before its readers: its operator says so, or it
+    has few values, each of many operations, that are read many times.
     """
+    if info.role == TABLE:
+        return not info.is_output
+    if info.role == ROW_TABLE:
+        return False
     if info.is_reduction or info.is_output or info.operations < _LONG:
         return False
     points = _AGAIN * math.prod(loop.typical for loop in info.loops)

@@ -25,6 +25,7 @@ from clew.schedules.rules.neighbors import Neighbors
 from clew.schedules.rules.parts import Parts
 from clew.schedules.rules.parts_rows import PartsRows
 from clew.schedules.rules.rows import Rows
+from clew.schedules.rules.selected import Selected
 from clew.schedules.rules.separable import Separable
 from clew.schedules.rules.sequential import Sequential
 from clew.schedules.rules.spatial import Spatial
@@ -127,8 +128,8 @@ RULES: Final = Registry(
     (
         Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
         Dot(), DotConv(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(),
-        PartsRows(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(),
-        Windows(), Winograd(),
+        PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(), SplitWeights(),
+        Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -1,7 +1,7 @@
 """Caches of functions' results that are bounded by bytes.
 
 `functools.lru_cache` bounds the number of entries, which for names and types of models may be of
-any size: a process that compiles many models would keep all that they had in common with none.
+any size: a process that compiles many models would keep entries that no later model uses.
 """
 
 from __future__ import annotations

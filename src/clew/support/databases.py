@@ -28,7 +28,7 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
 
     Errors: OSError, whose `strerror` says why; sqlite3.Error if it is not a database.
     """
-    if path.exists() or not write:
+    if os.path.exists(path) or not write:
         check_regular(os.stat(path))
     else:
         path.parent.mkdir(parents=True, exist_ok=True)

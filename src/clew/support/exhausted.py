@@ -1,4 +1,4 @@
-"""Coded errors for what the process or the machine has run out of."""
+"""Coded errors for exhausted resources: memory, recursion depth, threads, files, disk space."""
 
 from __future__ import annotations
 

@@ -104,13 +104,13 @@ def make_private(folder: Path) -> None:
     Errors: OSError.
     """
     missing = [folder]
-    while not missing[-1].parent.exists():
+    while not os.path.exists(missing[-1].parent):
         missing.append(missing[-1].parent)
     for place in reversed(missing):
         try:
             os.mkdir(place, PRIVATE)
         except FileExistsError:
-            if not place.is_dir():
+            if not os.path.isdir(place):
                 raise
 
 

@@ -136,7 +136,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "relay": Kind(
         "a Relay or TVM module",
-        "give the model that it was imported from; docs/from-relay.md compares the two",
+        "give the model that it was imported from; docs/tutorials/from-relay.md compares the two",
     ),
     "rknn": Kind("a model for Rockchip's NPU", "give the ONNX model that it was made from"),
     # Trees and tables.

@@ -120,7 +120,7 @@ def repository_of(model: Path) -> Repository:
     parts = folder.parts
     for at in range(len(parts) - 2, 0, -1):
         root = Path(*parts[:at])
-        if parts[at] == _SNAPSHOTS and (root / _BLOBS).is_dir():
+        if parts[at] == _SNAPSHOTS and os.path.isdir(root / _BLOBS):
             return Repository(root, parts[at:])
     raise ModelError(
         "M045",

@@ -57,6 +57,20 @@ def as_objects(array: Array) -> Array:
     return array.astype(object)
 
 
+def text_bytes(x: Array) -> int:
+    """Returns the number of bytes of all texts of an array, in UTF-8."""
+    return sum(map(_utf8_bytes, x.flat))
+
+
+def longest_text_bytes(x: Array) -> int:
+    """Returns the number of bytes of an array's longest text, in UTF-8; 0 without elements."""
+    return max(map(_utf8_bytes, x.flat), default=0)
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def inside(value: Any) -> Array:
     """Returns a tensor that a run returned in the form that clew uses inside: Python strings as
     text, anything else as an array.

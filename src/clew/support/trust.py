@@ -1,7 +1,7 @@
 """Whether the user trusts the writer of a model file whose reading runs code in it.
 
-Only an argument says so (`trust=True`) or an option of the command line (`--trust`), never the
-environment, and never the explorer's page.
+Only an argument (`trust=True`) or a command-line option (`--trust`) says so, never the environment
+and never the explorer's page.
 """
 
 from __future__ import annotations

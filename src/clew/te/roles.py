@@ -38,6 +38,13 @@ DEPTH: Final = "depth"
 TERM: Final = "term"
 """A reduction over pairs of parts of the two operands (bf16x3)."""
 
+TABLE: Final = "table"
+"""A stage that is computed before its readers, which read its elements many times."""
+ROW_TABLE: Final = "row table"
+"""A table that is computed for one index of its first axis at a time, just before it is read."""
+SELECTED: Final = "selected"
+"""A reduction over steps that data select: all lanes of its last axis agree on them."""
+
 IN_ORDER: Final = "in order"
 """Positions that are visited one after another (`te.sequential`). Loops made of it have this role,
 too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import time
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from clew.explorer import server
+from clew.explorer import models, server
+from clew.explorer.builds import processes
 from clew.explorer.builds.builds import Limits
 from clew.explorer.models import Models, Part, display_name
 from clew.explorer.reading import parsed, read
@@ -329,6 +331,30 @@ def test_uploads_that_are_too_large(shared: Any) -> None:
 def session_files(client: Any) -> set[Path]:
     folder = client.serving.builds.models.folder
     return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def test_uploads_to_a_full_disk(
+    shared: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = session_files(shared)
+    monkeypatch.setattr(models, "create", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
+    answer = shared.upload(b"x" * 20_000)
+    assert (answer.status, answer.json["code"]) == (507, "C163")
+    monkeypatch.undo()
+    assert session_files(shared) == before
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_no_more_files(shared: Any, texts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor can a worker be started."""
+
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(processes.socket, "socketpair", refused)
+    event = shared.ended(shared.upload(texts.tiny).json["job"])
+    assert event["kind"] == "failed"
+    assert event["error"]["code"] == "C163"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,29 @@ def test_nan_and_infinity():
     agrees(apply, pairs[:, 0].double(), pairs[:, 1].double())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_floor_divisions_of_floats(dtype):
+    def divide(a, b):
+        return a // b, 1 / torch.div(a, b, rounding_mode="floor")
+
+    most = torch.finfo(dtype).max
+    values = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.0, 9.5, -88.6875, most, -most]
+    pairs = torch.cartesian_prod(*[torch.tensor(values, dtype=dtype)] * 2)
+    agrees(divide, pairs[:, 0], pairs[:, 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_sign_of_negative_zero(dtype):
+    x = torch.tensor([-0.0, 0.0, math.nan, math.inf, -math.inf, 3.0], dtype=dtype)
+    agrees(lambda x: (x.sign(), 1 / x.sign(), 1 / torch.sgn(x)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gamma_functions_beside_zero(dtype):
+    x = torch.tensor([-1e-39, -6e-8, -1e-20, 6e-8, -1e-3, -0.75, -2.5, -7.3, 0.0, -0.0, -3.0])
+    agrees(lambda x: (x.lgamma(), x.digamma()), x.to(dtype))
+
+
 def test_signs_of_zeros():
     def apply(x):
         zeros = torch.zeros(3)

@@ -265,7 +265,7 @@ class Builds:
         """Writes the file of a model that this process compiled, if it does not exist."""
         sessions = [b.session for b in self._builds.values() if b.model is build.model]
         session = next((s for s in sessions if s is not None), None)
-        if session is not None and not build.model.path.exists():
+        if session is not None and not os.path.exists(build.model.path):
             from clew.explorer.builds.local import write_model  # noqa: PLC0415 - loads the compiler
 
             await asyncio.to_thread(write_model, session, build.model.path)

@@ -67,9 +67,10 @@ class GuardReader:
     def _rules(self, text: str, code: str) -> Iterator[SizeRule]:
         try:
             read = self._read(ast.parse(text, mode="eval").body)
-        except (_UnreadError, SyntaxError):
+        except _UNREAD:
             hint = "branch on sizes with comparisons of arithmetic"
-            error = UnsupportedError("U060", f"the program is valid only if {text}", hint=hint)
+            shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+            error = UnsupportedError("U060", f"the program is valid only if {shown}", hint=hint)
             error.position = code
             raise error from None
         for compared in read:
@@ -175,6 +176,14 @@ def _is_range(compared: Sequence[Comparison]) -> bool:
 
 class _UnreadError(Exception):
     """A guard of another form."""
+
+
+# What Python raises for guards that are too deep to parse, divide by 0, or hold no text of Python:
+# those in a file may be anything.
+_UNREAD: Final = (
+    _UnreadError, SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError,
+)  # fmt: skip
+_MOST_SHOWN: Final = 500
 
 
 def _path(node: ast.expr) -> Path:

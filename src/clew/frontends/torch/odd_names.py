@@ -1,4 +1,4 @@
-"""Names of modules and weights that are no Python names, in the code that torch generates.
+"""Names of modules and weights that are not Python identifiers, in code that torch generates.
 
 torch takes them into its code as they are (`getattr(self, "a"b")`, `self.class`): names with
 quotes or newlines, and Python's keywords, give code with an error of syntax.

@@ -171,7 +171,9 @@ def compute_at(
         ]
         if region:
             region[-1] = _aligned(region[-1], align, buffer.shape[-1], simplifier)
-        local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
+        local = Buffer(
+            buffer.name, tuple(r.extent for r in region), buffer.dtype, scope, role=buffer.role
+        )
         facts = known.get(id(found), ())
         produced = [
             _produce(loops_, store, local, region, facts, simplifier, beyond=beyond)
@@ -396,7 +398,9 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
     if name in nest.body.inside.stages:
         raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is already copied out")
     own = {id(s) for s in stage_statements(nest, stage)}
-    temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
+    temporary = Buffer(
+        f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace", role=buffer.role
+    )
 
     def redirect(stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, Store) and stmt.buffer is buffer:

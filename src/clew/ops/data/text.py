@@ -17,7 +17,7 @@ from clew.support.budgets import check_run_bytes
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, text_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -48,11 +48,6 @@ def texts_of(x: Array) -> list[str]:
     """
     check_run_bytes("a list of texts", _TEXT_BYTES * x.size + text_bytes(x))
     return x.reshape(-1).tolist()
-
-
-def text_bytes(x: Array) -> int:
-    """Returns the number of bytes of all texts of an array, in UTF-8."""
-    return sum(len(t) if t.isascii() else len(t.encode()) for t in x.flat)
 
 
 def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:

@@ -1,12 +1,13 @@
 """Pooling over regions of images that a tensor specifies.
 
-A region's borders are only known at run time. Loops run over the whole image; weights of rows and
-columns, or comparisons with the borders, select the elements inside.
+A region's borders are only known at run time. Tables of each region's bins hold the rows and
+columns to read, their number and their weights; loops stop at that number (`roles.SELECTED`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,16 @@ from clew.ops.common import accumulator, differ, f16, f32, f64, i64, need_float,
 from clew.ops.math.reduce import narrowed
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.bounds import Places
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
-from clew.te.expr import Index, unary
+from clew.te import Scalar, Tensor, roles
+from clew.te.expr import unary
 
 Array = np.ndarray[Any, Any]
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
 _MOST_SAMPLES = 1024
-# Up to this many points along an axis of a bin, the elements around each are read individually.
-# More points share elements, which are summed by rows and columns.
-_FEW_SAMPLES = 4
 # No region that far away can affect an image; integers up to it are exact in f32.
 _FAR = float(1 << 24)
 
@@ -48,7 +47,13 @@ def _image_of(name: str, batches: Scalar, count: Dim) -> Scalar:
 
 
 def _check(
-    name: str, x: Tensor, rois: Tensor, columns: int, out: tuple[int, ...], rank: int = 4
+    name: str,
+    x: Tensor,
+    rois: Tensor,
+    columns: int,
+    out: tuple[int, ...],
+    rank: int = 4,
+    image: int = 2,
 ) -> None:
     need_float(name, x, rois)
     if x.rank != rank or rois.rank != 2 or differ(rois.shape[1], columns):
@@ -58,7 +63,11 @@ def _check(
     if len(out) != 2 or any(n < 1 for n in out):
         raise GraphTypeError("T107", f"{name}: output {out}")
     regions = rois.shape[0]
-    if any(n == 0 for n in (x.shape[0], *x.shape[2:])) and isinstance(regions, int) and regions:
+    if (
+        any(n == 0 for n in (x.shape[0], *x.shape[image : image + 2]))
+        and isinstance(regions, int)
+        and regions
+    ):
         raise GraphTypeError("T110", f"{name}: {x.type} has nothing to pool")
 
 
@@ -113,49 +122,79 @@ class _Axis:
         part = held - te.cast(self.wide, low)
         return [(low, 1.0 - part), (te.minimum(low + 1, last), part)]
 
-    def sampled(self) -> tuple[Tensor, Tensor]:
-        """Returns the stages `[regions, bins, 2 * samples]`: the two elements around each point of
-        a bin, and their weights, which are 0 for points outside.
+    def around(self, averages: bool) -> _Around:
+        """Returns the stages for the two elements around each point of a bin, with weights
+        divided by their number if it `averages`.
+
+        If bins determine the number of points, points before the image are skipped; the others are
+        more than half an element apart, so twice the axis's size is enough.
         """
+        given = self.samples > 0
+        most = self.samples if given else self.size * 2 + 6
+        skipped = None if given else self._table(self._skipped, "skipped")
+        one = te.reduce_axis(1, "one")
 
-        def around(region: Scalar, number: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
-            place = self.place(region, number, k // 2)
-            (low, a), (high, b) = self.taps(place)
-            second = (k % 2).equal(1)
-            weight = te.select(self.inside(place), te.select(second, b, a), 0.0)
-            return te.select(second, high, low), weight
+        def count(region: Scalar, number: Scalar) -> Scalar:
+            assert skipped is not None
+            left = self.points(region) - skipped[region, number]
+            return te.minimum(te.maximum(left, 0), te.size(most)) * 2
 
-        shape = (self.rois.shape[0], self.bins, 2 * self.samples)
-        letter = "yx"[1 - self.column]
-        at = te.compute(shape, lambda *i: around(*i)[0], f"roi_align_at_{letter}")
-        of = te.compute(shape, lambda *i: around(*i)[1], f"roi_align_weights_{letter}")
-        return at, of
+        counts = None if given else self._table(count, "count")
 
-    def weights(self, name: str) -> Tensor:
-        """Returns the stage `[regions, bins, size]`: the sums of the weights that the points of a
-        bin give an element.
-
-        Many points are more than half an element apart, so few of them can be near an element; the
-        number of the first is computed.
-        """
-        k = te.reduce_axis(self.samples if self.samples > 0 else 8, "point")
-
-        def body(region: Scalar, number: Scalar, h: Scalar) -> Scalar:
-            point: Scalar = k
-            if self.samples == 0:
-                ahead = te.cast(self.wide, h) - 1.0 - self.start(region, number)
-                first = _bounded(ahead / te.maximum(self.step(region), 1e-6) - 0.5)
-                point = k + te.maximum(te.cast("i64", te.call("floor", first)) - 1, 0)
+        def element(region: Scalar, number: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
+            point = k // 2 if skipped is None else k // 2 + skipped[region, number]
             place = self.place(region, number, point)
-            counts = (point < self.points(region)) & self.inside(place)
-            weight = te.as_scalar(0.0, self.wide)
-            for n, (at, part) in enumerate(self.taps(place)):
-                # At the last element both taps coincide, and the second has weight 0.
-                hit = at.equal(h) & (part > 0.0) if n else at.equal(h)
-                weight = weight + te.select(hit, part, 0.0)
-            return te.sum(te.select(counts, weight, 0.0), k)
+            (low, a), (high, b) = self.taps(place)
+            second, inside = (k % 2).equal(1), self.inside(place)
+            weight = te.select(second, b, a)
+            if averages:
+                weight = weight / te.cast(self.wide, te.maximum(self.points(region), 1))
+            return te.select(inside, te.select(second, high, low), -1), weight
 
-        return te.compute((self.rois.shape[0], self.bins, self.size), body, name)
+        def known(which: int) -> Callable[..., Scalar]:
+            def body(*i: Scalar) -> Scalar:
+                value = element(*i)[which]
+                if counts is None:
+                    return value
+                exists = i[2] < counts[i[:2]]
+                return te.sum(te.select(exists, value, te.as_scalar(0, value.dtype)), one)
+
+            return body
+
+        at, weights = (
+            self._table(known(n), name, (most * 2,)) for n, name in enumerate(("at", "weights"))
+        )
+        return _Around(at, weights, counts)
+
+    def _skipped(self, region: Scalar, number: Scalar) -> Scalar:
+        """Returns how many points of a bin lie before the image. The last one is never skipped."""
+        ahead = -1.0 - self.start(region, number)
+        first = _bounded(ahead / te.maximum(self.step(region), 1e-6) - 0.5)
+        found = te.maximum(te.cast("i64", te.call("floor", first)) - 1, 0)
+        return te.minimum(found, te.maximum(self.points(region) - 1, 0))
+
+    def _table(self, body: Callable[..., Scalar], name: str, inner: tuple[Dim, ...] = ()) -> Tensor:
+        """Returns a stage over regions, bins and `inner`."""
+        shape = (self.rois.shape[0], self.bins, *inner)
+        role = roles.ROW_TABLE if inner else roles.TABLE
+        return te.compute(shape, body, f"roi_align_{name}_{'yx'[1 - self.column]}", role=role)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The elements along an axis around the points of each bin.
+
+    `at[regions, bins, elements]` are their positions, -1 for none, and `weights` theirs. `count`
+    is how many of these each bin has, if not all.
+    """
+
+    at: Tensor
+    weights: Tensor
+    count: Tensor | None
+
+    def exists(self, region: Scalar, number: Scalar, k: Scalar) -> Scalar:
+        """Whether the bin has an element of that number."""
+        return te.as_scalar(True, "bool") if self.count is None else k < self.count[region, number]
 
 
 _REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [2, 2, 2.5, 2.25], [4, 4, 1, 1]], "f4")
@@ -178,8 +217,10 @@ _IMAGES = np.array([1, 0, 1, 0])
         Sample(f32(2, 2, 5, 6, 4), _REGIONS, _IMAGES, out=(2, 3), samples=2, layout="NCHW4c"),
         Sample(f32(2, 3, 5, 6), _REGIONS, _IMAGES, out=(2, 3), samples=8),
         Sample(f32(2, 3, 5), _REGIONS, _IMAGES, out=(2, 3), error="T108"),
-        Sample(f32(2, 3, 5, 6), _REGIONS, _IMAGES, out=(2, 3), layout="NHWC", error="T109"),
-        Sample(f32(2, 3, 5, 6, 4), _REGIONS, _IMAGES, out=(2, 3), layout="NCHW4c", error="T109"),
+        Sample(f32(2, 5, 6, 3), _REGIONS, _IMAGES, out=(2, 3), layout="NHWC"),
+        Sample(f32(2, 5, 6, 20), _REGIONS, _IMAGES, out=(2, 3), layout="NHWC", mode="max"),
+        Sample(f32(2, 3, 5, 6, 4), _REGIONS, _IMAGES, out=(2, 3), layout="NCHW4c"),
+        Sample(f32(2, 5, 3, 6), _REGIONS, _IMAGES, out=(2, 3), layout="NHCW", error="T109"),
         Sample(f32(2, 3, 5, 6), f32(4, 5), i64(4), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 4), i64(3), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 4), f32(4), out=(2, 3), error="T105"),
@@ -189,6 +230,7 @@ _IMAGES = np.array([1, 0, 1, 0])
         Sample(f32(2, 3, 5, 6), f32(4, 4), i64(4), out=(2, 2), samples=-1, error="T107"),
         Sample(f32(2, 3, 0, 6), f32(4, 4), i64(4), out=(2, 2), error="T110"),
     ),
+    traits=Traits(channels_last=True),
 )
 def roi_align(
     x: Tensor,
@@ -208,17 +250,15 @@ def roi_align(
     `rois[n, 4]` are (x1, y1, x2, y2) in elements divided by `scale`, `batches[n]` their images. A
     bin has `samples` points along an axis; 0 means its size rounded up. `coordinates` is
     half_pixel, which shifts by half an element, or output_half_pixel, where regions have at least
-    one element. `layout` may be blocked by channels for the mean of few points.
+    one element. `layout` is NCHW, also blocked by channels, or NHWC.
 
     Errors: T101, T105, T107, T108, T109, T110, I320. Source: ONNX RoiAlign-22.
     """
     name = "nn.roi_align"
-    parsed, few = parse_layout(layout), _takes_blocks(mode, samples)
-    if parsed.plain != "NCHW" or not (few or layout == "NCHW"):
-        raise GraphTypeError(
-            "T109", f"{name}: unsupported layout {layout} for mode={mode!r}, samples={samples}"
-        )
-    _check(name, x, rois, 4, out, rank=len(parsed.axes))
+    parsed = parse_layout(layout)
+    if layout != "NHWC" and parsed.plain != "NCHW":
+        raise GraphTypeError("T109", f"{name}: unsupported layout {layout}")
+    _check(name, x, rois, 4, out, rank=len(parsed.axes), image=_spatial(layout))
     need_integer(name, batches)
     if batches.rank != 1 or differ(batches.shape[0], rois.shape[0]):
         raise GraphTypeError("T108", f"{name}: {rois.type} does not match images {batches.type}")
@@ -231,126 +271,83 @@ def roi_align(
             f"{_MOST_SAMPLES}",
         )
     attrs = {"samples": samples, "scale": scale, "coordinates": coordinates}
-    axes = [_Axis(rois, x.shape[2 + n], 1 - n, out[n], attrs) for n in range(2)]
-    if mode == "max":
-        return _largest_around(x, batches, axes)
-    pooled = _mean_of_samples if few else _mean_of_points
-    return pooled(x, batches, axes)
+    first = _spatial(layout)
+    axes = [_Axis(rois, x.shape[first + n], 1 - n, out[n], attrs) for n in range(2)]
+    return _pooled(x, batches, axes, mode, layout)
 
 
-def _takes_blocks(mode: str, samples: int) -> bool:
-    return mode == "avg" and 0 < samples <= _FEW_SAMPLES
+def _spatial(layout: str) -> int:
+    """Returns the number of the first spatial axis."""
+    return 1 if layout == "NHWC" else 2
 
 
 @roi_align.layout
 def _roi_align_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """Allows blocks if elements are read individually: blocks are carried along."""
+    """Takes whole blocks of channels, which are carried along, and channels last."""
     channels, block = types[0].shape[1], parse_layout(layout).factor("C")
-    whole = isinstance(channels, int) and channels % block == 0
-    if not whole or not _takes_blocks(attrs.mode, attrs.samples):
+    whole = layout == "NHWC" or (isinstance(channels, int) and channels % block == 0)
+    if not whole:
         return None
     return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
 
 
-def _mean_of_samples(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: the rows and columns around few points and their weights, then the mean
-    of the elements there. `x` may be in blocks of channels.
+def _pooled(x: Tensor, batches: Tensor, axes: list[_Axis], mode: str, layout: str) -> Tensor:
+    """Returns the stages: the rows and columns around the points of each bin and their weights,
+    then the sum or the largest of the weighted elements there.
     """
-    (at_row, of_row), (at_column, of_column) = (a.sampled() for a in axes)
-    wide, samples = axes[0].wide, axes[0].samples
-    over = [te.reduce_axis(2 * samples, name) for name in ("of_y", "of_x")]
-
-    def body(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar, *lane: Scalar) -> Scalar:
-        row, column = (region, ph, over[0]), (region, pw, over[1])
-        image = _image_of("nn.roi_align", batches[region], x.shape[0])
-        weight = of_row[row] * of_column[column]
-        element = te.cast(wide, x[image, channel, at_row[row], at_column[column], *lane])
-        # An element with weight 0 may be NaN.
-        return te.sum(te.select(weight > 0.0, weight * element, 0.0), over)
-
-    shape = (axes[0].rois.shape[0], x.shape[1], axes[0].bins, axes[1].bins, *x.shape[4:])
-    total = te.compute(shape, body, "roi_align_sum")
-    mean = te.compute(
-        shape, lambda *i: te.cast(x.dtype, total[i] * (1.0 / samples**2)), "roi_align"
+    rows, columns = (axis.around(mode == "avg") for axis in axes)
+    wide, last = axes[0].wide, layout == "NHWC"
+    count = axes[0].rois.shape[0]
+    images = te.compute(
+        (count,),
+        lambda n: _image_of("nn.roi_align", batches[n], x.shape[0]),
+        "roi_align_image",
+        role=roles.TABLE,
     )
-    mean.layout = x.layout
-    return mean
+    over = [
+        te.reduce_axis(found.at.shape[2], name)
+        for found, name in ((rows, "of_y"), (columns, "of_x"))
+    ]
 
-
-def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: weights of rows and columns, then sums over rows, then over columns."""
-    rows, columns = axes[0].weights("roi_align_rows"), axes[1].weights("roi_align_columns")
-    h, w = te.reduce_axis(x.shape[2], "h"), te.reduce_axis(x.shape[3], "w")
-    wide = axes[0].wide
-    count = rows.shape[0]
-
-    def over_rows(region: Scalar, channel: Scalar, ph: Scalar, at: Scalar) -> Scalar:
-        weight = rows[region, ph, h]
-        element = x[_image_of("nn.roi_align", batches[region], x.shape[0]), channel, h, at]
-        # A row with weight 0 may hold NaN.
-        return te.sum(te.select(weight > 0.0, weight * te.cast(wide, element), 0.0), h)
-
-    lines = te.compute((count, x.shape[1], axes[0].bins, x.shape[3]), over_rows, "roi_align_lines")
-
-    def over_columns(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar) -> Scalar:
-        weight = columns[region, pw, w]
-        return te.sum(te.select(weight > 0.0, weight * lines[region, channel, ph, w], 0.0), w)
-
-    shape = (count, x.shape[1], axes[0].bins, axes[1].bins)
-    total = te.compute(shape, over_columns, "roi_align_sum")
+    def bins(i: Sequence[Scalar]) -> Sequence[Scalar]:
+        return i[:3] if last else (i[0], i[2], i[3])
 
     def body(*i: Scalar) -> Scalar:
-        points = te.maximum(axes[0].points(i[0]) * axes[1].points(i[0]), 1)
-        return te.cast(x.dtype, total[i] / te.cast(wide, points))
-
-    return te.compute(shape, body, "roi_align")
-
-
-def _largest_around(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: the largest product of an element and its weight over all points.
-
-    If bins determine the number of points, points before the image are skipped; the others are more
-    than half an element apart, so twice the axis's size is enough.
-    """
-    wide = axes[0].wide
-    over: list[Index] = []
-    for axis, letter in zip(axes, "yx", strict=True):
-        most = axis.samples if axis.samples > 0 else axis.size * 2 + 6
-        over.append(te.reduce_axis(most, f"i{letter}"))
-
-    def body(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar) -> Scalar:
-        image = _image_of("nn.roi_align", batches[region], x.shape[0])
-        exists, inside, around = te.as_scalar(True, "bool"), te.as_scalar(True, "bool"), []
-        for axis, number, k in zip(axes, (ph, pw), over, strict=True):
-            point: Scalar = k
-            if axis.samples == 0:
-                ahead = -1.0 - axis.start(region, number)
-                first = _bounded(ahead / te.maximum(axis.step(region), 1e-6) - 0.5)
-                skipped = te.maximum(te.cast("i64", te.call("floor", first)) - 1, 0)
-                point = k + te.minimum(skipped, te.maximum(axis.points(region) - 1, 0))
-            place = axis.place(region, number, point)
-            exists = exists & (point < axis.points(region))
-            inside = inside & axis.inside(place)
-            around.append(axis.taps(place))
-        best: Scalar | None = None
-        for row, a in around[0]:
-            for column, b in around[1]:
-                value = te.cast(wide, x[image, channel, row, column]) * (a * b)
-                best = value if best is None else te.maximum(best, value)
-        assert best is not None
+        region, ph, pw = bins(i)
+        down, across = (region, ph, over[0]), (region, pw, over[1])
+        row, column = rows.at[down], columns.at[across]
+        place = (te.maximum(row, 0), te.maximum(column, 0))
+        image = images[region]
+        index = (image, *place, i[3]) if last else (image, i[1], *place, *i[4:])
+        weight = rows.weights[down] * columns.weights[across]
+        value = weight * te.cast(wide, x[index])
+        exists = rows.exists(region, ph, over[0]) & columns.exists(region, pw, over[1])
+        inside = (row >= 0) & (column >= 0)
+        if mode == "avg":  # elsewhere may be NaN
+            return te.sum(te.select(inside & exists, value, 0.0), over)
         lowest = te.as_scalar(float("-inf"), wide)
-        return te.max(te.select(exists, te.select(inside, best, 0.0), lowest), over)
+        return te.max(te.select(exists, te.select(inside, value, 0.0), lowest), over)
 
-    shape = (axes[0].rois.shape[0], x.shape[1], axes[0].bins, axes[1].bins)
-    top = te.compute(shape, body, "roi_align_top")
+    shape = list(x.shape)
+    shape[0] = count
+    shape[_spatial(layout) : _spatial(layout) + 2] = [axis.bins for axis in axes]
+    role = roles.SELECTED
+    if mode == "avg" and wide == x.dtype:
+        return te.compute(shape, body, "roi_align", layout=x.layout, role=role)
+    found = te.compute(shape, body, "roi_align_found", role=role)
 
     def known(*i: Scalar) -> Scalar:
-        some = (axes[0].points(i[0]) > 0) & (axes[1].points(i[0]) > 0)
-        return te.cast(x.dtype, te.select(some, top[i], 0.0))
+        region, ph, pw = bins(i)
+        value = found[i]
+        if mode == "max" and axes[0].samples == 0:  # a bin without points has no largest element
+            none = te.as_scalar(0)
+            some = rows.exists(region, ph, none) & columns.exists(region, pw, none)
+            value = te.select(some, value, 0.0)
+        return te.cast(x.dtype, value)
 
-    return te.compute(shape, known, "roi_align")
+    return te.compute(shape, known, "roi_align", layout=x.layout)
 
 
 _BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [1, 4, 4, 1, 1]], "f4")

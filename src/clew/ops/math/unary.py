@@ -25,7 +25,7 @@ from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
-from clew.te.expr import unary
+from clew.te.expr import Scalar, unary
 
 _WRONG = Sample(i32(3), error="T105")
 _ANY = (Sample(f32(3, 5)), Sample(f32()), Sample(f16(9)), Sample(f64(0, 2)), _WRONG)
@@ -244,13 +244,20 @@ def abs_(x: Tensor) -> Tensor:
     samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105")),
 )
 def sign(x: Tensor) -> Tensor:
-    """1 for positive, -1 for negative, and 0 for zero elements. Source: ONNX Sign-13."""
+    """1 for positive, -1 for negative, and 0 for zero elements, also for -0; NaN for NaN. Source:
+    ONNX Sign-13.
+    """
     need_number("sign", x)
     if x.dtype[0] == "u":
         return te.compute(x.shape, lambda *i: te.minimum(x[i], 1), "sign", layout=x.layout)
+
+    def of_zero(value: Scalar) -> Scalar | int:
+        # Adding 0 keeps NaN and makes -0 zero.
+        return value + 0.0 if is_float(x.dtype) else 0
+
     return te.compute(
         x.shape,
-        lambda *i: te.select(x[i] > 0, 1, te.select(x[i] < 0, -1, x[i])),
+        lambda *i: te.select(x[i] > 0, 1, te.select(x[i] < 0, -1, of_zero(x[i]))),
         "sign",
         layout=x.layout,
     )

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from clew.cost.convolution import (
     WINDOW,
     WINOGRAD_GAIN,
-    WINOGRAD_TILES,
+    USUAL_TILES,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
@@ -35,6 +35,7 @@ from clew.te.analysis import Kind
 _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
+_TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 # Share of channels in the padded blocks, if no block size divides their number.
 _LEAST_FILLED: Final = 0.8
@@ -73,8 +74,9 @@ class AlterLayout(Pass):
     than two vectors of sums where dot products compute these. If
     none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
-    after them. The last block of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4)
-    where whole vectors are worth it, or where no block divides the channels and either few are
+    after them. Operators that read all channels at positions that values determine (regions) read
+    plain images with channels last. The last block of a result is zero-padded (24 channels to 32,
+    45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides the channels and either few are
     missing or the data are blocked; the operators that follow must not turn zeros into infinities.
     Likewise the image of a window if few channels are missing and it would else stay plain, or if
     Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
@@ -118,6 +120,7 @@ class _Alterer(Rewriter):
         self._users: dict[int, list[Expr]] = {}
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._turned: dict[int, Expr] = {}
         self._kept_plain: set[int] = set()  # images left plain for a convolution, and their users
         self._most = 0  # channels in a block of results, the same for all convolutions
 
@@ -158,7 +161,7 @@ class _Alterer(Rewriter):
             return self._transpose(old)
         layout = self._layout_of_args(old)
         if not layout:
-            return None
+            return self._channels_last(old)
         filled = any(_is_filled(self.memo[a.id], a) for a in old.args)
         if filled and not old.op.keeps_finite([a.tensor for a in old.args], old.attrs):
             return None
@@ -390,7 +393,7 @@ class _Alterer(Rewriter):
         direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
         filled = replace(direct, inner=stored[0], outer=stored[1])
         dilation = old.attrs.dilation
-        cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in USUAL_TILES)
         converted = filled.pixels * sum(stored) / lanes * target.costs.move
         return WINOGRAD_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
@@ -500,6 +503,24 @@ class _Alterer(Rewriter):
         value = self.memo[old.args[0].id]
         return get_op("layout_transform")(
             value, src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{self._block(channels, lanes)}c"
+        )
+
+    def _channels_last(self, old: Call) -> Expr | None:
+        """Returns the call over a plain image with its channels last, if its operator wants it."""
+        assert isinstance(old.op, Op)
+        if not old.op.traits.channels_last or old.attrs.layout != _PLAIN:
+            return None
+        assert old.op.layout_rule is not None
+        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], _CHANNELS_LAST)
+        if found is None:
+            return None
+        image, *others = (self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args)
+        turned = self._turned.get(image.id)
+        if turned is None:
+            turned = get_op("transpose")(image, axes=_TO_CHANNELS_LAST)
+            self._turned[image.id] = turned
+        return get_op("transpose")(
+            Call(old.op, [turned, *others], found[1]), axes=_FROM_CHANNELS_LAST
         )
 
     def _meets_convolution(self, old: Expr) -> bool:

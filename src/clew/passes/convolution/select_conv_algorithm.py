@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
-from clew.cost.convolution import WINOGRAD_GAIN, WINOGRAD_TILES
+from clew.cost.convolution import WINDOW, WINOGRAD_GAIN, WINOGRAD_TILES
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -17,7 +17,12 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.conv_by_size import by_size
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
-from clew.passes.convolution.winograd import direct_cycles, on_phases, winograd
+from clew.passes.convolution.winograd import (
+    direct_cycles,
+    error_of_tiles,
+    on_phases,
+    winograd,
+)
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import Exactness
 from clew.support.errors import InputError
@@ -32,8 +37,9 @@ class SelectConvAlgorithm(Pass):
     algorithm that the cost model expects to be fastest.
 
     - Direct: `nn.conv2d` unchanged. With narrow floats, dot product instructions compute it.
-    - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
-      products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large;
+    - `winograd`: 3x3 windows of stride 1 between transforms of 4x4, 3x3 or 2x2 tiles. A tile takes
+      36 products instead of 144, 25 instead of 81, or 16 instead of 36. Its weights are 4, 25/9 or
+      16/9 times as large;
       FoldConstant computes their transform. The transforms widen narrow floats. A dilated
       convolution becomes an undilated one on images of every d-th line and column
       (`space_to_batch`). A convolution of clips (`nn.conv3d_frames`) becomes one of images whose
@@ -58,8 +64,9 @@ class SelectConvAlgorithm(Pass):
 
     `algorithms` lists the candidates besides the direct one. Winograd must be `min_gain` times as
     fast as the direct algorithm, bf16x3 `min_gain_of_parts` times as fast as all others. `tiles`
-    lists the tile sizes to consider: (2,) bounds the error to that of 2x2 tiles
-    (`nn.conv2d_winograd` states both errors). `parts` is the number of parts of an f32. `exclude`
+    lists the tile sizes to consider, of which a convolution of `f32` or `f64` takes those whose
+    rounding error is expected to be at most `max_error` times that of the direct algorithm, as
+    estimated from its weights. Random weights give 1, 1.5 and 3 for 2x2, 3x3 and 4x4. `parts` is the number of parts of an f32. `exclude`
     holds name patterns of layers that stay direct. `decisions` may select another algorithm than
     the cost model, for sizes that are known.
 
@@ -78,6 +85,7 @@ class SelectConvAlgorithm(Pass):
     algorithms: tuple[str, ...] = _ALGORITHMS
     tiles: tuple[int, ...] = WINOGRAD_TILES
     parts: int = 3
+    max_error: float = 2.0
     min_gain: float = WINOGRAD_GAIN
     min_gain_of_parts: float = 1.1
     exclude: tuple[str, ...] = ()
@@ -113,8 +121,8 @@ class _Selector(Rewriter):
         options, target = self._options, self._target
         direct = Algorithm("direct", direct_cycles(new, weight, target), lambda: new)
         in_vectors, in_bf16 = [direct], list[Algorithm]()
-        if WINOGRAD in options.algorithms:
-            in_vectors += winograd(new, options.tiles, target)
+        tiles = self._within_budget(old, new, weight) if WINOGRAD in options.algorithms else ()
+        in_vectors += winograd(new, tiles, target)
         if BF16X3 in options.algorithms:
             in_bf16 += in_parts(new, options.parts, target)
         if [*in_vectors, *in_bf16] == [direct]:
@@ -125,11 +133,26 @@ class _Selector(Rewriter):
         sized = None
         with self.covers(old, *old.args):
             if selected is not direct and not new.tensor.is_static:
-                sized = self._by_size(new, weight, selected, in_vectors, in_bf16)
+                sized = self._by_size(new, weight, selected, tiles, in_bf16)
             name = selected.name if sized is None else "by size"
             costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_vectors, *in_bf16))
             self._ctx.remark(old, f"{name}: thousands of cycles expected: {costs}")
             return sized if sized is not None else selected.build()
+
+    def _within_budget(self, old: Call, conv: Call, weight: Constant) -> tuple[int, ...]:
+        """Returns the tiles whose rounding error stays within the budget. Integers are exact, and
+        rounded operands have a larger error of their own.
+        """
+        tiles, dtypes = self._options.tiles, {conv.args[0].tensor.dtype, weight.tensor.dtype}
+        if not dtypes <= {"f32", "f64"} or weight.tensor.concrete[-2:] != (WINDOW, WINDOW):
+            return tiles
+        errors = {tile: error_of_tiles(weight.data, tile) for tile in tiles}
+        most = self._options.max_error
+        beyond = [f"{t}x{t} {e:.1f}" for t, e in errors.items() if e > most]
+        if beyond:
+            found = ", ".join(beyond)
+            self._ctx.remark(old, f"rounding errors beyond {most:g} times the direct: {found}")
+        return tuple(tile for tile, error in errors.items() if error <= most)
 
     def _decided(
         self,
@@ -158,7 +181,7 @@ class _Selector(Rewriter):
         conv: Call,
         weight: Constant,
         selected: Algorithm,
-        in_vectors: list[Algorithm],
+        tiles: tuple[int, ...],
         in_bf16: list[Algorithm],
     ) -> Expr | None:
         """Returns a convolution of free sizes that combines all algorithms which may be fastest at
@@ -167,7 +190,7 @@ class _Selector(Rewriter):
         options = self._options
         if conv.op_name != "nn.conv2d":
             return None  # `nn.conv3d_frames`
-        has_tiles = selected in in_vectors
+        has_tiles = selected not in in_bf16
         dilation, size = conv.attrs.dilation, conv.tensor.shape[2:4]
         if has_tiles and dilation != (1, 1):
             conv = on_phases(conv)
@@ -175,7 +198,7 @@ class _Selector(Rewriter):
             conv,
             weight,
             self._target,
-            tiles=sorted(options.tiles, reverse=True) if has_tiles else (),
+            tiles=sorted(tiles, reverse=True) if has_tiles else (),
             min_gain=options.min_gain,
             parts=options.parts if selected in in_bf16 else 0,
             min_gain_of_parts=options.min_gain_of_parts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew.cost.convolution import (
+    MOST_OF_TILES,
+    MOST_PRODUCTS,
     WINDOW,
     winograd_cycles,
     winograd_terms,
@@ -19,7 +22,7 @@ from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import integer_limits, is_float
 from clew.machine.target import Target
-from clew.ops.convolution.winograd import SUM_BITS, transforms
+from clew.ops.convolution.winograd import SUM_BITS, tiles_of, transforms
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
 from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, stored, unpadded
@@ -27,6 +30,8 @@ from clew.passes.integer_bounds import Bounds, integer_bounds
 
 Array = np.ndarray[Any, Any]
 _OF_FRAMES: Final = "nn.conv3d_frames"
+# Roundings of a value by the transforms: of the weight, of the image, and of the products.
+_ROUNDINGS: Final = 7
 
 
 def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Algorithm]:
@@ -58,7 +63,7 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
             return  # clips of free size have no kernel with several algorithms
         depth = weight.tensor.concrete[2]
         layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)
-    for tile in tiles:
+    for tile in sorted(set(tiles) & set(tiles_of(dtype))):
         cycles = winograd_cycles(layer, tile, target, dilation)
         yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
 
@@ -70,7 +75,8 @@ def exact_tiles(image: Expr, weight: Array, tiles: tuple[int, ...]) -> tuple[int
     bounds, dtype = integer_bounds(image), image.tensor.dtype
     if bounds is None:
         return ()
-    return tuple(tile for tile in tiles if _is_exact(bounds, weight, tile, dtype))
+    exact = set(tiles) & set(tiles_of(dtype))
+    return tuple(sorted(tile for tile in exact if _is_exact(bounds, weight, tile, dtype)))
 
 
 def _is_exact(bounds: Bounds, weight: Array, tile: int, dtype: str) -> bool:
@@ -82,6 +88,31 @@ def _is_exact(bounds: Bounds, weight: Array, tile: int, dtype: str) -> bool:
         return False
     sums = np.abs(taps).sum(axis=(1, 2, 3)).max(initial=0) * most
     return bool(sums < 1 << (SUM_BITS - 1 - matrices.shift))
+
+
+def error_of_tiles(weight: Array, tile: int) -> float:
+    """Returns how many times as large as that of the direct algorithm the rounding error of
+    Winograd's is expected to be, in the mean of squares, for a weight `[O, I, ..., 3, 3]`.
+
+    Each rounding of a product's operands or of a step of its sum changes the result by the norms of
+    the three transforms. The direct algorithm rounds each step of a sum over the window and the
+    channels, Winograd's of a sum over channels only, and its transforms. Pixels count as equally
+    large and independent. Both add up in blocks.
+    """
+    matrices, taps = transforms(tile), WINDOW * WINDOW
+    filters = weight.reshape(-1, taps).astype(np.float64)
+    moments = filters.T @ filters
+    total = float(np.trace(moments))
+    if not total:
+        return 0.0
+    both = np.einsum("ia,jb->ijab", matrices.weight, matrices.weight).reshape(-1, taps)
+    moved = np.einsum("pa,ab,pb->p", both, moments, both, optimize=True)
+    forth = ((matrices.data_rows @ matrices.data_parts) ** 2).sum(axis=1)
+    back = ((matrices.out_rows @ matrices.out_parts) ** 2).mean(axis=0)
+    growth = float(np.outer(forth * back, forth * back).ravel() @ moved) / total
+    inner = math.prod(weight.shape[1:-2])
+    steps = min(inner, MOST_OF_TILES) / 2 + _ROUNDINGS
+    return math.sqrt(growth * steps / max(min(taps * inner, MOST_PRODUCTS) / 2, 1))
 
 
 def _widens(conv: Call) -> bool:

@@ -14,8 +14,8 @@ from clew.support.walk import post_order
 
 
 def never_negative(value: Expr) -> bool:
-    """Whether no element of a float tensor is negative or -0, as far as its operators show; NaN may
-    be.
+    """Whether its operators show that no element of a float tensor is negative or -0. NaN does not
+    count.
     """
     found: dict[int, bool] = {}
     for node in post_order([value], _decide):

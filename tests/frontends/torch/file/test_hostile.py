@@ -7,7 +7,8 @@ import random
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,9 +23,13 @@ from tests.frontends.torch.file.hostile_programs import (
     places,
 )
 from torch import nn
+from torch.export import ExportedProgram
+from torch.fx import Graph
 
 import clew
 from clew.cli.app import main
+from clew.frontends.torch.guards import GuardReader
+from clew.support.errors import ClewError
 from clew.support.trust import set_default_trust
 
 _JSON = (MODEL, WEIGHTS, CONSTANTS)
@@ -207,6 +212,30 @@ def _set(program: Program, key: str, value: Any) -> Path:
 def test_expressions_of_sizes_are_no_code(program: Program, text: str) -> None:
     text = text.replace("MARK", str(program.mark))
     assert _code(_set(program, "expr_str", text)) in ("M052", "M050")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('touch MARK') == 0", "-" * 9000 + "1 == 1", "not " * 2400 + "1",
+        "(" * 4000 + "1" + ")" * 4000 + " == 1", " + ".join(["1"] * 2400) + " == 1", "1 // 0 == 1",
+        "1 % 0 == 1", "1 == \0 1", "9" * 5000 + " == 1", "1\n== 1", "(lambda: 1)() == 1", "",
+    ],
+)  # fmt: skip
+def test_guards_are_no_code(tmp_path: Path, text: str) -> None:
+    given = SimpleNamespace(
+        _guards_code=[text.replace("MARK", str(tmp_path / "ran"))], graph=Graph()
+    )
+    with pytest.raises(ClewError) as refused:
+        list(GuardReader({}, whole=True).rules(cast("ExportedProgram", given)))
+    assert refused.value.code == "U060"
+    assert len(str(refused.value)) < 1000
+    assert not (tmp_path / "ran").exists()
+
+
+def test_guards_of_a_program(program: Program) -> None:
+    with pytest.raises(ClewError, match="valid only if 1 // 0 == 1"):
+        clew.load(_set(program, "guards_code", ["1 // 0 == 1"]))
 
 
 def test_operators_are_those_of_torch(program: Program) -> None:

@@ -159,7 +159,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 def _is_link(folder: Path, location: Path) -> bool:
     """Whether a file, or a folder on the way to it, is a link; used only for messages."""
     return len(str(location)) < _PATH_MAX and any(
-        (folder / part).is_symlink() for part in (location, *location.parents)
+        os.path.islink(folder / part) for part in (location, *location.parents)
     )
 
 

@@ -219,16 +219,25 @@ def divide(layer: Layer) -> Result:
 
 def _floor_divided(a: Expr, b: Expr) -> Expr:
     """Returns `floor(a / b)` of floats without the rounding error of the quotient, as torch does:
-    from the remainder.
+    from the remainder, which is finite if `b` is infinite. Floats of 16 bits are divided in f32.
     """
     dtype = a.tensor.dtype
-    quotient = call("divide", call("subtract", a, call("floor_mod", a, b)), b)
+    if dtype in ("f16", "bf16"):
+        return cast(_floor_divided(cast(a, "f32"), cast(b, "f32")), dtype)
+    zero = scalar(0, dtype)
+    rest = call("mod", a, b)
+    differs = call("not_equal", call("less", rest, zero), call("less", b, zero))
+    inexact = call("logical_and", call("not_equal", rest, zero), differs)
+    quotient = call("divide", call("subtract", a, rest), b)
+    quotient = call("subtract", quotient, cast(inexact, dtype))
     down = call("floor", quotient)
     above = call("greater", call("subtract", quotient, down), scalar(0.5, dtype))
-    exact = call("add", down, cast(above, dtype))
-    # A division by zero, and of infinities, gives what the plain quotient gives.
-    zero = call("equal", b, scalar(0, dtype))
-    return call("where", zero, call("divide", a, b), exact)
+    found = call("add", down, cast(above, dtype))
+    # A zero has the sign of the plain quotient, which is the result of divisions by zero.
+    plain = call("divide", a, b)
+    signed = call("multiply", plain, zero)
+    found = call("where", call("equal", quotient, zero), signed, found)
+    return call("where", call("equal", b, zero), plain, found)
 
 
 @converter("fmod")

@@ -101,6 +101,13 @@ def erfinv(x: _F64) -> _F64:
 _SHIFT: Final = 10
 
 
+def _from_integer(x: _F64) -> _F64:
+    """Returns the distance from the nearest integer. It is exact: sines of large numbers and of
+    those near 0 keep their digits.
+    """
+    return x - x.round()
+
+
 def lgamma(x: _F64) -> _F64:
     """Stirling's series beyond 10, the recurrence up to it, and the reflection below 1/2."""
     low = x < 0.5
@@ -116,9 +123,7 @@ def lgamma(x: _F64) -> _F64:
     )
     found = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi) + series * one
     found = found - _chosen(short, factors.log(), 0.0)
-    # The sine's argument is reduced first: it keeps its digits for large numbers.
-    rest = x - x.floor()
-    sine = (rest * math.pi).sin().abs()
+    sine = (_from_integer(x) * math.pi).sin().abs()
     reflected = sine.log() * -1.0 + math.log(math.pi) - found
     found = _chosen(low, reflected, found)
     return _chosen(x.abs().equal(math.inf).expr, math.inf, found)
@@ -139,7 +144,7 @@ def digamma(x: _F64) -> _F64:
         square, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
     )
     found = far.log() - one * 0.5 - series * square - _chosen(short, steps, 0.0)
-    angle = (x - x.floor()) * math.pi
+    angle = _from_integer(x) * math.pi
     found = _chosen(low, found - angle.cos() / angle.sin() * math.pi, found)
     pole = _F64(call("logical_and", low, x.equal(x.floor()).expr)).expr
     zero = x.equal(0.0).expr

@@ -1,0 +1,24 @@
+"""The program `clew`, which Ctrl-C ends silently at any time: also while its modules are imported,
+and while it cleans up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Runs the command line and exits with its exit code; 130 after Ctrl-C."""
+    code: Any = 130
+    try:
+        importlib.import_module("clew.cli.app").main()  # takes half a second
+    except SystemExit as error:
+        code = error.code
+    except KeyboardInterrupt:
+        pass
+    # The second of two quick Ctrl-C would leave temporary files behind.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)

@@ -1,0 +1,78 @@
+"""Sums of products in registers, in blocks: their rounding errors do not grow with their length."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS
+from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
+from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
+
+_OF_TILES: Final = "winograd.products"
+
+
+@dataclass(frozen=True)
+class _Sum:
+    stage: str
+    loops: tuple[For, ...]  # outermost first
+    most: int
+
+
+def divide_sums(schedule: Schedule) -> None:
+    """Divides sums of more than `MOST_PRODUCTS` products in registers into blocks of at most as
+    many. A total in memory adds up their results, which takes a load, an addition and a store per
+    block.
+
+    Sums of narrow operands stay whole: the rounding of operands is a larger error.
+    """
+    done = set[str]()
+    for total in list(_sums(schedule.nest.body, (), {})):
+        if total.stage in done:
+            continue
+        done.add(total.stage)
+        steps = 1
+        for loop in reversed(total.loops):
+            if loop.typical * steps <= total.most:
+                steps *= loop.typical
+                continue
+            with contextlib.suppress(ScheduleError):
+                outer, pieces = loop.name, total.most // steps
+                if pieces > 1:
+                    count = -(-loop.typical // pieces)
+                    outer, _ = schedule.split(outer, -(-loop.typical // count))
+                schedule.sum_in_blocks(total.stage, outer)
+            break
+
+
+def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator[_Sum]:
+    """Yields the sums of products in registers; `starts` holds, by register tile, the number of
+    loops outside it.
+    """
+    if isinstance(stmt, For):
+        yield from _sums(stmt.body, (*around, stmt), starts)
+    elif isinstance(stmt, If):
+        yield from _sums(stmt.body, around, starts)
+    elif isinstance(stmt, Block):
+        for child in stmt.stmts:
+            stores = [s for s in walk(child) if isinstance(s, Store)]
+            if all(s.buffer.scope == "register" and not s.combiner for s in stores):
+                starts = {**starts, **{id(s.buffer): len(around) for s in stores}}
+            yield from _sums(child, around, starts)
+    elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
+        inside = around[starts[id(stmt.buffer)] :]
+        most = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables), most)
+
+
+def _is_long_chain(store: Store) -> bool:
+    operands = list(buffer_loads(store.value))
+    return (
+        store.combiner == "sum"
+        and store.buffer.dtype == "f32"
+        and len(operands) > 1
+        and all(x.dtype == "f32" for x in operands)
+    )
