@@ -41,7 +41,8 @@ Operators have these values in kernels, in constants that are folded, and in ref
 - Of a 0 and a -0, `maximum` and `minimum` return the second operand, and a constant bound leaves
   the number: `clip(-0, min=0)` and `relu(-0)` are -0, as in ONNX Runtime and PyTorch. Maxima over
   axes or windows return either.
-- Maxima, minima, `relu` and `clip` keep NaN. Comparisons with NaN are false, except `not_equal`.
+- Maxima, minima, `relu`, `clip` and `sign` keep NaN; the sign of -0 is 0. Comparisons with NaN are
+  false, except `not_equal`.
 - `power` has the results of C: the power 0.5 of -0 is 0 and that of minus infinity is infinite. In
   PyTorch, a constant exponent of 0.5 means the square root, also here.
 - Integers wrap, also the negative and the absolute value of the least integer. A division by 0

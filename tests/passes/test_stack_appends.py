@@ -215,3 +215,44 @@ def test_a_loop_in_a_loop() -> None:
     for n, k in ((0, 0), (1, 0), (0, 3), (3, 2), (4, 5)):
         feeds = {"first": NUMBERS((2, 3)).astype("f4"), "x": NUMBERS((1, 3)).astype("f4")}
         agrees(reference, made, {**feeds, "n": np.array(n), "k": np.array(k)})
+
+
+def test_beside_states_and_stacks_that_stay() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+    agraph (float[m, 3] first, float[1, 3] x, int64 n)
+        => (float[1, 3] a, float[m, 3] y, float[3, k] z, float[j, 1, 3] t) {
+        e = Transpose (first)
+        a, y, z, t = Loop (n, , x, first, e) <body = inner
+            (int64 i, bool c, float[1, 3] b, float[m, 3] s, float[3, k] u)
+            => (bool c2, float[1, 3] b2, float[m, 3] s2, float[3, k] u2, float[1, 3] row) {
+            c2 = Identity (c)
+            b2 = Add (b, x)
+            row = Neg (b2)
+            s0 = Identity (s)
+            s1 = Concat <axis = 0> (b2, s0)
+            s2 = Identity (s1)
+            turned = Transpose (row)
+            u2 = Concat <axis = 1> (u, turned)
+        }>
+    }"""
+    reference, made = compiled(text)
+    assert not appending(made)
+    for n in (0, 1, 4, 30):
+        feeds = {"first": NUMBERS((2, 3)).astype("f4"), "x": np.ones((1, 3), "f4")}
+        agrees(reference, made, {**feeds, "n": np.array(n)})
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("to", "is_new"), [(0, 0), (-1, 0), (1, 1), (-1, 1)])
+def test_joined_parts_of_a_tensor(keeps: int, axis: int, to: int, is_new: int) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+    agraph (float[3, 4, 2] x) => (float[a, b, c] y, int64 n) {{
+        q = SplitToSequence <axis = {axis}, keepdims = {keeps}> (x)
+        y = ConcatFromSequence <axis = {to}, new_axis = {is_new}> (q)
+        n = SequenceLength (q)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    agrees(session, clew.compile(model, threads=1), {"x": NUMBERS((3, 4, 2)).astype("f4")})

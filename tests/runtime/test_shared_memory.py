@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import mmap
+from collections import deque
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from clew.runtime.context import SharedMemory
 from clew.runtime.memory import address_of
@@ -72,3 +76,11 @@ def test_calls_at_once_have_memory_of_their_own() -> None:
     for memory in held:
         shared.give(memory)
     assert {id(shared.take(MIB)) for _ in range(4)} <= {id(memory) for memory in held}
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(1, 512), (100, 40), (1000, 16), (0, 16)])
+def test_segments_of_few_steps_keep_many_contexts(steps: int, kept: int) -> None:
+    shared = SharedMemory([], steps)
+    used: list[deque[Any]] = [deque(["a context"]) for _ in range(kept + 1)]
+    assert [shared.share(idle) for idle in used] == [None] * kept + ["a context"]
+    assert not used[0]

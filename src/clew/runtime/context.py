@@ -43,6 +43,8 @@ _IDLE_ARENAS = 4
 _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
 # Contexts that the segments of a template keep before they use each other's.
 _CONTEXTS = 16
+# Those of few steps take little memory: more are kept, up to so many, and to so many steps.
+_MOST_CONTEXTS, _KEPT_STEPS = 512, 4096
 
 
 class Constants(Shown):
@@ -119,7 +121,9 @@ class SharedMemory:
     fills them. Several threads may use a `SharedMemory` at once.
     """
 
-    def __init__(self, constants: Sequence[np.ndarray]) -> None:
+    def __init__(self, constants: Sequence[np.ndarray], steps: int = 0) -> None:
+        """`steps` is the number of steps of a segment."""
+        self._kept = max(_CONTEXTS, min(_MOST_CONTEXTS, _KEPT_STEPS // steps) if steps else 0)
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
@@ -135,7 +139,7 @@ class SharedMemory:
         own idle contexts are `idle`. None if that segment should make a new context.
         """
         self._contexts.append(idle)
-        if len(self._contexts) <= _CONTEXTS:
+        if len(self._contexts) <= self._kept:
             return None
         with suppress(IndexError):  # none is idle
             return self._contexts.popleft().pop()

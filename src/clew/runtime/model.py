@@ -391,8 +391,8 @@ def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:
 
 def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     """Returns the key of the build for these inputs. `deciding` holds positions of inputs."""
-    shapes = tuple(getattr(a, "shape", None) for a in arrays)
-    return shapes, tuple(_content(arrays[n]) for n in deciding)
+    shapes = tuple([getattr(a, "shape", None) for a in arrays])
+    return shapes, tuple([_content(arrays[n]) for n in deciding]) if deciding else ()
 
 
 def decides_now(array: Any) -> bool:

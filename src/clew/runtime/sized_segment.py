@@ -52,7 +52,8 @@ class SizedSegment(Shown):
         self.pool = pool
         self._library = library
         self._guard = guard
-        self._memory = SharedMemory([readable(constant) for constant in template.constants])
+        constants = [readable(constant) for constant in template.constants]
+        self._memory = SharedMemory(constants, len(template.steps))
         counts = {
             BufferKind.INPUT: len(template.inputs),
             BufferKind.OUTPUT: len(template.outputs),

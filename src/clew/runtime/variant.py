@@ -77,4 +77,4 @@ class Variant:
 
 def is_empty(arrays: Sequence[Any]) -> bool:
     """Whether an array has no elements."""
-    return any(getattr(array, "size", 1) == 0 for array in arrays)
+    return 0 in [getattr(array, "size", 1) for array in arrays]

@@ -116,3 +116,16 @@ def test_signs_of_zeros_with_constants(op, constant, first):
     found = clew.compile(model, threads=1, cache=False).run({"x": x})["y"]
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean"])
+def test_half_sums_of_inputs_round_once(op):
+    inputs = {
+        "a": np.array([60000, 1, 1024, -0.0], "f2"),
+        "b": np.array([60000, 1, 0.5, -0.0], "f2"),
+        "c": np.array([-60000, 1, 0.5, -0.0], "f2"),
+    }
+    _, _, (found,) = run(op, inputs)
+    wide = sum(x.astype("f8") for x in inputs.values())
+    np.testing.assert_array_equal(found, (wide / (3 if op == "Mean" else 1)).astype("f2"))
+    assert np.signbit(found[3])

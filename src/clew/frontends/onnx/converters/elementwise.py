@@ -64,7 +64,7 @@ _BINARY: Final = {
     "Sub": "subtract",
     "Xor": "logical_xor",
 }
-_VARIADIC: Final = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
+_VARIADIC: Final = {"Max": "maximum", "Min": "minimum"}
 _WITH_ALPHA: Final = {
     "Celu": "nn.celu",
     "Elu": "nn.elu",
@@ -99,12 +99,31 @@ for _onnx, _op in _WITH_ALPHA.items():
     converter(_onnx)(_with_alpha(_op))
 
 
+def _total(layer: Layer) -> Expr:
+    """Returns the sum of all inputs, broadcast. Floats of 16 bits are summed in f32, because the
+    operator rounds once.
+    """
+    inputs = layer.present()
+    if inputs[0].tensor.dtype in ("f16", "bf16"):
+        inputs = [cast(x, "f32") for x in inputs]
+    return reduce(lambda a, b: call("add", a, b), inputs)
+
+
+@converter("Sum")
+def total(layer: Layer) -> Result:
+    """The sum of all inputs, broadcast. Two are one addition, which rounds once."""
+    inputs = layer.present()
+    if len(inputs) <= 2:
+        return reduce(lambda a, b: call("add", a, b), inputs)
+    return cast(_total(layer), inputs[0].tensor.dtype)
+
+
 @converter("Mean")
 def mean(layer: Layer) -> Result:
     """The mean of all inputs, broadcast."""
-    inputs = layer.present()
-    total = reduce(lambda a, b: call("add", a, b), inputs)
-    return call("divide", total, scalar(len(inputs), total.tensor.dtype))
+    inputs, found = layer.present(), _total(layer)
+    found = call("divide", found, scalar(len(inputs), found.tensor.dtype))
+    return cast(found, inputs[0].tensor.dtype)
 
 
 @converter("Pow")
