@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 from clew.cost.convolution import (
+    USUAL_TILES,
     WINDOW,
     WINOGRAD_GAIN,
-    USUAL_TILES,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
