@@ -84,7 +84,7 @@ def drawn(value: Any, rng: np.random.Generator, size: int) -> Array:
     free = 1 if len(value.shape) < 4 else size
     shape = [d if isinstance(d, int) else (free if k else 1) for k, d in enumerate(value.shape)]
     if "int" in value.type:
-        return rng.integers(0, 2, shape).astype(value.type[len("tensor(") : -1])
+        return np.asarray(rng.integers(0, 2, shape), value.type[len("tensor(") : -1])
     if len(shape) != 4:
         return rng.standard_normal(shape).astype(np.float32)
     y, x = np.meshgrid(*(np.linspace(0, 1, n) for n in shape[2:]), indexing="ij")
@@ -95,7 +95,8 @@ def drawn(value: Any, rng: np.random.Generator, size: int) -> Array:
             plane += rng.normal() * np.sin(2 * np.pi * (down * y + across * x) + phase)
         left, right = np.sort(rng.uniform(0, 1, 2))
         plane += rng.normal() * ((x > left) & (x < right))
-    return ((image - image.mean()) / image.std()).astype(np.float32)
+    result: Array = ((image - image.mean()) / image.std()).astype(np.float32)
+    return result
 
 
 def in_f64(model: onnx.ModelProto) -> onnx.ModelProto:
