@@ -66,7 +66,7 @@ def test_dilated_windows_on_free_sizes(
     given = network(kit, 64, 64, size, dilation=dilation, padding=padding)
     after = transformed(kit, given)
     found = only(after)
-    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", (4, 2))
+    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", (3, 2))
     assert {"space_to_batch", "batch_to_space"} <= set(kit.op_names(after))
     assert "pad" not in kit.op_names(after)
 
@@ -121,12 +121,23 @@ def test_clips(kit: Any, shape: Any, depth: int, attrs: dict[str, Any]) -> None:
     assert compiled.trace.verify({"x": data}).ok
 
 
-@pytest.mark.parametrize("tiles", [(2,), (4,)])
+@pytest.mark.parametrize("tiles", [(2,), (3,), (4,)])
 def test_the_tiles_that_may_be_chosen(kit: Any, tiles: tuple[int, ...]) -> None:
-    after = transformed(kit, network(kit, 32, 48, (28, 28)), SelectConvAlgorithm(tiles=tiles))
+    options = SelectConvAlgorithm(tiles=tiles, max_error=4.0)
+    after = transformed(kit, network(kit, 32, 48, (28, 28)), options)
     conv = only(after)
     assert conv.attrs.tile == tiles[0]
     assert conv.args[1].tensor.shape == ((tiles[0] + 2) ** 2 * 3, 32, 16)
+
+
+def test_tiles_beyond_the_error_budget_are_not_chosen(kit: Any) -> None:
+    given = network(kit, 64, 64, (28, 28))
+    found = [
+        only(transformed(kit, given, SelectConvAlgorithm(max_error=most)))
+        for most in (4.0, 2.0, 1.2, 0.5)
+    ]
+    assert [conv.attrs.tile for conv in found[:3]] == [4, 3, 2]
+    assert found[3].op_name == "nn.conv2d"
 
 
 def test_an_image_padded_for_others_as_well_is_kept(kit: Any) -> None:
@@ -172,7 +183,7 @@ def test_an_image_whose_last_block_is_filled_up(kit: Any, between: int) -> None:
     assert conv.args[1].tensor.shape[1] == -(-between // 16) * 16
 
 
-@pytest.mark.parametrize(("inner", "outer"), [(32, 24), (26, 26), (18, 12), (29, 45)])
+@pytest.mark.parametrize(("inner", "outer"), [(32, 24), (26, 26), (26, 13), (29, 45)])
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 0, 2, 1)])
 def test_channels_that_fill_no_whole_blocks(
     kit: Any, inner: int, outer: int, padding: tuple[int, ...]
