@@ -1,6 +1,9 @@
 import os
+import sys
 import time
 from random import Random
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from clew.runtime.memory import (
     plan_arena,
     plan_segment,
 )
-from clew.runtime.plan import ArenaBuffer, SegmentPlan
+from clew.runtime.plan import ArenaBuffer, Flow, FlowKind, SegmentPlan, Step
 from clew.support.arrays import aligned_copy
 
 lifetimes_strategy = st.lists(
@@ -208,3 +211,42 @@ def test_a_chain_is_planned_in_linear_time() -> None:
 
     assert compared(2000) == 1999
     assert compared(4000) == 3999
+
+
+def loops_in_turn(count: int) -> list[Flow | Step]:
+    """Returns the entries of loops after each other, each with a step that uses a new buffer."""
+    entries: list[Flow | Step] = []
+    for n in range(count):
+        entries.append(Flow(FlowKind.BEGIN, (ref(ARENA, n),), loop=n))
+        entries.append(step(code("add"), ref(ARENA, n), ref(ARENA, n + 1)))
+        entries.append(Flow(FlowKind.END, (), loop=n))
+    return entries
+
+
+def test_buffers_from_before_a_loop_live_until_it_ends() -> None:
+    assert arena_lifetimes(loops_in_turn(2), [8, 8, 8]) == [
+        Lifetime(8, 0, 2),
+        Lifetime(8, 1, 5),
+        Lifetime(8, 4, 4),
+    ]
+
+
+def test_lifetimes_around_loops_take_linear_time() -> None:
+    """At the end of a loop, only the buffers that it uses are looked at."""
+
+    def lines(count: int) -> int:
+        entries, seen = loops_in_turn(count), [0]
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            seen[0] += frame.f_code.co_filename == memory.__file__
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            arena_lifetimes(entries, [8] * (count + 1))
+        finally:
+            sys.settrace(before)
+        return seen[0]
+
+    assert lines(400) < 2.3 * lines(200)

@@ -247,8 +247,8 @@ class ProgramBuilder:
         """Whether a branch or loop can be part of a segment: it consists of kernels, and the sizes
         of its values are known. Keeps the builders of its parts.
 
-        The answer is no for every node around one that cannot be, so each is asked once: nested
-        branches would otherwise be collected twice per level.
+        The builder of each level of nested branches asks again, so the answer no is kept: the work
+        would otherwise be quadratic in the depth.
         """
         if node.id in self._apart:
             return False

@@ -466,7 +466,8 @@ class Op(Computed):
         """
         attrs = call.attrs if isinstance(call.attrs, Attrs) else self.bind(call.attrs)
         types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in inputs)
-        made = [t for t in leaves(self._infer(types, attrs)) if t.dtype == "str" and t.is_static]
+        results = [t for t in leaves(self._infer(types, attrs)) if isinstance(t, TensorType)]
+        made = [t for t in results if t.dtype == "str" and t.is_static]
         places = sum(math.prod(t.concrete) for t in made)
         longest = max(longest_text_bytes(a) for a in inputs if is_text(a))
         if places * (TEXT.itemsize + longest) <= current().allocated_bytes:
@@ -478,8 +479,8 @@ class Op(Computed):
             found = self.reference_rule(*shared, **attrs.plain)
         else:
             found = self._evaluated(inputs, shared, attrs.plain)
-        results = found if isinstance(found, tuple) else (found,)
-        copied = sum(text_bytes(a) for a in results if a.dtype == object)
+        moved = found if isinstance(found, tuple) else (found,)
+        copied = sum(text_bytes(a) for a in moved if a.dtype == object)
         check_run_bytes(f"the result of {self.name}", places * TEXT.itemsize + copied)
 
     def _computed(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Stages:
