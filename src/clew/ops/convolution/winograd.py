@@ -300,8 +300,9 @@ def conv2d_winograd(
     transformed by `nn.winograd_weight`; the result is also in blocks of c.
 
     `padding` is (top, left, bottom, right). In f32, for random data and weights, rounding errors
-    are 1.0 (tile 2), 1.7 (tile 3) or 3 (tile 4) times those of `nn.conv2d`. Narrow data are widened to the weight's f32, which is the dtype of the result. An
-    infinity or NaN in the image affects all tiles that read it.
+    are 1.0 (tile 2), 1.7 (tile 3) or 3 (tile 4) times those of `nn.conv2d`. Narrow data are widened
+    to the weight's f32, which is the dtype of the result. An infinity or NaN in the image affects
+    all tiles that read it.
 
     The result of `i16` is `i32`, and exact while a pixel is below `2**29` (tile 2) or `2**25`
     (tile 4), if transforms fit 16 bits: that of an image is at most 4 or 100 times as large as the

@@ -59,16 +59,16 @@ class SelectConvAlgorithm(Pass):
         %1 = pad(%0, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
         %2 = nn.conv2d(%1, layout_transform(w, "OIHW", "OIHW16i32o"), data_layout="NCHW16c", ...)
     After:
-        %2 = nn.conv2d_winograd(%0, nn.winograd_weight(w, tile=4, block=32), tile=4,
+        %2 = nn.conv2d_winograd(%0, nn.winograd_weight(w, tile=3, block=32), tile=3,
                                 padding=[1, 1, 1, 1])
 
     `algorithms` lists the candidates besides the direct one. Winograd must be `min_gain` times as
     fast as the direct algorithm, bf16x3 `min_gain_of_parts` times as fast as all others. `tiles`
     lists the tile sizes to consider, of which a convolution of `f32` or `f64` takes those whose
     rounding error is expected to be at most `max_error` times that of the direct algorithm, as
-    estimated from its weights. Random weights give 1, 1.5 and 3 for 2x2, 3x3 and 4x4. `parts` is the number of parts of an f32. `exclude`
-    holds name patterns of layers that stay direct. `decisions` may select another algorithm than
-    the cost model, for sizes that are known.
+    estimated from its weights. Random weights give 1, 1.5 and 3 for 2x2, 3x3 and 4x4. `parts` is
+    the number of parts of an f32. `exclude` holds name patterns of layers that stay direct.
+    `decisions` may select another algorithm than the cost model, for sizes that are known.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
     it. Non-goals: groups, 8-bit integers, narrow images of free size (they stay direct).
