@@ -15,6 +15,7 @@ from onnx import TensorProto
 from clew.build import specializing
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.compiled import CompiledModel
+from clew.runtime.ownership import NOTHING_HELD, Held
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -75,7 +76,7 @@ class Fake:
     seen: list[Sequence[Any]] = field(default_factory=list)
     error: Exception | None = None
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         number = len(self.seen)
         self.seen.append(arrays)
         self.clock.now += self.seconds[min(number, len(self.seconds) - 1)]

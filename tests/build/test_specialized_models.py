@@ -24,6 +24,7 @@ import clew
 from clew.build import specializing
 from clew.build.specializing import Manners
 from clew.compiled import CompiledModel
+from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.support.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("soon", "shared_kernels")
@@ -58,9 +59,9 @@ class Own:
     program: Any
     calls: int = 0
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         self.calls += 1
-        found: list[Any] = self.program(arrays)
+        found: list[Any] = self.program(arrays, held)
         return found
 
 

@@ -358,6 +358,7 @@ _ALLOWED = {
     ("loop/affine.py", ("min", "max")),
     ("passes/fusion/melt_attention.py", ("multiply", "divide")),
     ("passes/precision/narrow_integers.py", ("nn.matmul", "nn.dense")),
+    ("passes/simplify/stack_appends.py", ("sequence.concat", "sequence.length")),
 }
 
 

@@ -84,7 +84,8 @@ agraph (float[4] x, int64 n) => (float[k] y) {
     y = Loop (n, yes, x) <body = inner
         (int64 i, bool c, float[j] u) => (bool c2, float[k] u2) {
         c2 = Identity (c)
-        u2 = Concat <axis = 0> (u, x)
+        r = Relu (u)
+        u2 = Concat <axis = 0> (r, x)
     }>
 }"""
 

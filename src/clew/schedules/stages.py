@@ -310,7 +310,8 @@ def sums_rows(info: StageInfo) -> bool:
     then read contiguous memory, and lanes along the columns would not.
     """
     shape = info.store.buffer.typical_shape
-    if len(info.reduction_axes) != 1 or math.prod(shape[:-1]) > _FEW_ROWS or not info.is_anchor:
+    one_sum = len(info.reduction_axes) == 1 and bool(info.axes) and info.is_anchor
+    if not one_sum or math.prod(shape[:-1]) > _FEW_ROWS:
         return False
     by_name, simplifier = {n.name: n.index for n in info.loops}, Simplifier()
     depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]

@@ -113,7 +113,7 @@ def test_reasons_of_refused_samples() -> None:
 
 
 _REFUSED: Final = {
-    "": 664,
+    "": 665,
     "has no elements": 49,
     "layout": 16,
     "laid out": 13,
@@ -127,6 +127,7 @@ _REFUSED: Final = {
     "positions in the dtype": 2,
     "no regions": 2,
     "exponents": 1,
+    "out of the range": 1,
     "single element": 1,
 }
 _PARTS: Final = [part for part in _REFUSED if part]

@@ -169,7 +169,7 @@ def test_map_over_lists_of_different_shapes() -> None:
         ("I042", "{ y = SequenceAt(q, p) }", {"q": [X[0]], "p": np.array(0)}),
         ("I043", "{ y = SequenceAt(q, p) }", {"q": [X.astype("f8")], "p": np.array(0)}),
         ("I043", "{ y = SequenceAt(q, p) }", {"q": X, "p": np.array(0)}),
-        ("I043", "{ y = SequenceAt(q, p) }", {"q": [[1.0]], "p": np.array(0)}),
+        ("I042", "{ y = SequenceAt(q, p) }", {"q": [[1.0]], "p": np.array(0)}),
         ("I043", "{ y = SequenceAt(q, p) }", {"q": None, "p": np.array(0)}),
         ("T152", "{ i = Cast<to=7>(w) y = SequenceInsert(q, i) }", {}),
         ("M012", "{ y = Relu(q) }", {}),
