@@ -190,9 +190,9 @@ def test_a_loop_that_threads_must_not_share(monkeypatch: pytest.MonkeyPatch) -> 
 
     @clew.schedule_for(op="sum")
     def racing(schedule: Any, target: Any) -> None:
-        schedule.reorder("sum.wide.k", "sum.wide.i0", "sum.wide.i1")
-        schedule.vectorize("sum.wide.i1")
-        schedule.parallel("sum.wide.k")
+        schedule.reorder("sum.k", "sum.i0", "sum.i1")
+        schedule.vectorize("sum.i1")
+        schedule.parallel("sum.k")
 
     body = """  %0 = abs(%x)  // first:Abs#0
   %1 = sum(%0, axes=[0])  // total:ReduceSum#0
@@ -206,7 +206,7 @@ def test_a_loop_that_threads_must_not_share(monkeypatch: pytest.MonkeyPatch) -> 
     case = alone(function, [inputs["x"]], np.zeros((1, 48), np.float32))  # type: ignore[arg-type]
     check_ = BuildCheck(1e-4, compiled.options)
     step, problem = racing_step(case, check_, lambda said: None)
-    assert step == "parallel(loop='sum.wide.k')", kernel.loops
+    assert step == "parallel(loop='sum.k')", kernel.loops
     assert "written elsewhere" in problem or "again" in problem
 
 

@@ -354,7 +354,7 @@ def test_the_program_of_a_build_waits_for_no_call(monkeypatch: pytest.MonkeyPatc
         found.append(manners)
         return run
 
-    def run(arrays: Sequence[Any]) -> list[Any]:
+    def run(arrays: Sequence[Any], held: object = None) -> list[Any]:
         if threading.current_thread() is not threading.main_thread():
             return []
         for manners in found:

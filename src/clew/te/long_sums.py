@@ -22,7 +22,8 @@ _PARTIAL_SUMS: Final = 32
 
 def widened(stages: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Changes the long sums among stages: each becomes a conversion of a new stage, which adds up
-    in `f64`. Yields each changed stage with its new one, which is named after it.
+    in `f64`. Yields each changed stage with its new one. The new stage takes the name, so that
+    schedules find the sum by it whatever its length, and the conversion is `<name>.rounded`.
 
     A sum whose length only a run knows counts as long. Products of two tensors are left as they
     are, because instructions for them add up in their own dtype; so are stages with a role, which
@@ -33,9 +34,8 @@ def widened(stages: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         if stage.role or not (isinstance(body, Reduce) and _is_long(body)):
             continue
         total = Reduce(body.combiner, cast(WIDE, body.value), body.axes)
-        wide = Tensor(
-            f"{stage.name}.wide", stage.shape, WIDE, stage.axes, total, stage.layout, stage.role
-        )
+        wide = Tensor(stage.name, stage.shape, WIDE, stage.axes, total, stage.layout, stage.role)
+        stage.name = f"{stage.name}.rounded"
         stage.body = cast(stage.dtype, Load(wide, stage.axes))
         yield stage, wide
 

@@ -215,7 +215,7 @@ def test_what_may_be_absent() -> None:
     there, absent = compiled.run({"o": X}), compiled.run({"o": None})
     same([there["h"], there["y"]], [np.array(True), np.exp(X)])
     same([absent["h"], absent["y"]], [np.array(False), np.zeros_like(X)])
-    with pytest.raises(ClewError, match="I043"):
+    with pytest.raises(ClewError, match="I042"):
         compiled.run({"o": [X]})
 
 

@@ -208,7 +208,7 @@ class KernelSource(Shown):
         with assumptions() as needs, self._expecting():
             made = _to_stages(function, self._way)
             for stage, wide in widened(stages(made.outputs)):
-                made.ops[wide.name] = made.ops[stage.name]
+                made.ops[stage.name] = made.ops[wide.name]
         return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     def _expecting(self) -> AbstractContextManager[None]:
