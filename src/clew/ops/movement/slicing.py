@@ -189,7 +189,10 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
         ) else (last - first + stride - 1) // stride
     if stride == -1 and first - last == size:
         return first, size
-    return first, dim_max((first - last - stride - 1) // -stride, 0)
+    count = dim_max((first - last - stride - 1) // -stride, 0)
+    if isinstance(begin, int) and begin < -1 and not isinstance(size, int):
+        count = dim_min(count, size)  # an empty axis has no first element
+    return first, count
 
 
 def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
