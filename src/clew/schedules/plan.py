@@ -9,8 +9,8 @@ from typing import Final
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.schedules.library.blocks_of_sums import divide_sums
 from clew.schedules.library.images import is_padding, reads_own_channels
-from clew.schedules.library.long_sums import divide_sums
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work

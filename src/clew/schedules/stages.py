@@ -17,7 +17,6 @@ from clew.te.expr import (
     Cast,
     Imm,
     Index,
-    Inlined,
     Intrinsic,
     Load,
     Scalar,
@@ -27,7 +26,7 @@ from clew.te.expr import (
     binary,
     size,
 )
-from clew.te.long_sums import WIDE
+from clew.te.long_sums import WIDE, is_product
 from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
 
@@ -98,14 +97,7 @@ class StageInfo:
     @property
     def is_anchor(self) -> bool:
         """Whether the stage is a sum of products of two different tensors."""
-        value = self.store.value
-        while isinstance(value, Inlined):
-            value = value.value
-        if self.store.combiner != "sum" or not (isinstance(value, Binary) and value.op == "mul"):
-            return False
-        left = {id(x.source) for x in buffer_loads(value.a)}
-        right = {id(x.source) for x in buffer_loads(value.b)}
-        return bool(left and right and not left & right)
+        return self.store.combiner == "sum" and is_product(self.store.value)
 
     @property
     def divides(self) -> bool:

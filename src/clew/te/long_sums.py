@@ -25,9 +25,9 @@ def widened(stages: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     in `f64`. Yields each changed stage with its new one. The new stage takes the name, so that
     schedules find the sum by it whatever its length, and the conversion is `<name>.rounded`.
 
-    A sum whose length only a run knows counts as long. Products of two tensors are left as they
-    are, because instructions for them add up in their own dtype; so are stages with a role, which
-    have rules of their own.
+    A sum whose length only a run knows counts as long. Sums of products of two tensors keep their
+    dtype, in which dot product instructions add up; schedules divide them into blocks
+    (`schedules/library/blocks_of_sums.py`). Stages with a role have rules of their own.
     """
     for stage in stages:
         body = stage.body
@@ -49,7 +49,7 @@ def accumulator(combiner: str, dtype: str) -> str:
 def _is_long(total: Reduce) -> bool:
     if total.combiner != "sum" or accumulator("sum", total.dtype) == total.dtype:
         return False
-    if not total.axes or _is_product(total.value):
+    if not total.axes or is_product(total.value):
         return False
     lanes = {id(index) for load in loads(total.value) for index in _contiguous(load)}
     axes = [a for a in total.axes if a.extent != 1]
@@ -66,8 +66,8 @@ def _contiguous(load: Load) -> Sequence[Scalar]:
     return long[-1:]
 
 
-def _is_product(value: Scalar) -> bool:
-    """Whether a value is a product of elements of different tensors."""
+def is_product(value: Scalar) -> bool:
+    """Whether a value is a product of elements of two different tensors."""
     while isinstance(value, Inlined):
         value = value.value
     if not (isinstance(value, Binary) and value.op == "mul"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier
@@ -129,12 +130,10 @@ def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:
     )
 
 
-def _again(stmt: Stmt, change: object) -> Stmt:
+def _again(stmt: Stmt, change: Callable[[Store], Stmt]) -> Stmt:
     """Returns a copy of a nest, with loop variables of its own and each store changed."""
-    assert callable(change)
     if isinstance(stmt, Store):
-        made: Stmt = change(stmt)
-        return made
+        return change(stmt)
     if isinstance(stmt, For):
         old = stmt.index
         index = Index(old.name, old.extent, old.role, old.facts, repeats=old.repeats)

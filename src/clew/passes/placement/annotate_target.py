@@ -54,7 +54,9 @@ class AnnotateTarget(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         new = _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
-        self.rule.review(module, new, self.backends, ctx, self.required)
+        self.rule.review(module, new, self.backends, ctx)
+        for wish in self.rule.left_out(module, new, self.backends, self.required):
+            ctx.unmet(wish)
         return new
 
 

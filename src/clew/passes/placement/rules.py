@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -79,15 +79,15 @@ class Rule(ABC):
                     break
         return found
 
-    def review(
-        self,
-        module: Module,
-        new: Module,
-        backends: Sequence[Claims],
-        ctx: PassContext,
-        required: Collection[str] = (),
+    def review(  # noqa: B027
+        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
     ) -> None:
-        """Reports I354 for each backend that got nothing: an error for those `required`, and a
+        """Reports requests of the user that the backends did not meet."""
+
+    def left_out(
+        self, module: Module, new: Module, backends: Sequence[Claims], required: Collection[str]
+    ) -> Iterator[Unmet]:
+        """Yields I354 for each backend that got nothing: an error for those `required`, and a
         warning if all backends are to get something and no other got what it takes.
         """
         got = _by_backend(new)
@@ -95,9 +95,9 @@ class Rule(ABC):
             if backend.name in got:
                 continue
             if backend.name in required:
-                ctx.unmet(_nothing(InputError, module, backend))
+                yield _nothing(InputError, module, backend)
             elif self.expects_all and not (got and claims_any(module, backend)):
-                ctx.unmet(_nothing(ClewWarning, module, backend))
+                yield _nothing(ClewWarning, module, backend)
 
 
 @dataclass(frozen=True)
@@ -167,14 +167,8 @@ class ByLayers(Rule):
         return _fits(call, self.layers.get(backend, ()))
 
     def review(
-        self,
-        module: Module,
-        new: Module,
-        backends: Sequence[Claims],
-        ctx: PassContext,
-        required: Collection[str] = (),
+        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
     ) -> None:
-        super().review(module, new, backends, ctx, required)
         wanted = _operators(module)
         got = _by_backend(new)
         for backend in backends:
