@@ -87,8 +87,6 @@ SAME: Final = {
     "nothing found": "k = NonZero(x) y = Identity(k) z = Transpose(k)",
 }  # fmt: skip
 SIZES: Final = [(2, 3), (1, 1), (4, 0)]
-
-
 INTEGERS: Final = ("shape", "nothing found")
 
 
@@ -170,7 +168,7 @@ def test_a_backend_may_keep_what_it_returns(
     name: str, memory: clew.MemorySpace | None, passes_on: bool
 ) -> None:
     compiled = clew.compile(model(name), threads=1, backends=[Keeping(passes_on, memory)])
-    assert (name == "twice") <= bool(compiled.regions)
+    assert compiled.regions or name != "twice"  # operators in loops may stay in kernels
     assert overwritten(compiled.run, drawn(2, 3)) == ""
 
 
