@@ -93,7 +93,7 @@ FORMS: dict[str, Any] = {
     "list": _NUMBERS.tolist(),
     "list of integers": _NUMBERS.astype(int).tolist(),
     "tuple of rows": tuple(_NUMBERS),
-    "memory": memoryview(_NUMBERS),
+    "memory": _NUMBERS.data,
 }
 
 
