@@ -15,15 +15,18 @@ from clew.ops.registry import get_op
 
 def nested_branches(depth: int) -> Module:
     """Returns a module of branches around branches, the innermost of which runs on the host."""
-    cond, x = (Var("c", TensorType((), "bool")), Var("x", TensorType((4,), "f32")))
-    params = [Var("c", cond.type), Var("x", x.type)]
+
+    def parameters() -> list[Var]:
+        return [Var("c", TensorType((), "bool")), Var("x", TensorType((4,), "f32"))]
+
+    params = parameters()
     places = get_op("cast")(get_op("nonzero")(params[1]), dtype="f32")
     body: Expr = get_op("add")(params[1], get_op("sum")(places, axes=(0, 1), keepdims=False))
     for _ in range(depth):
         then = Function(params, body)
-        other = [Var("c", cond.type), Var("x", x.type)]
+        other = parameters()
         orelse = Function(other, get_op("nn.relu")(other[1]))
-        params = [Var("c", cond.type), Var("x", x.type)]
+        params = parameters()
         body = If(params[0], then, orelse, params)
     return Module({"main": Function(params, body)})
 

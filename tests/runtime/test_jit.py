@@ -8,6 +8,7 @@ import pytest
 
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.worker import emit_object
+from clew.runtime import jit
 from clew.runtime.jit import Library
 from clew.support.errors import CompileError
 
@@ -140,6 +141,4 @@ def test_gaps_in_the_address_space(tmp_path: Path, pages: int) -> None:
 
 def test_strings_of_llvm_are_freed_once() -> None:
     """llvmlite's own `close` frees a string again if Ctrl-C comes after it has freed it."""
-    from clew.runtime import jit  # noqa: PLC0415
-
     assert jit.ffi.OutputString.close is jit._close

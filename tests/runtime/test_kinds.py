@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from clew.runtime.drawing import draw
 from clew.runtime.input_spec import InputSpec
@@ -92,7 +93,7 @@ FORMS: dict[str, Any] = {
     "list": _NUMBERS.tolist(),
     "list of integers": _NUMBERS.astype(int).tolist(),
     "tuple of rows": tuple(_NUMBERS),
-    "memory": memoryview(_NUMBERS),
+    "memory": _NUMBERS.data,
 }
 
 
@@ -121,6 +122,15 @@ def test_arrays_of_every_form(form: str) -> None:
 def test_arrays_that_are_refused(dtype: str, given: Any) -> None:
     with pytest.raises(ClewError, match="I043"):
         InputSpec("x", dtype, (2, 3)).check(given)
+
+
+@pytest.mark.parametrize(
+    "given", [3, np.int8(3), np.array([3], ">i8"), torch.tensor(3), torch.tensor([3])], ids=repr
+)
+def test_counts_are_integers_of_any_library(given: Any) -> None:
+    spec = InputSpec("n", "bool", ("n",))
+    spec.is_count = True
+    assert spec.check(given).shape == (3,)
 
 
 def test_numbers_take_the_dtype_of_the_input() -> None:

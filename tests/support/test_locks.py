@@ -25,12 +25,12 @@ _SOURCE = Path(clew.__file__).parent
 _OTHERS = {"machine/probes/native_function.py": {"Barrier"}}
 
 
-def is_free(lock: Lock) -> bool:
-    """Whether another thread can take a lock."""
+def is_free(lock: Lock, wait_s: float = 5) -> bool:
+    """Whether another thread can take a lock within `wait_s`."""
     found: list[bool] = []
 
     def attempt() -> None:
-        found.append(lock.acquire(timeout=5))
+        found.append(lock.acquire(timeout=wait_s))
         if found[0]:
             lock.release()
 
@@ -145,17 +145,9 @@ def test_a_child_forked_inside_leaves_the_lock_as_usual() -> None:
 
 def _leaves(lock: Lock) -> bool:
     """Whether another thread may enter while the forking thread is inside, or not afterwards."""
-    early = lock._is_owned() and is_free_soon(lock)  # type: ignore[attr-defined]
+    early = lock._is_owned() and is_free(lock, 0)  # type: ignore[attr-defined]
     lock.release()
     return early or not is_free(lock)
-
-
-def is_free_soon(lock: Lock) -> bool:
-    found: list[bool] = []
-    thread = threading.Thread(target=lambda: found.append(lock.acquire(blocking=False)))
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def test_all_locks_are_of_this_kind() -> None:

@@ -7,7 +7,7 @@ through loops by phi nodes, so that no LLVM pass is needed to keep them in regis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeGuard
@@ -285,20 +285,24 @@ class _Function:
         """Emits a loop over `if index < end: ...` as one that stops there, if the end is the same
         for all iterations and known before them. Returns whether it is.
         """
-        if loop.kind != "serial" or not at_least(loop.size, 1, loop.index.facts):
-            return False
-        ends: list[Scalar] = []
         body = loop.body
-        while isinstance(body, If):  # an end below another condition may only be read if it holds
-            conds = conjuncts(body.cond)
-            found = [c.b for c in conds if _is_end(c, loop)]
-            if not found:
-                break
+        is_serial = loop.kind == "serial" and at_least(loop.size, 1, loop.index.facts)
+        if not is_serial or not isinstance(body, If):
+            return False
+        written = {id(s.buffer.root) for s in walk(body) if isinstance(s, Store)}
+        ends: list[Scalar] = []
+        while isinstance(body, If):
+            found, rest = list[Scalar](), list[Scalar]()
+            for cond in conjuncts(body.cond):
+                if _is_end(cond, loop, written):
+                    found.append(cond.b)
+                else:
+                    rest.append(cond)
             ends += found
-            rest = [c for c in conds if not _is_end(c, loop)]
-            body = If(all_of(*rest), body.body) if rest else body.body
-            if rest:
+            if rest:  # an end below another condition may only be read if it holds
+                body = If(all_of(*rest), body.body) if found else body
                 break
+            body = body.body
         if not ends:
             return False
         stop = self.v.dim_value(loop.size)
@@ -628,13 +632,13 @@ def _product(value: Scalar) -> Binary | None:
     return value if isinstance(value, Binary) and value.op == "mul" else None
 
 
-def _is_end(cond: Scalar, loop: For) -> TypeGuard[Binary]:
+def _is_end(cond: Scalar, loop: For, written: Set[int]) -> TypeGuard[Binary]:
     """Whether a condition is that a loop's variable is below a value which is the same in all
-    iterations, and may be computed before them.
+    iterations, and may be computed before them. `written` has the ids of the buffers that the loop
+    writes.
     """
     if not isinstance(cond, Binary) or cond.op != "lt" or cond.a is not loop.index:
         return False
-    written = {id(s.buffer.root) for s in walk(loop.body) if isinstance(s, Store)}
     return not any(
         node is loop.index
         or isinstance(node, Checked)

@@ -88,7 +88,7 @@ class PendingObject:
         return _LENGTH.pack(len(body)) + body
 
     def compile_here(self) -> PendingObject:
-        """Compiles in this process, if no other process can be started."""
+        """Compiles in this process, if no other can be started, and returns the module itself."""
         _configure_here()
         triple, cpu, features, pipeline = self._fields
         try:

@@ -299,18 +299,14 @@ def check_size(*dims: Dim) -> None:
     if not known:
         return
     limit = current().size_terms
-    if max(dim.weight for dim in known) > limit:
-        what, terms = (
-            "terms of a size that depends on free dimensions",
-            max(d.weight for d in known),
-        )
+    terms = max(dim.weight for dim in known)
+    if terms > limit:
+        what = "terms of a size that depends on free dimensions"
         raise exceeded(SizeError, "T112", what, terms, "size_terms", limit)
     if math.prod(len(dim.terms) for dim in known) > _MOST_PARTS * limit:
         raise _too_long("too many terms")
-    if (
-        sum(dim.degree for dim in known) > 2 * MAX_DEGREE
-        or max(d.degree for d in known) > MAX_DEGREE
-    ):
+    degrees = [dim.degree for dim in known]
+    if max(degrees) > MAX_DEGREE or sum(degrees) > 2 * MAX_DEGREE:
         raise _too_long(f"a degree above {MAX_DEGREE}")
     if any(abs(c) >= 1 << 63 for dim in known for _, c in dim.terms):
         raise _too_long("a factor beyond 64 bits")

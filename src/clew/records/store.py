@@ -136,7 +136,8 @@ class Store(Shown):
         place of a table could have rows without end, and a trigger could run at each write.
         """
         made = connection.execute("SELECT sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'")
-        return sorted(" ".join(str(sql).split()) for (sql,) in made.fetchmany(9)) == _OWN
+        first = made.fetchmany(len(_OWN) + 1)
+        return sorted(" ".join(str(sql).split()) for (sql,) in first) == _OWN
 
     def _foreign(self, why: str) -> InputError:
         return InputError(

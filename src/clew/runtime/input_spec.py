@@ -12,6 +12,7 @@ from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind, as_array
 from clew.support.errors import GraphTypeError, Hint, InputError
+from clew.support.foreign import array_of
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
 
@@ -129,13 +130,14 @@ class InputSpec:
 
     @staticmethod
     def _count_of(given: Any) -> int | None:
-        """Returns the integer that is given instead of a vector of that many elements."""
-        whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-        if not whole and not (
-            np.size(given) == 1 and getattr(given, "dtype", _FALSE.dtype).kind in "iu"
-        ):
+        """Returns the integer that is given instead of a vector of that many elements; None for
+        other values.
+        """
+        try:
+            array = array_of(given)
+        except Exception:  # of any type: another library raises it, and `as_array` reports it
             return None
-        return int(given if whole else np.asarray(given).item())
+        return int(array.item()) if array.size == 1 and array.dtype.kind in "iu" else None
 
     def _counted(self, number: int) -> Array:
         """Returns an integer as a vector of that many elements.

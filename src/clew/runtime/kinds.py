@@ -40,8 +40,7 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
             hint="fill them: x.filled(0)",
         )
     try:
-        foreign = hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray)
-        array = array_of(given) if foreign else np.asarray(given)
+        array = array_of(given)
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
     if dtype.kind == "T":

@@ -42,7 +42,7 @@ def _relative_error(value: Any, reference: Any) -> float:
         return float("inf")
     if b.dtype.kind not in "fciubV":
         return 0.0 if np.array_equal(a, b) else float("inf")
-    wide = _wide(a, b)
+    wide = wide_dtype(a, b)
     x, y = a.astype(wide), b.astype(wide)
     finite = np.isfinite(y)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
@@ -54,7 +54,7 @@ def _relative_error(value: Any, reference: Any) -> float:
     return error / scale if scale else error
 
 
-def _wide(a: Any, b: Any) -> Any:
+def wide_dtype(a: Any, b: Any) -> Any:
     """Returns the dtype in which to compare arrays of numbers."""
     return np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
 
@@ -65,7 +65,7 @@ def relative_length(value: Any, reference: Any) -> float:
     Ignores infinities common to both; infinite if infinities differ or there is NaN.
     """
     a, b = np.asarray(value), np.asarray(reference)
-    wide = _wide(a, b)
+    wide = wide_dtype(a, b)
     x, y = a.astype(wide), b.astype(wide)
     same = np.isinf(y) & (x == y)
     if same.any():

@@ -20,11 +20,11 @@ _BITS: Final = {
 
 
 def array_of(given: Any) -> Array:
-    """Returns a list, a number, or another library's tensor as an array.
+    """Returns an array, a list, a number, or another library's tensor as an array.
 
     Errors: any of the other library's, for tensors that are not in this process's memory.
     """
-    if not hasattr(given, "__dlpack__"):
+    if isinstance(given, np.ndarray) or not hasattr(given, "__dlpack__"):
         return np.asarray(given)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):

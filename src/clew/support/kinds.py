@@ -27,6 +27,7 @@ _MODULE: Final = (
     "it holds no graph, only tensors. Make the module, load them into it "
     "(model.load_state_dict), and call clew.from_torch(model.eval(), example_inputs)"
 )
+_CORE_ML: Final = "give the ONNX or PyTorch model that it was made from: Core ML exports none"
 _ARCHIVE: Final = "unpack it, and give the model's file in it"
 _PICKLE: Final = (
     "reading a pickle runs code in it, so clew reads none. Load it in Python if you trust whoever "
@@ -104,7 +105,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "coreml": Kind(
         "a Core ML model",
-        "give the ONNX or PyTorch model that it was made from: Core ML exports none",
+        _CORE_ML,
     ),
     "tensorrt": Kind(
         "a TensorRT engine",
@@ -191,7 +192,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     # Folders.
     "coreml_folder": Kind(
         "a Core ML package",
-        "give the ONNX or PyTorch model that it was made from: Core ML exports none",
+        _CORE_ML,
     ),
     "hub_folder": Kind(
         "the folder of a Hugging Face model",

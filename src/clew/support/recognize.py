@@ -62,7 +62,7 @@ def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
         with open_plain(place) as file:
             size = os.fstat(file.fileno()).st_size
             head = os.pread(file.fileno(), min(size, _HEAD_BYTES), 0)
-            name = kind_of_bytes(head)
+            name = _of_bytes(head)
             if not name and not _TEXT.match(head):
                 name = _of_message(file.fileno(), size)
     except (OSError, ValueError):
@@ -74,7 +74,7 @@ def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
 
 def kind_in_memory(data: bytes) -> Kind | None:
     """Returns what bytes are that a file might hold; None if they do not tell."""
-    name = kind_of_bytes(data[:_HEAD_BYTES])
+    name = _of_bytes(data[:_HEAD_BYTES])
     return KINDS[_archive(data) if name == "zip" else name] if name else None
 
 
@@ -84,7 +84,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
     return (kind.suffix if kind else "") or Path(path).suffix.lower()
 
 
-def kind_of_bytes(head: bytes) -> str:
+def _of_bytes(head: bytes) -> str:
     """Returns the name of the kind of a file by its first bytes; "" if they do not tell."""
     if not head:
         return "empty"

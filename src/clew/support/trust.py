@@ -6,12 +6,12 @@ and never the explorer's page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
 from clew.support.errors import Hint
+from clew.support.scoped import scoped
 
 TRUST_HINT: Final = Hint(
     "if you trust whoever wrote it: clew.load(path, trust=True), also clew.compile",
@@ -34,14 +34,6 @@ def set_default_trust(trust: bool) -> None:
     _default = trust
 
 
-@contextmanager
-def trusting(trust: bool | None) -> Iterator[None]:
+def trusting(trust: bool | None) -> AbstractContextManager[None]:
     """Sets whether files may run code inside the block; `None` changes nothing."""
-    if trust is None:
-        yield
-        return
-    token = _in_force.set(trust)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
+    return nullcontext() if trust is None else scoped(_in_force, trust)

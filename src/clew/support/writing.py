@@ -82,8 +82,8 @@ def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
 
 def _clean(folder: Path) -> None:
     """Removes files that killed processes of this user have left behind: none has them locked."""
-    with contextlib.suppress(OSError):  # a folder that may not be listed
-        for entry in os.scandir(folder):
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # it may not be listed
+        for entry in entries:
             if fcntl is not None and _NAME.fullmatch(entry.name):
                 _remove_abandoned(Path(entry.path))
 

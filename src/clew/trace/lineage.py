@@ -100,12 +100,12 @@ class Lineage(Shown):
         self.origins: dict[int, Iterable[int]] = {}
         self.same: dict[int, int] = {}
 
+    def _about(self) -> str:
+        return f"{counted(len(self.same), 'node')} with the value of others"
+
 
 class _Context(local):
     """The current rewrite target of a thread."""
-
-    def _about(self) -> str:
-        return f"{counted(len(self.same), 'node')} with the value of others"
 
     def __init__(self) -> None:
         self.span: Span = EMPTY
@@ -146,7 +146,7 @@ def recording(lineage: Lineage | None) -> Iterator[None]:
     first, not even one that Ctrl-C has left behind.
     """
     before = context.lineage
-    context.lineage, context.span, context.origins = lineage, EMPTY, ()
+    context.lineage, context.span, context.origins = lineage, EMPTY, None
     try:
         yield
     finally:

@@ -132,10 +132,9 @@ class Queries(Shown):
 
     def _about(self) -> str:
         try:
-            self.stages  # noqa: B018
+            layers, stages = len(self.layers), len(self.stages)
         except InputError:
             return "of a model that has not been built yet"
-        layers, stages = len(self.layers), len(self.stages)
         return f"of {counted(layers, 'layer')} through {counted(stages, 'stage')}"
 
     # --- contents ---

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.support.difference import largest
+from clew.support.difference import largest, wide_dtype
 from clew.support.shown import Shown
 from clew.trace.queries import Queries
 from clew.trace.refs import NodeRef
@@ -23,8 +23,6 @@ that type, for its sizes -> value.
 """
 
 _NARROW: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
-_WIDE: Final = np.float64
-_WIDEST: Final = np.complex128
 _BLOCK_ELEMS: Final = 1 << 18
 
 
@@ -161,7 +159,7 @@ def _difference(a: Any, b: Any, floor: float) -> float:
 
 def _blocks(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
     """Yields both arrays' elements in a wide dtype, block by block."""
-    wide = _WIDEST if "c" in (left.dtype.kind, right.dtype.kind) else _WIDE
+    wide = wide_dtype(left, right)
     x, y = left.reshape(-1), right.reshape(-1)
     for start in range(0, x.size, _BLOCK_ELEMS):
         here = slice(start, start + _BLOCK_ELEMS)
