@@ -7,6 +7,7 @@ python tools/exactness.py --check   fails if the page is out of date
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,8 @@ def page() -> str:
             f"| {licence(found)} |"
         )
     end = f"These passes move or group operators and are exact: {', '.join(whole)}."
-    return "\n".join([_HEAD.rstrip("\n"), *rows, "", end, ""])
+    lines = textwrap.wrap(end, 100, break_on_hyphens=False)
+    return "\n".join([_HEAD.rstrip("\n"), *rows, "", *lines, ""])
 
 
 def _cell(text: str) -> str:
