@@ -27,9 +27,9 @@ class Figures:
 
     Times are milliseconds of single calls; `spread` is the range of their middle half, relative to
     the median. `gflops` counts the model's own products, whatever the engine computes; `peak_share`
-    is that rate divided by the FMA peak. Both are 0 if the model's FLOPs are unknown. `error` is the
-    largest difference of the worst output from the reference's, relative to its largest value; NaN
-    without a reference.
+    is that rate divided by the FMA peak. Both are 0 if the model's FLOPs are unknown. `error` is
+    the largest difference of the worst output from the reference's, relative to its largest value;
+    NaN without a reference.
     """
 
     engine: str
