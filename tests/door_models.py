@@ -29,6 +29,11 @@ def _text(graph: str, *feeds: Feed) -> Case:
     return Case(lambda: onnx.parser.parse_model(_HEAD + graph), feeds)
 
 
+def _made(graph: onnx.GraphProto) -> onnx.ModelProto:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
 def _row(*numbers: float, dtype: Any = _F32) -> Any:
     return np.array(numbers, dtype)
 
@@ -69,8 +74,7 @@ def _tree() -> onnx.ModelProto:
             helper.make_value_info("named", maps),
         ],
     )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return _made(graph)
 
 
 def _dictionary() -> onnx.ModelProto:
@@ -82,8 +86,7 @@ def _dictionary() -> onnx.ModelProto:
     given = helper.make_value_info("x", helper.make_map_type_proto(TensorProto.STRING, of))
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
     graph = helper.make_graph([node], "g", [given], [out])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return _made(graph)
 
 
 def _int4() -> onnx.ModelProto:
@@ -101,7 +104,7 @@ def _int4() -> onnx.ModelProto:
             numpy_helper.from_array(np.array(0.5, _F32), "s"),
         ],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return _made(graph)
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -287,7 +290,7 @@ def _unranked(op: str) -> onnx.ModelProto:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return _made(graph)
 
 
 def _listed_twice() -> onnx.ModelProto:
@@ -295,7 +298,7 @@ def _listed_twice() -> onnx.ModelProto:
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     nodes = [helper.make_node("Exp", ["x"], ["y"], "exp")]
     graph = helper.make_graph(nodes, "g", [given], [out, given, out])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return _made(graph)
 
 
 def _replaceable() -> onnx.ModelProto:
@@ -305,4 +308,4 @@ def _replaceable() -> onnx.ModelProto:
     nodes = [helper.make_node("Mul", ["x", "w"], ["y"], "mul")]
     default = numpy_helper.from_array(np.array([4], _F32), "w")
     graph = helper.make_graph(nodes, "g", given, [out], [default])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return _made(graph)

@@ -7,6 +7,7 @@ python tools/exactness.py --check   fails if the page is out of date
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,9 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "exactness.md"
 _HEAD: Final = """\
 # Exactness
 
-This page says which steps of the compiler change values, and how. A step without a licence keeps
+This page says which steps of the compiler change values, and how. A step without a license keeps
 all bits of all results, for NaN (except its payload), infinities, both zeros, subnormal numbers and
-integers that wrap. A step that changes results needs a licence, usually an optimization level:
+integers that wrap. A step that changes results needs a license, usually an optimization level:
 
 - `opt_level=3` (the default) and `2`: results may be rounded differently from the model as it is
   written, as with other compilers and libraries.
@@ -43,8 +44,8 @@ Operators have these values in kernels, in constants that are folded, and in ref
   axes or windows return either.
 - Maxima, minima, `relu`, `clip` and `sign` keep NaN; the sign of -0 is 0. Comparisons with NaN are
   false, except `not_equal`.
-- `power` has the results of C: the power 0.5 of -0 is 0 and that of minus infinity is infinite. In
-  PyTorch, a constant exponent of 0.5 means the square root, also here.
+- `power` has the results of C: the power 0.5 of -0 is 0 and that of minus infinity is infinite. For
+  models from PyTorch, a constant exponent of 0.5 means the square root, as in eager.
 - Integers wrap, also the negative and the absolute value of the least integer. A division by 0
   gives the dividend.
 - Floats become integers by truncation; out of range, the result is that of x86, the lowest integer.
@@ -56,7 +57,7 @@ Operators have these values in kernels, in constants that are folded, and in ref
 
 `tools/exactness.py` writes this page from the declarations in the source (`Exactness`).
 
-| pass | rule | exact for | what differs | licence |
+| pass | rule | exact for | what differs | license |
 |---|---|---|---|---|
 """
 
@@ -90,11 +91,11 @@ def stated() -> Iterator[Stated]:
             yield Stated(step, rule.name, what, rule.exactness)
 
 
-def licence(found: Stated) -> str:
+def license(found: Stated) -> str:
     """Returns what allows a step to change results."""
     if not found.exactness.differs:
         return "none needed"
-    return found.exactness.licence or f"level {found.of.opt_level}"
+    return found.exactness.license or f"level {found.of.opt_level}"
 
 
 def page() -> str:
@@ -108,10 +109,11 @@ def page() -> str:
         differs = _cell(found.exactness.differs) or "nothing"
         rows.append(
             f"| `{found.of.name}` | {name} | {_cell(found.exactness.exact_for)} | {differs} "
-            f"| {licence(found)} |"
+            f"| {license(found)} |"
         )
     end = f"These passes move or group operators and are exact: {', '.join(whole)}."
-    return "\n".join([_HEAD.rstrip("\n"), *rows, "", end, ""])
+    lines = textwrap.wrap(end, 100, break_on_hyphens=False)
+    return "\n".join([_HEAD.rstrip("\n"), *rows, "", *lines, ""])
 
 
 def _cell(text: str) -> str:

@@ -222,7 +222,7 @@ export interface Slice {
 }
 
 /**
- * One typical run. `slices` of a track follow each other and do not overlap.
+ * One run of median times. `slices` of a track follow each other and do not overlap.
  */
 export interface Timeline {
   readonly wall_ns: number;

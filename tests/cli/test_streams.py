@@ -26,8 +26,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(arguments: str, redirected: str = "", **named: str) -> subprocess.CompletedProcess[str]:
-    line = f"{named.get('before', '')} {sys.executable} -c '{_PROGRAM}' {arguments} {redirected}"
+def run(
+    arguments: str, redirected: str = "", *, before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    line = f"{before} {sys.executable} -c '{_PROGRAM}' {arguments} {redirected}"
     return subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False
     )
@@ -50,7 +52,7 @@ def test_help_that_cannot_be_written() -> None:
     assert "error[I066]" in run("--help", "> /dev/full").stderr
 
 
-def test_a_reader_that_has_seen_enough(model: Path) -> None:
+def test_a_reader_that_has_seen_enough() -> None:
     done = run("ops", "| head -1")
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""

@@ -1,4 +1,4 @@
-// One typical run from left to right: layers, the kernels that compute them, operators in these.
+// One run of median times, left to right: layers, the kernels that compute them, their operators.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";

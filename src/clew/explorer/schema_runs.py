@@ -137,7 +137,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One typical run. `slices` of a track follow each other and do not overlap."""
+    """One run of median times. `slices` of a track follow each other and do not overlap."""
 
     wall_ns: float
     slices: list[Slice]

@@ -10,13 +10,13 @@ from typing import Final
 class Exactness:
     """For which values a rewrite keeps all bits (`exact_for`), and how other results `differ`.
 
-    Payloads of NaN do not count. A rewrite that differs needs a licence: the optimization level of
-    its pass, unless `licence` names another.
+    Payloads of NaN do not count. A rewrite that differs needs a license: the optimization level of
+    its pass, unless `license` names another.
     """
 
     exact_for: str = "all values"
     differs: str = ""
-    licence: str = ""
+    license: str = ""
 
 
 EXACT: Final = Exactness()

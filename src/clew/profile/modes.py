@@ -166,7 +166,7 @@ def _profile(
     if measured.wall.spread > _UNSTEADY:
         notes.append(
             f"runs vary by {100 * measured.wall.spread:.0f} %: other programs use the machine, "
-            "which lengthens interrupted runs: repeat it, or compare the best times"
+            "which lengthens interrupted runs; profile again, or compare the best times"
         )
     layers = layer_profiles(kernels, wall_ns, order, types)
     if isinstance(model, CompiledModel):

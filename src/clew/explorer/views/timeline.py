@@ -1,4 +1,4 @@
-"""One typical run, drawn from left to right: layers, kernels, operators."""
+"""One run of median times, drawn from left to right: layers, kernels, operators."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def _work(session: Session, place: int, facts: dict[str, Any]) -> Section:
         sentences.append(sentence(f"That is {flops / moved:.3g} FLOP for each byte."))
     row = kernel_profile(session, place)
     if row is not None:
-        sentences.append(sentence(f"Took {taken(row.ns, row.runs)} in a typical run."))
+        sentences.append(sentence(f"Took {taken(row.ns, row.runs)} (median)."))
         if row.roof is not None:
             roof = row.roof
             limit = "arithmetic" if roof.limit == "compute" else f"memory ({roof.limit})"
