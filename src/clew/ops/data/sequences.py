@@ -25,6 +25,7 @@ from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, RunError
+from clew.support.text_arrays import TEXT
 
 Array = np.ndarray[Any, Any]
 
@@ -238,6 +239,8 @@ def _length_types(sequence: Type) -> Type:
     samples=(
         Sample(f32(4, 3)),
         Sample(f32(4, 3), axis=-1, keepdims=False),
+        Sample(np.array(["a", "b"], TEXT)),
+        Sample(np.array(["a", "b"], TEXT), keepdims=False),
         Sample(f32(5, 3), np.int64(2)),
         Sample(f32(5, 3), np.array([1, 0, 4]), keepdims=False),
         Sample(f32(), error="T104"),
@@ -259,7 +262,8 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         count = size if parts is None else -(-size // max(int(parts), 1))
         check_run_bytes("the result of sequence.split", x.nbytes + count * _PIECE_BYTES)
     if parts is None:
-        pieces = list(np.moveaxis(x, axis, 0))
+        rows = np.moveaxis(x, axis, 0)
+        pieces = [rows[n, ...] for n in range(size)]  # arrays, also of rank 0
         return [np.expand_dims(p, axis) for p in pieces] if keepdims else pieces
     sizes = np.asarray(parts)
     if sizes.ndim == 0:
