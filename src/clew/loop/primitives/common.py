@@ -162,7 +162,8 @@ def _check_own_memory(nest: Nest) -> None:
     used = {id(s): _own_memory(s) for s in nest.body.stmts}
     passed = {b for filled, read in used.values() for b in filled ^ read}
     for loop in spread:
-        for buffer in passed & set.union(*used[id(loop)]):
+        filled, read = used[id(loop)]
+        for buffer in passed & (filled | read):
             raise ScheduleError(
                 "S009",
                 f"threads of {loop.name} do not share {buffer.name} with other statements",
