@@ -25,7 +25,6 @@ from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, RunError
-from clew.support.text_arrays import TEXT
 
 Array = np.ndarray[Any, Any]
 
@@ -239,8 +238,6 @@ def _length_types(sequence: Type) -> Type:
     samples=(
         Sample(f32(4, 3)),
         Sample(f32(4, 3), axis=-1, keepdims=False),
-        Sample(np.array(["a", "b"], TEXT)),
-        Sample(np.array(["a", "b"], TEXT), keepdims=False),
         Sample(f32(5, 3), np.int64(2)),
         Sample(f32(5, 3), np.array([1, 0, 4]), keepdims=False),
         Sample(f32(), error="T104"),
