@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,9 @@ from clew.passes.base import Pass
 from clew.passes.manager import PassManager
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
+
+# For `special_values` and `rule_examples`.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def lanes() -> Target:

@@ -13,6 +13,9 @@ TILE_ROWS: Final = 16
 """The number of rows of a tile register."""
 TILE_ROW_BYTES: Final = 64
 """The number of bytes in a row of a tile register."""
+PAGE_BYTES: Final = 4096
+"""The number of bytes in a page of memory; lines on as many pages take as many entries of the TLB.
+"""
 
 
 def tile_depth(dtype: str) -> int:

@@ -54,9 +54,8 @@ class Specialize(Pass):
     Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: data-dependent sizes.
     """
 
+    opt_level: ClassVar[int] = 0
     exactness: ClassVar[Exactness] = EXACT
-
-    opt_level = 0
 
     sizes: tuple[tuple[str, int], ...] = ()
     values: tuple[tuple[str, Any], ...] = ()

@@ -21,10 +21,13 @@ class Exactness:
 
 EXACT: Final = Exactness()
 """Nothing is computed differently."""
-ROUNDED: Final = Exactness(
-    "none",
-    "rounding, signs of zeros, and overflow of intermediate results",
-)
+ROUNDED: Final = Exactness("none", "rounding, signs of zeros, and overflow of intermediate results")
 """The same formula with other intermediate results."""
+ROUNDED_ONCE: Final = Exactness("f32 and f64", "f16 and bf16 are rounded once, not twice")
+"""One operator in place of two, between which results of half precision are rounded."""
 REORDERED: Final = Exactness("integers", "the order of sums, and so their rounding")
 """The same products and sums in another order."""
+EVALUATED: Final = Exactness(
+    "arithmetic", "rounding of functions such as `exp`, which NumPy computes here"
+)
+"""Values that the compiler computes in place of kernels."""

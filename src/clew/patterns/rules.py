@@ -204,7 +204,9 @@ class RuleRewriter(Rewriter):
         return self._uses.get(node.id, 1)
 
     def originals(self, *nodes: Expr) -> tuple[Origins[Expr], ...]:
-        """Returns the nodes of the previous stage that nodes of the new graph were built for."""
+        """Returns the nodes of the previous stage that nodes of the new graph were built for,
+        together; () if there are none.
+        """
         found = [self._stands_for[node.id] for node in nodes if node.id in self._stands_for]
         whole = Origins.of(found)
         return () if whole is None else (whole,)

@@ -65,8 +65,8 @@ class Prepared:
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
-# The most kernels, each compiled or at given sizes, that a function keeps. The most recently used
-# ones are kept, since one more size should cost one kernel.
+# The most kernels, each compiled or at given sizes, that a function keeps. Beyond that, the oldest
+# one is dropped, so that one more size costs one kernel.
 _KEPT_SHAPES = 512
 # The most values of deciding arguments to compile kernels for; references run the others.
 _COMPILED_VALUES = 8
@@ -216,7 +216,6 @@ class DeferredKernel:
                     nothing = self._nothing(wide, wide_sizes) if met else None
                     self._known[key] = for_all or nothing or self._specialize(wide, wide_sizes)
                 found = self._known[key]
-                self._known.move_to_end(key)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
         else:

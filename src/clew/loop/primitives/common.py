@@ -160,15 +160,15 @@ def _check_own_memory(nest: Nest) -> None:
     if not spread or len(nest.body.stmts) == 1:
         return
     used = {id(s): _own_memory(s) for s in nest.body.stmts}
-    passed = {id(b): b for filled, read in used.values() for b in filled ^ read}
+    passed = {b for filled, read in used.values() for b in filled ^ read}
     for loop in spread:
-        for buffer in set.union(*used[id(loop)]):
-            if id(buffer) in passed:
-                raise ScheduleError(
-                    "S009",
-                    f"threads of {loop.name} do not share {buffer.name} with other statements",
-                    hint="make a loop parallel around all statements that use it, or use workspace",
-                )
+        filled, read = used[id(loop)]
+        for buffer in passed & (filled | read):
+            raise ScheduleError(
+                "S009",
+                f"threads of {loop.name} do not share {buffer.name} with other statements",
+                hint="make a loop parallel around all statements that use it, or use workspace",
+            )
 
 
 def _own_memory(stmt: Stmt) -> tuple[set[Buffer], set[Buffer]]:

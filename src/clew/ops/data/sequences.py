@@ -259,7 +259,8 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         count = size if parts is None else -(-size // max(int(parts), 1))
         check_run_bytes("the result of sequence.split", x.nbytes + count * _PIECE_BYTES)
     if parts is None:
-        pieces = list(np.moveaxis(x, axis, 0))
+        rows = np.moveaxis(x, axis, 0)
+        pieces = [rows[n, ...] for n in range(size)]  # arrays, also of rank 0
         return [np.expand_dims(p, axis) for p in pieces] if keepdims else pieces
     sizes = np.asarray(parts)
     if sizes.ndim == 0:

@@ -128,7 +128,7 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
-    """Returns a bound of the number of pieces of a text."""
+    """Returns an upper bound on the number of pieces of a text."""
     most = text.count(delimiter) + 1 if delimiter else (len(text) + 1) // 2
     return most if max_splits < 0 else min(most, max_splits + 1)
 

@@ -287,8 +287,7 @@ def _roi_align_layout(
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
     """Takes whole blocks of channels, which are carried along, and channels last."""
     channels, block = types[0].shape[1], parse_layout(layout).factor("C")
-    whole = layout == "NHWC" or (isinstance(channels, int) and channels % block == 0)
-    if not whole:
+    if layout != "NHWC" and not (isinstance(channels, int) and channels % block == 0):
         return None
     return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
 

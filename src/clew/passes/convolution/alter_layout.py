@@ -24,6 +24,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float, memory_bytes
 from clew.ir.visit import post_order
+from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
@@ -43,9 +44,8 @@ _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 # Pixels and rows from which on packing a weight in the run is worth its time.
 _LEAST_PIXELS: Final = 64
-_LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
 _LEAST_ROWS: Final = 8
-_PAGE_BYTES: Final = 4096
+_LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -733,7 +733,7 @@ def _packable_matrix(dense: Call, matrix: Expr) -> bool:
     if not plain or rows < _LEAST_ROWS:
         return False
     row_bytes = matrix.tensor.concrete[-1] * memory_bytes(matrix.tensor.dtype)
-    return dense.attrs.weight_layout == "NK" or row_bytes >= _PAGE_BYTES
+    return dense.attrs.weight_layout == "NK" or row_bytes >= PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:

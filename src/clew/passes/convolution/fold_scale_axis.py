@@ -34,9 +34,8 @@ class FoldScaleAxis(Pass):
 
     Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
     layer's value has no other use, and scales and their products with weights and biases are
-    finite. Non-goals: moving
-    scales across activations or several layers; exact rounding (products are rounded in another
-    order).
+    finite. Non-goals: moving scales across activations or several layers; exact rounding (products
+    are rounded in another order).
     """
 
     opt_level: ClassVar[int] = 2

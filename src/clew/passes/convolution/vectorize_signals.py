@@ -32,9 +32,10 @@ from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
+# How many times as fast as in blocks the convolution must be expected to be.
 _MIN_GAIN: Final = 1.05
+# Filters of a group from which on a vector of the signal, once loaded, serves enough of them.
 _LEAST_FILTERS: Final = 4
-"""Filters of a group that share a vector of the signal."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array
-from clew.patterns.exactness import Exactness
+from clew.patterns.exactness import EVALUATED, Exactness
 from clew.te.analysis import Kind, flops_of
 
 _BYTES: Final = ("i8", "u8")
@@ -42,9 +42,7 @@ class Tabulate(Pass):
     """
 
     opt_level: ClassVar[int] = 2
-    exactness: ClassVar[Exactness] = Exactness(
-        "arithmetic", "rounding of functions such as `exp`, which NumPy computes here"
-    )
+    exactness: ClassVar[Exactness] = EVALUATED
 
     least_operations: int = 32
 

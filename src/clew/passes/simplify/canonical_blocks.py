@@ -12,10 +12,8 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.types import TensorType, is_float
 from clew.ops.registry import get_op
 from clew.patterns import Match, Rule, is_constant, is_op, is_splat, rule, wildcard
-from clew.patterns.exactness import ROUNDED, Exactness
+from clew.patterns.exactness import ROUNDED, ROUNDED_ONCE
 from clew.patterns.pattern import Pattern
-
-_ROUNDED_ONCE: Final = Exactness("f32 and f64", "f16 and bf16 are rounded once, not twice")
 
 _x = wildcard()
 _gamma, _beta = wildcard(), is_constant()
@@ -68,7 +66,7 @@ def gelu_by_tanh(found: Match) -> Expr | None:
     return get_op("nn.gelu")(found[_x], approximate="tanh")
 
 
-@rule(is_op("multiply")(_x, is_op("sigmoid")(_x)), _ROUNDED_ONCE)
+@rule(is_op("multiply")(_x, is_op("sigmoid")(_x)), ROUNDED_ONCE)
 def silu(found: Match) -> Expr | None:
     """`x sigmoid(x)`."""
     return get_op("nn.silu")(found[_x])
@@ -102,7 +100,7 @@ def _has_f32_sixth(found: Match) -> bool:
     return _hard_sigmoid in found and found.call(_hard_sigmoid).attrs.alpha == _F32_SIXTH
 
 
-@rule(is_op("multiply")(_x, is_op("tanh")(is_op("nn.softplus")(_x))), _ROUNDED_ONCE)
+@rule(is_op("multiply")(_x, is_op("tanh")(is_op("nn.softplus")(_x))), ROUNDED_ONCE)
 def mish(found: Match) -> Expr | None:
     """`x tanh(softplus(x))`."""
     return get_op("nn.mish")(found[_x])

@@ -17,7 +17,7 @@ from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
 from clew.ir.visit import passed_on, post_order
 from clew.ops.registry import Op, moved_operands, runs_on_host
 from clew.passes.base import Pass, PassContext
-from clew.patterns.exactness import Exactness
+from clew.patterns.exactness import EVALUATED, Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
@@ -64,9 +64,7 @@ class FoldConstant(Pass):
     Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
     """
 
-    exactness: ClassVar[Exactness] = Exactness(
-        "arithmetic", "rounding of functions such as `exp`, which NumPy computes here"
-    )
+    exactness: ClassVar[Exactness] = EVALUATED
 
     max_growth_elems: int = 16 << 20
     max_widened_bytes: int = 2 << 30

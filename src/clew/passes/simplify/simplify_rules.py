@@ -14,7 +14,7 @@ from clew.ops.movement.slicing import slice_bounds
 from clew.ops.registry import get_op
 from clew.passes.simplify.signs import never_negative
 from clew.patterns import Match, Rule, is_op, is_splat, rule, wildcard
-from clew.patterns.exactness import EXACT, Exactness
+from clew.patterns.exactness import EXACT, ROUNDED_ONCE, Exactness
 
 _x, _a, _b = wildcard(), wildcard(), wildcard()
 
@@ -328,10 +328,7 @@ def one_over(found: Match) -> Expr | None:
     return get_op("reciprocal")(x)
 
 
-@rule(
-    is_op("reciprocal")(is_op("sqrt")(_x)),
-    Exactness("f32 and f64", "f16 and bf16 are rounded once, not twice"),
-)
+@rule(is_op("reciprocal")(is_op("sqrt")(_x)), ROUNDED_ONCE)
 def reciprocal_of_root(found: Match) -> Expr | None:
     """`1 / sqrt(x)` is `rsqrt(x)`."""
     return get_op("rsqrt")(found[_x])

@@ -14,7 +14,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, is_native, unknown_sizes
 from clew.ir.values import known_value
 from clew.ir.visit import free_vars, post_order
-from clew.ops.data.structure import elements_of, folded
+from clew.ops.data.structure import elements_of, folded, rows_joined
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
@@ -67,8 +67,10 @@ class _Appends:
 
 class _Stacker(Rewriter):
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:
-        found = _appends_of(new) if isinstance(new, While) else []
-        return _stacking(new, found) if isinstance(new, While) and found else new
+        if not isinstance(new, While):
+            return new
+        found = _appends_of(new)
+        return _stacking(new, found) if found else new
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         made = new.args[0] if isinstance(new.op, Op) and new.op.name in _READS else None
@@ -118,19 +120,9 @@ def _joined(first: Expr, appends: _Appends, stacks: Sequence[Expr]) -> Expr:
     parts = [first]
     if appends.before is not None:
         last_first = get_op("flip")(left.pop(0), axes=(0,))
-        parts.insert(0, _along(last_first, appends.axis))
-    parts += [_along(stack, appends.axis) for stack in left]
+        parts.insert(0, rows_joined(last_first, 0, appends.axis))
+    parts += [rows_joined(stack, 0, appends.axis) for stack in left]
     return get_op("concatenate")(*parts, axis=appends.axis)
-
-
-def _along(stack: Expr, axis: int) -> Expr:
-    """Returns the values of a stack, one after another along one of their axes."""
-    if axis:
-        rest = range(axis + 1, stack.tensor.rank)
-        stack = get_op("transpose")(stack, axes=(*range(1, axis + 1), 0, *rest))
-    shape = stack.tensor.shape
-    joined = shape[axis] * shape[axis + 1]
-    return get_op("reshape")(stack, shape=(*shape[:axis], joined, *shape[axis + 2 :]))
 
 
 def _sequence(first: Expr, stack: Expr) -> Expr:

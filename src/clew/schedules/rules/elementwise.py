@@ -18,6 +18,7 @@ from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import PAGE_BYTES
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.lane_patterns import regular_lanes, unrolled_vectors
@@ -46,8 +47,7 @@ _VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
 _MOST_CHOICES: Final = 4
 _LEAST_LANES: Final = 4
-_PAGE_BYTES: Final = 4096
-_RUNS: Final = 8
+_RUNS: Final = 8  # moved together, before the next row of the operand
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _axis_beside(info: StageInfo, axes: list[str]) -> str:
         for axis in axes
     }
     row, size = steps[axes[-2]], memory_bytes(load.dtype)
-    if steps[axes[-1]] != 1 or not isinstance(row, int) or row * size < _PAGE_BYTES:
+    if steps[axes[-1]] != 1 or not isinstance(row, int) or row * size < PAGE_BYTES:
         return ""
     if conditions_use(info, tuple(n.index for n in info.loops)):
         return ""

@@ -31,7 +31,7 @@ from clew.te.expr import Load
 _MOST_VECTORS: Final = 4
 # Few, so that a tile's sums are stored while the next tile is computed.
 _ACCUMULATORS: Final = 20
-_SHARE_OF_SIGNAL: Final = 0.4
+_SHARE_OF_SIGNAL: Final = 0.4  # of the second-level cache; weights and results take the rest
 
 
 def _is_signal(work: Work, target: Target) -> bool:
