@@ -21,9 +21,9 @@ def overwritten(run: Callable[[Values], Values], inputs: Values) -> str:
     """
     given = {name: _copy(value) for name, value in inputs.items()}
     found = run(given)
-    leaves = dict(_arrays("input", given))
+    leaves, own = (dict(_arrays("input", values)) for values in (given, inputs))
     for place, array in leaves.items():
-        if _bytes(array) != _bytes(dict(_arrays("input", inputs))[place]):
+        if _bytes(array) != _bytes(own[place]):
             return f"the call writes to {place}"
     wanted = {name: _copy(value) for name, value in found.items()}
     leaves.update(_arrays("result", found))

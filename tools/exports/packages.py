@@ -277,8 +277,7 @@ def _texts_and_characters() -> Iterator[Packaged]:
     characters = {"input": ((1, 60), _below(70))}
     yield Packaged(thai, path.format("attacut-c"), characters)
     yield Packaged(thai, path.format("attacut-sc"), {"input": ((1, 2, 60), _below(70))})
-    windows = (40, 21)
-    window = (windows, _windows_of_characters)
+    window = ((40, 21), _windows_of_characters)
     for member, names in (
         ("deepcut", ("input_1", "input_2")),
         ("oskut-deepcut", ("inputs", "inputs_1")),

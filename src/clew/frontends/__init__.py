@@ -64,8 +64,8 @@ def load(
     files below the model's folder; `links="snapshot"` also follows the links of a model hub's
     snapshot folder into the `blobs` of the same repository.
 
-    Errors: I002 for files and objects of other kinds, which says what they are and what to do; I340
-    and M045 (`links`), and the frontend's own.
+    Errors: I002 for files and objects of other kinds, whose message says what they are and what to
+    do; I340 and M045 (`links`), and the frontend's own.
     """
     source = as_source(model)
     with following(links), trusting(trust):
@@ -89,7 +89,7 @@ def load_or_defer(
         return reader(source, **options)
 
 
-# Kinds that a file of some suffix may seem to be by its bytes: its reader knows better.
+# By suffix, the kinds that a file may seem to be by its bytes; the suffix decides.
 _OPEN: Final = {
     ".onnx": ("folder",),
     ".pt2": ("folder", "zip"),

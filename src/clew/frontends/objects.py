@@ -18,19 +18,19 @@ _WEIGHTS: Final = (
 )
 _SKLEARN: Final = "convert it: clew.load(skl2onnx.to_onnx(model, X[:1]))"
 _KERAS: Final = "export it: model.export('model.onnx', format='onnx'), then clew.load('model.onnx')"
+_JAX: Final = "export it as ONNX: jax2onnx.to_onnx(f, [shape]), then clew.load"
+_ARRAY: Final = "it is one array, no model; give arrays to a compiled model"
 _FILE: Final = "give the file that it was made from: clew.load('model.onnx')"
 _COMPILED: Final = "it is compiled already: call it"
 
 # By the full names of classes, their own or inherited; the first that fits.
 _ADVICE: Final[Mapping[str, str]] = {
-    "torch.jit._script.ScriptModule": _FROM_TORCH,
-    "torch.jit._script.RecursiveScriptModule": _FROM_TORCH,
     "torch.nn.modules.module.Module": _FROM_TORCH,
     "torch.fx.graph.Graph": "make a module of it: torch.fx.GraphModule(root, graph), then "
     "clew.from_torch(module, (x,))",
     "torch._C.ScriptFunction": _CALLED,
-    "torch.Tensor": "it is one array, no model; give arrays to a compiled model",
-    "numpy.ndarray": "it is one array, no model; give arrays to a compiled model",
+    "torch.Tensor": _ARRAY,
+    "numpy.ndarray": _ARRAY,
     "onnx.onnx_ml_pb2.GraphProto": "make a model of it: onnx.helper.make_model(graph)",
     "onnx.onnx_ml_pb2.FunctionProto": "give the model that calls it (an onnx.ModelProto)",
     "onnx.onnx_ml_pb2.NodeProto": "make a model with it: onnx.helper.make_graph, make_model",
@@ -58,9 +58,9 @@ _BY_PACKAGE: Final[Mapping[str, str]] = {
     "tensorflow": "convert it: model, _ = tf2onnx.convert.from_function(f, input_signature=[...]), "
     "then clew.load(model)",
     "sklearn": _SKLEARN,
-    "jax": "export it as ONNX: jax2onnx.to_onnx(f, [shape]), then clew.load",
-    "jaxlib": "export it as ONNX: jax2onnx.to_onnx(f, [shape]), then clew.load",
-    "flax": "export it as ONNX: jax2onnx.to_onnx(f, [shape]), then clew.load",
+    "jax": _JAX,
+    "jaxlib": _JAX,
+    "flax": _JAX,
     "openvino": _FILE,
     "tvm": "give the model that it was imported from",
     "timm": _FROM_TORCH,
@@ -108,11 +108,7 @@ def no_model(model: Any) -> InputError:
     torch = "is a PyTorch module, whose graph depends on inputs"
     what = torch if hint is _FROM_TORCH else "is not a model"
     usual = "pass a file's name, bytes, an onnx.ModelProto, or what clew.from_torch returns"
-    return InputError(
-        "I002",
-        f"{_article(shown)} {shown} {what}",
-        hint=hint or usual,
-    )
+    return InputError("I002", f"{_article(shown)} {shown} {what}", hint=hint or usual)
 
 
 def _class_names(model: Any) -> set[str]:

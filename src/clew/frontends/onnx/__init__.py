@@ -161,7 +161,7 @@ def _told_apart(
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, NDArray[Any]] | None]:
     """Returns shapes and constants: an array given for an input with a default is its value.
 
-    Errors: I006 for shapes that are none.
+    Errors: I006 for values that are no shapes.
     """
     given = dict(inputs or {})
     arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
@@ -172,7 +172,7 @@ def _told_apart(
 
 
 def _shape(name: str, given: Any) -> tuple[int | str, ...]:
-    """Errors: I006."""
+    """Returns the sizes of a shape. Errors: I006 if it is none."""
     try:
         sizes = list(given)
     except TypeError:

@@ -121,7 +121,7 @@ class Importer:
             keep_constants,
             defaults_of(self.model),
         )
-        # The default values of inputs that are defaults otherwise.
+        # The default values of inputs that are opened (`Inputs.opened`), by name.
         self._first: dict[str, Constant] = {}
         self.asked = Asked(self.known)
         self.params: list[Var] = []

@@ -17,14 +17,18 @@ def _along(gradient: Any, axis: int, matrix: Any) -> Any:
     return (gradient.movedim(axis, -1) @ matrix.to(gradient.dtype)).movedim(-1, axis)
 
 
+def _added_up(gradient: Any, axis: int, size: Any, source: Any) -> Any:
+    """Returns zeros of a size along an axis, with each row added to the one at its `source`."""
+    shape = list(gradient.shape)
+    shape[axis] = size
+    return gradient.new_zeros(shape).index_add(axis, source, gradient)
+
+
 def _resizing(mode: str, corners: bool, size: Any, count: Any, scale: float | None) -> Any:
     """Returns the matrix `[count, size]` by which one axis is resized."""
     unit = torch.eye(size, dtype=torch.float64).reshape(1, size, size, 1)
-    if mode == "cubic":
-        found = aten.upsample_bicubic2d(unit, [count, 1], corners, scale)
-    else:
-        found = aten.upsample_bilinear2d(unit, [count, 1], corners, scale)
-    return found.reshape(size, count).t()
+    resize = aten.upsample_bicubic2d if mode == "cubic" else aten.upsample_bilinear2d
+    return resize(unit, [count, 1], corners, scale).reshape(size, count).t()
 
 
 def _of_resize(
@@ -53,9 +57,7 @@ def _of_nearest(
         scale = scales[axis] if scales else None
         places = torch.arange(size, dtype=torch.float64).reshape(1, 1, size)
         source = op(places, [count], scale).reshape(count).to(torch.int64)
-        shape = list(gradient.shape)
-        shape[axis + 2] = size
-        gradient = gradient.new_zeros(shape).index_add(axis + 2, source, gradient)
+        gradient = _added_up(gradient, axis + 2, size, source)
     return gradient
 
 
@@ -88,9 +90,7 @@ def _of_replication(rank: int, gradient: Any, x: Any, padding: Sequence[Any]) ->
         axis = x.dim() - 1 - n
         size, count = x.shape[axis], gradient.shape[axis]
         source = (torch.arange(count) - padding[2 * n]).clamp(0, size - 1)
-        shape = list(gradient.shape)
-        shape[axis] = size
-        gradient = gradient.new_zeros(shape).index_add(axis, source, gradient)
+        gradient = _added_up(gradient, axis, size, source)
     return gradient
 
 

@@ -26,12 +26,10 @@ def form_of(
     if spec is None or program.call_spec.out_spec is None:
         return None
     leaves = iter(inputs)
-    names, specs = [], []
-    for name, spec in _parameters(program):
-        names.append(name)
-        specs.append(spec)
-    trees = tuple(tree_of(spec, leaves) for spec in specs)
-    return CallForm(tuple(names), trees, tree_of(program.call_spec.out_spec, iter(outputs)))
+    parameters = list(_parameters(program))
+    names = tuple(name for name, _ in parameters)
+    trees = tuple(tree_of(child, leaves) for _, child in parameters)
+    return CallForm(names, trees, tree_of(program.call_spec.out_spec, iter(outputs)))
 
 
 def _parameters(program: ExportedProgram) -> Iterator[tuple[str, pytree.TreeSpec]]:

@@ -28,6 +28,7 @@ from clew.frontends.torch.places import (
 )
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
+from clew.frontends.torch.tensors import memory_of
 from clew.frontends.torch.values import Value, Values
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Constant, Expr, Var, carry_marks
@@ -270,7 +271,7 @@ class GraphImporter(Values):
 
     def first_in_memory(self, node: fx.Node) -> tuple[Expr, Any]:
         """Returns the first tensor of the graph in the memory of a node's tensor."""
-        first, index, fake = self._first_in_memory[_memory(node.meta["val"])]
+        first, index, fake = self._first_in_memory[memory_of(node.meta["val"])]
         value = self.values[first]
         return (value if index is None else value[index]), fake
 
@@ -283,7 +284,7 @@ class GraphImporter(Values):
             several = isinstance(fake, (list, tuple))
             for index, tensor in enumerate(fake if several else [fake]):
                 if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
-                    found.setdefault(_memory(tensor), (node, index if several else None, tensor))
+                    found.setdefault(memory_of(tensor), (node, index if several else None, tensor))
         return found
 
     def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
@@ -349,11 +350,6 @@ def _only_checked(graph: fx.Graph) -> set[fx.Node]:
 def _tensors(fakes: Any) -> list[torch.Tensor]:
     parts = fakes if isinstance(fakes, (list, tuple)) else [fakes]
     return [fake for fake in parts if isinstance(fake, torch.Tensor)]
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    found: int = tensor.untyped_storage()._cdata
-    return found
 
 
 def _has_complex(fakes: Any) -> bool:

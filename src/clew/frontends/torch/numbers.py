@@ -22,6 +22,11 @@ def _op(name: str) -> Callable[..., Expr]:
     return lambda *args: call(name, *args)
 
 
+def floor_quotient(a: Expr, b: Expr) -> Expr:
+    """Returns `floor(a / b)` of integers."""
+    return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
+
+
 # How numbers that are known only during the run are computed, in f64 (comparisons: in f64, too).
 _FLOATS: Final[Mapping[Any, Callable[..., Expr]]] = {
     operator.add: _op("add"),
@@ -60,7 +65,7 @@ _INTEGERS: Final[Mapping[Any, Callable[..., Expr]]] = {
     for target, rule in _FLOATS.items()
     if target not in (operator.truediv, operator.pow, math.sqrt, torch._sym_sqrt, torch.sym_float)
 } | {
-    operator.floordiv: lambda a, b: call("divide", call("subtract", a, call("floor_mod", a, b)), b),
+    operator.floordiv: floor_quotient,
     math.ceil: lambda a: a,
     math.floor: lambda a: a,
     math.trunc: lambda a: a,

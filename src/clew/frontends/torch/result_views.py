@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from clew.frontends.torch.decompositions import Table
 from clew.frontends.torch.numbers import is_arithmetic
+from clew.frontends.torch.tensors import memory_of
 
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -94,25 +95,13 @@ def _owned(decomposed: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(decomposed)
     def run(*args: Any, **kwargs: Any) -> Any:
         found = decomposed(*args, **kwargs)
-        given = {_memory(x) for x in pytree.tree_leaves((args, kwargs)) if _is_tensor(x)}
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = {memory_of(x) for x in leaves if isinstance(x, torch.Tensor)}
         return pytree.tree_map_only(
-            torch.Tensor, lambda y: y.clone() if _memory(y) in given else y, found
+            torch.Tensor, lambda y: y.clone() if memory_of(y) in given else y, found
         )
 
     return run
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """Returns the identity of a tensor's memory, which traced tensors have as well."""
-    try:
-        found: int = tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):  # a sparse tensor
-        return id(tensor)
-    return found
 
 
 def _is_computed(node: fx.Node) -> bool:

@@ -50,3 +50,12 @@ def _from_array(array: Array) -> torch.Tensor:
     is_ready = array.flags.writeable and array.flags.c_contiguous
     found: torch.Tensor = torch.from_numpy(array if is_ready else array.copy("C"))
     return found if array.size else torch.empty_like(found)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Returns the identity of a tensor's memory, which traced tensors have as well."""
+    try:
+        found: int = tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # a sparse tensor
+        return id(tensor)
+    return found

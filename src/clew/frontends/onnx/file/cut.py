@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.file.loader import Loaded, read
 from clew.frontends.onnx.file.order import in_order, uses_of
-from clew.frontends.onnx.file.survey import function_key, functions_of, subgraphs
+from clew.frontends.onnx.file.survey import function_key, functions_of, with_inner
 from clew.frontends.onnx.file.tensors import number_of, packed, to_array
 from clew.frontends.onnx.importer import Importer
 from clew.ir.module import Module
@@ -76,7 +76,7 @@ class Cutter:
         constant = set(self._parameters) | set(self._sparse)
         found: set[int] = set()
         for number, node in enumerate(self.nodes):
-            chance = any(_is_chance(n) for n in _with_inner([node]))
+            chance = any(_is_chance(n) for n in with_inner([node]))
             if not chance and self._uses[number] <= constant:
                 found.add(number)
                 constant.update(node.output)
@@ -219,7 +219,7 @@ class Cutter:
         found: set[Any] = set()
         pending = list(nodes)
         while pending:
-            for node in _with_inner([pending.pop()]):
+            for node in with_inner([pending.pop()]):
                 key = function_key(node)
                 if key in known and key not in found:
                     found.add(key)
@@ -275,18 +275,6 @@ def _tensor(name: str, array: NDArray[Any]) -> TensorProto:
     tensor = TensorProto(name=name, data_type=number_of(dtype), dims=array.shape)
     tensor.raw_data = packed(array)
     return tensor
-
-
-def _with_inner(nodes: Iterable[NodeProto]) -> list[NodeProto]:
-    """Returns nodes together with those of their subgraphs."""
-    found: list[NodeProto] = []
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        found.append(node)
-        for _, graph in subgraphs(node):
-            pending.extend(graph.node)
-    return found
 
 
 def _is_chance(node: NodeProto) -> bool:

@@ -60,6 +60,18 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield f"{attribute.name}[{n}]", graph
 
 
+def with_inner(nodes: Iterable[NodeProto]) -> list[NodeProto]:
+    """Returns nodes together with those of their subgraphs."""
+    found: list[NodeProto] = []
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        for _, graph in subgraphs(node):
+            pending.extend(graph.node)
+    return found
+
+
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     """Returns the schema of an operator at an opset version, None if it has none: ONNX's schema,
     ONNX Runtime's, or an empty one for an operator with a user's converter.

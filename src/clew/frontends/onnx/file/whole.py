@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from onnx.external_data_helper import load_external_data_for_model
 
 from clew.frontends.onnx.file.order import uses_of
-from clew.frontends.onnx.file.survey import subgraphs
+from clew.frontends.onnx.file.survey import with_inner
 from clew.support.files import read_bytes
 
 
@@ -34,12 +35,7 @@ def drop_repeated_names(model: ModelProto) -> bool:
     """Removes the names of a model's nodes if two nodes have the same one, which other engines
     refuse; returns whether there were such nodes.
     """
-    nodes: list[NodeProto] = []
-    pending = [model.graph.node, *(f.node for f in model.functions)]
-    while pending:
-        for node in pending.pop():
-            nodes.append(node)
-            pending += [graph.node for _, graph in subgraphs(node)]
+    nodes = with_inner(chain(model.graph.node, *(f.node for f in model.functions)))
     names = [node.name for node in nodes if node.name]
     if len(set(names)) == len(names):
         return False

@@ -52,7 +52,7 @@ def _windows(
     """Returns the elements in each window, as `[N, C, *kernel, *counts]`."""
     rank = len(counts)
     for n in range(rank):
-        # Each gather puts an axis of windows and one of their elements in an axis's place.
+        # Each gather replaces an axis by two: the elements of a window, and the windows.
         begins = _steps(counts[n], strides[n])
         steps = reshaped(_steps(kernel[n], dilation[n]), (kernel[n], 1))
         x = call("gather", x, call("add", steps, begins), axis=2 + 2 * n)
@@ -83,7 +83,9 @@ def _dilated(x: Expr, strides: Sequence[int]) -> Expr:
 
 
 def _exchanged(weight: Expr, groups: Dim) -> Expr:
-    """Returns the weight of the convolution that a transposed one is of a dilated image."""
+    """Returns the weight with which a plain convolution of the dilated image equals the transposed
+    one.
+    """
     inputs, features, *kernel = weight.tensor.shape
     spatial = tuple(range(3, 3 + len(kernel)))
     apart: Expr = reshaped(weight, (groups, inputs // groups, features, *kernel))

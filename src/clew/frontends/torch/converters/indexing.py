@@ -480,7 +480,7 @@ def _first_largest(rows: Expr, largest: Expr, bags: Expr, indices: Expr) -> Expr
     count = rows.tensor.shape[0]
     # Counted from the end, the first one has the highest number.
     steps = call("arange", start=0, stop=count, step=1, dtype="i64")
-    indices = call("gather", indices, call("flip", steps, axes=(0,)), axis=0)
+    indices = call("flip", indices, axes=(0,))
     back = reshaped(call("flip", steps, axes=(0,)), (count, 1))
     none = call("broadcast_to", scalar(-1, "i64"), shape=largest.tensor.shape)
     is_largest = call("equal", rows, call("gather", largest, bags, axis=0))

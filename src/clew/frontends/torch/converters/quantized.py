@@ -22,6 +22,7 @@ from clew.ops.math.quantization import QUANTIZED
 
 _OF: Final = "quantized_decomposed."
 _LEAST_TOKEN_SCALE: Final = 1e-5
+_EXACT: Final = 1 << 53  # up to here, f64 holds all integers
 
 
 @converter(f"{_OF}quantize_per_tensor")
@@ -234,8 +235,8 @@ def _rounded(x: Expr, scale: Expr, zero: Expr | None, bounds: tuple[int, int], d
     """Returns the integers of a dtype with more bits than quantized tensors have."""
     found: Expr = cast(call("round", call("divide", x, scale)), "f64")
     found = found if zero is None else call("add", found, cast(zero, "f64"))
-    low, high = (max(min(b, limit), -limit - 1) for b in bounds for limit in (1 << 53,))
-    return cast(call("clip", found, min=float(low), max=float(high)), dtype)
+    low, high = (float(max(min(bound, _EXACT), -_EXACT)) for bound in bounds)
+    return cast(call("clip", found, min=low, max=high), dtype)
 
 
 def _dequantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:

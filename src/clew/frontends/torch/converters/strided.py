@@ -123,9 +123,8 @@ class _Held:
     def numbers(self, places: _Places) -> Expr:
         """Returns the numbers in `flat` of elements at places in memory. Errors: U063."""
         if self._is_dense:
-            start = self._own.start
-            wider = self._fake.dtype.itemsize, self._layer.fake("self").dtype.itemsize
-            return places.expr(self._layer, start * wider[0] // wider[1])
+            start_bytes = self._own.start * self._fake.dtype.itemsize
+            return places.expr(self._layer, start_bytes // self._layer.fake("self").dtype.itemsize)
         own, wanted = self._own.known, places.known
         if own is None or wanted is None:
             raise self._layer.unsupported("of a tensor of free sizes with gaps in memory")
@@ -171,18 +170,20 @@ def reinterpreted(x: Expr, dtype: str) -> Expr:
     """Returns the bits of a tensor as another dtype, in little-endian order on the last axis."""
     old, new = bits(x.tensor.dtype), bits(dtype)
     if old == new:
-        return call("bitcast", x, dtype=dtype) if x.tensor.dtype != dtype else x
+        return _bitcast(x, dtype)
     wide, narrow = f"u{max(old, new)}", f"u{min(old, new)}"
     count = max(old, new) // min(old, new)
     shifts = constant((np.arange(count) * min(old, new)).astype(f"uint{max(old, new)}"))
     *lead, last = x.tensor.shape
     if new < old:
-        whole = call("bitcast", x, dtype=wide) if x.tensor.dtype != wide else x
-        parts = call("right_shift", reshaped(whole, (*lead, last, 1)), shifts)
+        parts = call("right_shift", reshaped(_bitcast(x, wide), (*lead, last, 1)), shifts)
         found = reshaped(cast(parts, narrow), (*lead, last * count))
     else:
-        pieces = call("bitcast", x, dtype=narrow) if x.tensor.dtype != narrow else x
-        apart = cast(reshaped(pieces, (*lead, last // count, count)), wide)
+        apart = cast(reshaped(_bitcast(x, narrow), (*lead, last // count, count)), wide)
         moved = call("left_shift", apart, shifts)
         found = call("sum", moved, axes=(moved.tensor.rank - 1,), keepdims=False)
-    return call("bitcast", found, dtype=dtype) if found.tensor.dtype != dtype else found
+    return _bitcast(found, dtype)
+
+
+def _bitcast(x: Expr, dtype: str) -> Expr:
+    return call("bitcast", x, dtype=dtype) if x.tensor.dtype != dtype else x

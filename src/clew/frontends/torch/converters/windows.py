@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from clew.frontends.building import call, constant, reshaped, scalar
 from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.numbers import floor_quotient
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType
@@ -62,9 +63,9 @@ def adaptive_windows(size: Dim, count: Dim) -> Windows:
     if isinstance(size, int) and isinstance(count, int):
         return Windows(size, constant(adaptive_places(size, count)))
     here, whole, many = _steps(count), _of(size), _of(count)
-    begins = _floor(call("multiply", here, whole), many)
+    begins = floor_quotient(call("multiply", here, whole), many)
     above = call("multiply", call("add", here, scalar(1, "i64")), whole)
-    ends = call("negative", _floor(call("negative", above), many))
+    ends = call("negative", floor_quotient(call("negative", above), many))
     most = (size + count - 1) // count + 1
     rows = call("add", reshaped(begins, (count, 1)), _steps(most))
     is_in = call("less", rows, reshaped(ends, (count, 1)))
@@ -88,10 +89,6 @@ def _steps(count: Dim) -> Expr:
 
 def _of(size: Dim) -> Expr:
     return call("arange", start=size, stop=size + 1, step=1, dtype="i64")
-
-
-def _floor(a: Expr, b: Expr) -> Expr:
-    return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
 
 
 def largest_in_windows(x: Expr, windows: Sequence[Windows]) -> tuple[Expr, Expr]:
@@ -154,8 +151,9 @@ def divisors(
     rank = len(counts)
     every = zip(sizes, counts, kernel, strides, padding, strict=True)
     for axis, (size, count, k, step, pad) in enumerate(every):
-        steps = call("arange", start=0, stop=count, step=1, dtype="i64")
-        begins = call("add", call("multiply", steps, scalar(step, "i64")), scalar(-pad, "i64"))
+        begins = call(
+            "add", call("multiply", _steps(count), scalar(step, "i64")), scalar(-pad, "i64")
+        )
         ends: Expr = call("add", begins, scalar(k, "i64"))
         most = size + pad if include_pad else size
         ends = call("minimum", ends, layer.importer.scalar_of(most, "i64"))

@@ -9,6 +9,7 @@ computes with them stays small: numbers have 64 bits, and products at most `_MOS
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -104,11 +105,10 @@ class SizeReader:
             case ast.Name(name):
                 return self._symbol(name, {}), 1
             case ast.UnaryOp(ast.USub(), inner):
-                return self._applied("Mul", [(sympy.Integer(-1), 1), self._part(inner, depth + 1)])
+                return self._negative(self._part(inner, depth + 1))
             case ast.BinOp(left, ast.Sub(), right):
-                parts = [self._part(each, depth + 1) for each in (left, right)]
-                parts[1] = self._applied("Mul", [(sympy.Integer(-1), 1), parts[1]])
-                return self._applied("Add", parts)
+                first, second = (self._part(each, depth + 1) for each in (left, right))
+                return self._applied("Add", [first, self._negative(second)])
             case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
                 parts = [self._part(each, depth + 1) for each in (left, right)]
                 return self._applied(_INFIX.get(type(op), ""), parts)
@@ -135,6 +135,9 @@ class SizeReader:
             raise ValueError
         return known
 
+    def _negative(self, part: _Part) -> _Part:
+        return self._applied("Mul", [(sympy.Integer(-1), 1), part])
+
     def _applied(self, name: str, parts: list[_Part]) -> _Part:
         """Returns a function of expressions, where it stays small."""
         function = _FUNCTIONS.get(name)
@@ -152,8 +155,7 @@ class SizeReader:
         elif name == "Add":
             terms = sum(counts)
         elif name == "Mul":
-            for count in counts:
-                terms *= count
+            terms = math.prod(counts)
         if terms > _MOST_TERMS:
             raise ValueError
         return _small(function(*values)), terms

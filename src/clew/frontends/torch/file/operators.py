@@ -57,13 +57,13 @@ def check_operator(name: str) -> None:
         raise ForeignError(name)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache
 def _computes(found: torch._ops.OpOverload) -> bool:
     """Whether an operator of torch has no effect besides its results: it neither opens files nor
     changes settings.
     """
     name = found._schema.name.partition("::")[2]
-    if not torch._C._dispatch_has_kernel(_full_name(found)):  # of TorchScript alone
+    if not torch._C._dispatch_has_kernel(found.name()):  # of TorchScript alone
         return False
     if any(argument.name == "filename" for argument in found._schema.arguments):
         return False
@@ -74,8 +74,3 @@ def _computes(found: torch._ops.OpOverload) -> bool:
 def _is_value(kind: str) -> bool:
     return "Tensor" in kind or kind in ("SymInt", "SymFloat", "SymBool", "number", "int", "bool",
                                         "float", "Scalar")  # fmt: skip
-
-
-def _full_name(found: Any) -> str:
-    overload = found._schema.overload_name
-    return str(found._schema.name) + (f".{overload}" if overload else "")

@@ -86,11 +86,11 @@ class Reader:
         self._begin(kind)
         fields, made = _fields(kind), {}
         for field in dataclasses.fields(kind):
-            if field.name in value and (kind, field.name) not in _LEFT_OUT:
+            if (kind, field.name) in _LEFT_OUT:
+                made[field.name] = _LEFT_OUT[kind, field.name]()
+            elif field.name in value:
                 read = self._read(fields[field.name], value[field.name], depth + 1)
                 made[field.name] = self._checked(kind, field.name, read)
-            elif (kind, field.name) in _LEFT_OUT:
-                made[field.name] = _LEFT_OUT[kind, field.name]()
             elif field.default is dataclasses.MISSING and (
                 field.default_factory is dataclasses.MISSING
             ):

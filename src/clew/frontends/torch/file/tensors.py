@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from clew.support.errors import ModelError
 
 
 class TensorReader:
-    """Reads tensors of one archive. Tensors of one record share its memory, as they did when they
-    were saved.
+    """Reads tensors of one archive, whose dtypes and sizes `reading.py` has checked. Tensors of one
+    record share its memory, as they did when they were saved.
     """
 
     def __init__(self, archive: Archive) -> None:
@@ -35,7 +36,7 @@ class TensorReader:
         meta = given.tensor_meta
         if given.use_pickle or meta is None:
             raise PickledError(f"{name!r}")
-        if meta.layout is not schema.Layout.Strided or meta.dtype not in _SERIALIZE_TO_TORCH_DTYPE:
+        if meta.layout is not schema.Layout.Strided:
             raise ValueError(f"the tensor {name!r} is of no known kind")
         dtype = _SERIALIZE_TO_TORCH_DTYPE[meta.dtype]
         sizes, strides, (offset,) = map(_numbers, (meta.sizes, meta.strides, [meta.storage_offset]))
@@ -47,7 +48,7 @@ class TensorReader:
         last = offset + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
         if 0 not in sizes and last >= len(data) // dtype.itemsize:
             raise ValueError(f"the tensor {name!r} exceeds its {len(data)} bytes")
-        self._count(name, sizes, dtype.itemsize)
+        self._count(math.prod(max(size, 1) for size in sizes) * dtype.itemsize)
         if dtype is torch.bool and bool((data > 1).any()):
             raise ValueError(f"a Boolean of {name!r} is neither 0 nor 1")
         if 0 in sizes:
@@ -67,22 +68,14 @@ class TensorReader:
                 raise ValueError(f"it lacks {name!r}") from None
         return self._records[name]
 
-    def _count(self, name: str, sizes: list[int], item_bytes: int) -> None:
-        """Compares bytes of a tensor with the budgets: strides of 0 repeat a few bytes."""
-        size_bytes, budgets = item_bytes, current()
-        for size in sizes:
-            size_bytes *= max(size, 1)
-        if size_bytes > budgets.tensor_bytes:
-            what = f"bytes of {name!r}"
-            raise exceeded(
-                ModelError, "M006", what, size_bytes, "tensor_bytes", budgets.tensor_bytes
-            )
+    def _count(self, size_bytes: int) -> None:
+        """Compares the bytes of all tensors with the budget: strides of 0 repeat a few bytes."""
         self._read_bytes += size_bytes
-        if self._read_bytes > budgets.total_bytes:
+        most = current().total_bytes
+        if self._read_bytes > most:
             raise exceeded(
-                ModelError, "M030", "bytes of all tensors", self._read_bytes, "total_bytes",
-                budgets.total_bytes,
-            )  # fmt: skip
+                ModelError, "M030", "bytes of all tensors", self._read_bytes, "total_bytes", most
+            )
 
 
 def _numbers(found: list[schema.SymInt]) -> list[int]:
