@@ -391,16 +391,18 @@ def test_the_commands_trust_on_request(
     program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(program.write({"data/weights/model.pt": b"no pickle"}))
-    for arguments, shown in [
-        (["run", path], "--trust"),
-        (["run", path, "--trust"], "M052"),
-        (["explore", path, "--trust", "--get", "models"], "runs no code"),
-    ]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        assert ended.value.code in (1, 2)
-        assert shown in capsys.readouterr().err
-    set_default_trust(False)
+    try:
+        for arguments, shown in [
+            (["run", path], "--trust"),
+            (["run", path, "--trust"], "M052"),
+            (["explore", path, "--trust", "--get", "models"], "runs no code"),
+        ]:
+            with pytest.raises(SystemExit) as ended:
+                main(arguments)
+            assert ended.value.code in (1, 2)
+            assert shown in capsys.readouterr().err
+    finally:
+        set_default_trust(False)
 
 
 def test_a_users_operator_needs_trust(tmp_path: Path) -> None:
