@@ -143,3 +143,12 @@ def test_weights_that_serve_many_pixels_are_packed() -> None:
 
     assert packs(20)
     assert not packs(4)
+
+
+@pytest.mark.parametrize("groups", [2, 8, 17])
+def test_channels_shuffled_in_blocks(groups: int) -> None:
+    """Rows of an operand that continue along an earlier axis, of any size."""
+    graph = Graph()
+    x = graph.x(1, 16, groups, 28, 40)
+    found = graph("transpose", x, axes=(0, 2, 1, 3, 4))
+    assert check(module(graph, found), {}, groups).kernels

@@ -154,10 +154,11 @@ def test_what_names_no_value_is_refused(opened: Callable[..., Session], which: s
 
 def test_nothing_runs_while_the_model_is_measured(opened: Callable[..., Session]) -> None:
     session = opened(loops.scan)
-    with session.running:
-        with pytest.raises(InputError) as caught:
-            values(session, 0, "keep")
-        assert caught.value.code == "I245"
+    assert session.measuring.begin("a measurement")
+    with pytest.raises(InputError) as caught:
+        values(session, 0, "keep")
+    assert caught.value.code == "I245"
+    session.measuring.holder = None
     assert values(session, 0, "keep").iteration == 0
 
 

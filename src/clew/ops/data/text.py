@@ -62,6 +62,7 @@ def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
         Sample(_WORDS, _WORDS),
         Sample(_WORDS, np.array(["x", ""], TEXT)),
         Sample(np.array("long text that is kept elsewhere", TEXT), _LINE),
+        Sample(np.array("a", TEXT), np.array("b", TEXT)),
         Sample(f32(2), f32(2), error="T105"),
         Sample(_LINE, np.array(["x", ""], TEXT), error="T100"),
     ),
@@ -73,7 +74,7 @@ def text_concat(a: Array, b: Array) -> Array:
     """
     size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", sum(_bytes_over(x, size) for x in (a, b)))
-    return np.asarray(np.strings.add(a, b))
+    return np.asarray(np.strings.add(a, b), TEXT)  # a scalar for rank 0
 
 
 def _bytes_over(x: Array, size: int) -> int:

@@ -241,7 +241,12 @@ def abs_(x: Tensor) -> Tensor:
 @register_op(
     "sign",
     traits=Traits(sizes="computed"),
-    samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105")),
+    samples=(
+        *_SIGNED,
+        Sample(i32(3), low=-3, high=3),
+        Sample(u8(4), low=0, high=3),
+        Sample(boolean(3), error="T105"),
+    ),
 )
 def sign(x: Tensor) -> Tensor:
     """1 for positive, -1 for negative, and 0 for zero elements, also for -0; NaN for NaN. Source:
@@ -251,9 +256,9 @@ def sign(x: Tensor) -> Tensor:
     if x.dtype[0] == "u":
         return te.compute(x.shape, lambda *i: te.minimum(x[i], 1), "sign", layout=x.layout)
 
-    def of_zero(value: Scalar) -> Scalar | int:
+    def of_zero(value: Scalar) -> Scalar:
         # Adding 0 keeps NaN and makes -0 zero.
-        return value + 0.0 if is_float(x.dtype) else 0
+        return value + 0.0 if is_float(x.dtype) else te.as_scalar(0, x.dtype)
 
     return te.compute(
         x.shape,
