@@ -219,7 +219,9 @@ def _in_runs(schedule: Schedule, match: Elements, axes: list[str]) -> None:
     """Moves several runs of a row of the operand together, and vectorizes the last axis."""
     *outer, row, last = axes
     outer.remove(match.across)
-    group, some = schedule.split(match.across, _RUNS, tail="guard")
+    # A peeled tail would be a second nest of loops, which cannot be reordered together.
+    tail = "guard" if schedule.extent(match.across) % _RUNS else "peel"
+    group, some = schedule.split(match.across, _RUNS, tail=tail)
     schedule.reorder(group, *outer, row, some, last)
     lanes = vector_factor(match.target, match.info.store.buffer.dtype, schedule.extent(last))
     vector, lane = schedule.split(last, lanes, tail="guard")
