@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, replaces
 from clew.ir.types import TensorType, TupleType, Type
@@ -109,6 +109,9 @@ class _Widener(Rewriter):
         """Returns a value in f32. Every user gets a separate cast, which then fuses into it."""
         if not any(has_dtype(value, dtype) for dtype in _HALVES):
             return value
+        if isinstance(value, Constant) and value.id not in self._wide:
+            with self.covers(value):
+                self._wide[value.id] = in_dtype(value, _WIDE)
         found = self._wide.get(value.id)
         return in_dtype(value, _WIDE) if found is None else found
 
