@@ -170,3 +170,15 @@ def test_a_batch_norm_of_a_large_mean(kit: Any) -> None:
     want = (values.astype(np.float64) - mean) * gamma / np.sqrt(var + 1e-5) + beta
     found = clew.compile(given, threads=1).run({"x": values})["y0"]
     np.testing.assert_allclose(found.astype(np.float64), want, rtol=1e-3, atol=1e-3)
+
+
+def test_operators_for_narrow_operands_alone_keep_them(kit: Any) -> None:
+    """Such as products of parts, which are exact."""
+    x = kit.var("x", 1, 1, 3, 16, 32, dtype="bf16")
+    given = kit.module(
+        [x],
+        kit.layer("nn.dense", x, weight(kit, "f32", 3, 7), parts=3, rows=(5,), out_dtype="f32"),
+    )
+    for target in ("cpu-avx2", "cpu-avx512"):
+        after = WidenHalves().run(given, PassContext(target=target_of(target)))
+        assert [a.tensor.dtype for a in nodes(after, "nn.dense")[0].args] == ["bf16", "f32"]

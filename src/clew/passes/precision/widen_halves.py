@@ -15,6 +15,7 @@ from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.stored_rounded import factors, has_dtype, in_dtype, stored_rounded
 from clew.patterns.exactness import Exactness
+from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
 _HALVES: Final = ("f16", "bf16")
@@ -83,7 +84,10 @@ class _Widener(Rewriter):
             return Call(node.op, args, node.attrs.with_(out_dtype=_WIDE))
         if node.op_name == "cast" and has_dtype(args[0], node.attrs.dtype):
             return args[0]
-        return super().rebuilt(node, args)
+        try:
+            return super().rebuilt(node, args)
+        except GraphTypeError:  # it is defined for the narrow dtype alone
+            return super().rebuilt(node, children)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if isinstance(new.type, TupleType) and new.type != old.type:
