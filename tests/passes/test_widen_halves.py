@@ -47,7 +47,8 @@ def encoder(kit: Any, dtype: str) -> Module:
         hidden = kit.layer("nn.gelu", kit.layer("multiply", hidden, one))
         hidden = kit.layer("nn.dense", hidden, weight(kit, dtype, 64, 64, seed=2 * block + 1))
         value = kit.layer("add", value, hidden)
-    return kit.module([x], kit.layer("nn.layer_norm", value, one, none))
+    made: Module = kit.module([x], kit.layer("nn.layer_norm", value, one, none))
+    return made
 
 
 def f64_twin(module: Module, feed: dict[str, Any]) -> Any:
@@ -69,8 +70,8 @@ def test_chains_round_where_they_are_stored(kit: Any, dtype: str) -> None:
     feed = {"x": kit.random(12, 64, seed=9).astype(to_numpy(dtype))}
     exact = f64_twin(given, feed)
     error = {}
-    for name, options in (("wide", {}), ("narrow", {"disabled": ["WidenHalves"]})):
-        found = clew.compile(given, threads=1, **options).run(feed)["y0"]
+    for name, disabled in (("wide", []), ("narrow", ["WidenHalves"])):
+        found = clew.compile(given, threads=1, disabled=disabled).run(feed)["y0"]
         assert found.dtype == to_numpy(dtype)
         error[name] = float(np.sqrt(np.mean((found.astype(np.float64) - exact) ** 2)))
     # Rounding the result alone gives this much.

@@ -128,6 +128,8 @@ def dense(
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
     check_parts("nn.dense", parts)
+    if parts > 1 and data.dtype == "f32":
+        raise GraphTypeError("T101", f"nn.dense: data is {data.type}, expected parts of numbers")
     depth = data.shape[-1] if parts == 1 else sizes["K"] // (1 if whole else parts)
     if parts > 1:
         fits = holds_parts(data.shape, product(rows), start + depth, parts)

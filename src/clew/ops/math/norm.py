@@ -250,7 +250,9 @@ def _batch_norm_decompose(
     if dtype in ("f16", "bf16"):
         # A large mean cancels: a rounded shift would not be the mean's.
         wide = [get_op("cast")(value, dtype="f32") for value in (x, gamma, beta, mean, var)]
-        return get_op("cast")(_batch_norm_decompose(*wide, epsilon=epsilon), dtype=dtype)
+        result = _batch_norm_decompose(*wide, epsilon=epsilon)
+        assert result is not None
+        return get_op("cast")(result, dtype=dtype)
     epsilon_value = Constant(np.asarray(epsilon, to_numpy(dtype)))
     scale = multiply(gamma, rsqrt(add(var, epsilon_value)))
     shift = subtract(beta, multiply(mean, scale))

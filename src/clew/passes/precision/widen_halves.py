@@ -12,6 +12,7 @@ from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
+from clew.ops.traits import NO_TRAITS
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.stored_rounded import factors, has_dtype, in_dtype, stored_rounded
 from clew.patterns.exactness import Exactness
@@ -80,11 +81,11 @@ class _Widener(Rewriter):
         kept = self._narrow_operands(node)
         pairs = enumerate(children)
         args = [child if n in kept else self._widened(child) for n, child in pairs]
-        if kept:
-            return Call(node.op, args, node.attrs.with_(out_dtype=_WIDE))
         if node.op_name == "cast" and has_dtype(args[0], node.attrs.dtype):
             return args[0]
         try:
+            if kept:
+                return Call(node.op, args, node.attrs.with_(out_dtype=_WIDE))
             return super().rebuilt(node, args)
         except GraphTypeError:  # it is defined for the narrow dtype alone
             return super().rebuilt(node, children)
@@ -121,14 +122,14 @@ class _Widener(Rewriter):
 
     def _narrow_operands(self, call: Call) -> Sequence[int]:
         """Returns the positions of the operands of a product that it reads in the narrow dtype."""
-        product = call.op.traits.product if isinstance(call.op, Op) else ""
+        traits = call.op.traits if isinstance(call.op, Op) else NO_TRAITS
         operands = call.args[: factors(call)]
         dtype = next((d for d in _HALVES if all(has_dtype(a, d) for a in operands)), "")
-        if not product or not dtype:
+        if not traits.product or not dtype:
             return ()
-        if product == "values" or self._has_products(dtype):
+        if traits.product == "values" or self._has_products(dtype):
             return range(len(operands))
-        return () if call.op.traits.convolves else (1,)
+        return () if traits.convolves else (1,)
 
     def _has_products(self, dtype: str) -> bool:
         """Whether the target has instructions for products of a dtype."""
