@@ -32,6 +32,7 @@ from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
 from clew.passes.precision.tabulate import Tabulate
+from clew.passes.precision.widen_halves import WidenHalves
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
@@ -97,6 +98,7 @@ def pipeline(
         SkipPadding(),  # needs final weights; before windows of one tap become products
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
+        WidenHalves(),  # needs whole layers, like the next one, which leaves its products alone
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts
         VectorizeSignals(),  # after JoinColumns, which takes the dot products; before layouts

@@ -46,6 +46,11 @@ class Traits:
     neighbors. Has a layout rule for NHWC. Read by AlterLayout.
     """
 
+    reads_bits: bool = False
+    """The result depends on how the dtype stores a value, not only on the value. Read by
+    WidenHalves, which computes other operators on narrow floats in f32.
+    """
+
     averages: bool = False
     """Every element of the result is a mean of elements of the operand, over windows or axes. Read
     by `clew.quantize`.

@@ -29,6 +29,7 @@ from clew.ops.math.parts import (
     parts_of,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 
@@ -277,6 +278,7 @@ def packed_shape(shape: Sequence[int], parts: int) -> tuple[int, ...]:
 
 @register_op(
     "nn.conv2d_parts",
+    traits=Traits(reads_bits=True),  # the dtype says how numbers were split
     melts="split_image",
     samples=(
         Sample(f16(1, 1, 1, 1, 15, 3, 32), f16(2, 1, 1, 3, 16, 32, 2), image=(3, 5), channels=48,

@@ -68,10 +68,13 @@ def padded(
     return te.compute(shape, body, name)
 
 
-def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tuple[str, str]:
+def product_dtypes(
+    data: str, weight: str, name: str, out_dtype: str = "", *, narrow_weight: bool = False
+) -> tuple[str, str]:
     """Returns the dtype that accumulates products, and the dtype of the result.
 
     Small integers give `i32`; narrow floats accumulate in `f32`, which `out_dtype` may keep.
+    `narrow_weight` admits narrow floats as weights for data in `f32`.
 
     Errors: T101 for operands of different dtypes, unless they are small integers; T107 for an
     `out_dtype` that is neither the accumulator's nor the operands'.
@@ -79,6 +82,8 @@ def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tu
     small = ("i8", "u8", "i16", "u16")
     if data in small and weight in small:
         wide = dtype = "i32"
+    elif narrow_weight and data == "f32" and weight in ("f16", "bf16"):
+        wide = dtype = data
     elif data != weight:
         raise GraphTypeError("T101", f"{name}: data is {data}, weight is {weight}")
     else:

@@ -15,6 +15,7 @@ from clew.ops.math.matmul import check_units, dense, dense_sizes, place_of_weigh
 from clew.ops.math.parts import DATA_PARTS, parts_of_rows
 from clew.ops.movement.layouts import parse_layout, transform
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, as_scalar, roles
 
@@ -23,6 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @register_op(
     "nn.dense_by_rows",
+    traits=Traits(reads_bits=True),  # the dtype says how numbers were split
     samples=(  # of few rows, since random pieces are not the parts of the weight
         Sample(f32(5, 7), f32(3, 7), bf16(3, 21), least_rows=4096),
         Sample(f32(2, 3, 64), f32(3, 32, 2), bf16(3, 32, 2, 2), weight_layout="NK2n",

@@ -10,7 +10,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import from_numpy, to_numpy
-from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
+from clew.ops.common import bf16, broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
 from clew.ops.convolution.stages import factor_of_sums, product_dtypes
 from clew.ops.convolution.windows import blocks
 from clew.ops.math.parts import (
@@ -81,7 +81,9 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f32(5, 8), f32(3, 8), parts=4, error="T107"),
         Sample(f32(5, 7), f32(3, 8), error="T103"),
         Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
-        Sample(f32(5, 7), f16(3, 7), error="T101"),
+        Sample(f32(5, 7), f16(3, 7)),
+        Sample(f32(5, 7), bf16(2, 7, 4), weight_layout="NK4n", units=6),
+        Sample(f16(5, 7), f32(3, 7), error="T101"),
         Sample(f32(5, 7), f32(3, 7), pairs_fit=True, error="T107"),
         Sample(f32(5, 7), f32(3, 7), units=4, error="T107"),
         Sample(f32(), f32(3, 7), error="T102"),
@@ -104,7 +106,8 @@ def dense(
     `NK32n` or, with groups of K innermost, `NK32n2k`.
 
     `units` is N if the packed weight rounds it up. Narrow floats are accumulated in `f32`, which is
-    also the dtype of the result with `out_dtype="f32"`.
+    also the dtype of the result with `out_dtype="f32"`. A weight of narrow floats may be multiplied
+    by data in `f32`.
 
     With `parts`, 2 or 3, the operands hold each number as a sum of that many parts. The data is the
     result of `split_parts` for an `f32[*rows, ...]`, read from number `start` on. The K axis of the
@@ -119,12 +122,14 @@ def dense(
     """
     whole = parts > 1 and weight.dtype == "f32"
     factors = data.dtype if whole else weight.dtype
-    wide, dtype = product_dtypes(data.dtype, factors, "nn.dense", out_dtype)
+    wide, dtype = product_dtypes(data.dtype, factors, "nn.dense", out_dtype, narrow_weight=True)
     if data.rank == 0:
         raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
     check_parts("nn.dense", parts)
+    if parts > 1 and data.dtype == "f32":
+        raise GraphTypeError("T101", f"nn.dense: data is {data.type}, expected parts of numbers")
     depth = data.shape[-1] if parts == 1 else sizes["K"] // (1 if whole else parts)
     if parts > 1:
         fits = holds_parts(data.shape, product(rows), start + depth, parts)
@@ -220,7 +225,9 @@ def _dense_reference(
 ) -> Array:
     whole = parts > 1 and weight.dtype == np.float32
     factors = data.dtype if whole else weight.dtype
-    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
+    wide, dtype = product_dtypes(
+        from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype, narrow_weight=True
+    )
     exact = np.float64 if wide[0] == "f" else to_numpy(wide)
     matrix = transform(weight, weight_layout, "KN")[:, : units or None]
     matrix = np.concatenate(cut_parts(matrix, parts)) if whole else matrix

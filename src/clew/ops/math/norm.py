@@ -29,7 +29,7 @@ from clew.ops.math.reduce import mean_stages, reduce_over, scaled
 from clew.ops.math.unary import rsqrt
 from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.movement.transform import reshape
-from clew.ops.registry import Sample, register_op
+from clew.ops.registry import Sample, get_op, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
@@ -246,8 +246,15 @@ def batch_norm(
 def _batch_norm_decompose(
     x: Expr, gamma: Expr, beta: Expr, mean: Expr, var: Expr, *, epsilon: float
 ) -> Expr:
-    dtype, rank = to_numpy(x.tensor.dtype), x.tensor.rank
-    scale = multiply(gamma, rsqrt(add(var, Constant(np.asarray(epsilon, dtype)))))
+    dtype, rank = x.tensor.dtype, x.tensor.rank
+    if dtype in ("f16", "bf16"):
+        # A large mean cancels: a rounded shift would not be the mean's.
+        wide = [get_op("cast")(value, dtype="f32") for value in (x, gamma, beta, mean, var)]
+        result = _batch_norm_decompose(*wide, epsilon=epsilon)
+        assert result is not None
+        return get_op("cast")(result, dtype=dtype)
+    epsilon_value = Constant(np.asarray(epsilon, to_numpy(dtype)))
+    scale = multiply(gamma, rsqrt(add(var, epsilon_value)))
     shift = subtract(beta, multiply(mean, scale))
     shape = (*gamma.tensor.shape, *(1,) * (rank - 2))
     if rank > 2:

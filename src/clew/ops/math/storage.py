@@ -8,6 +8,7 @@ from clew import te
 from clew.ir.types import DTYPES, bits
 from clew.ops.common import boolean, f16, f32, f64, i8, i32, i64, u8
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
 from clew.te.exponents import ROUND_MODES
@@ -15,6 +16,7 @@ from clew.te.exponents import ROUND_MODES
 
 @register_op(
     "bitcast",
+    traits=Traits(reads_bits=True),
     samples=(
         Sample(f32(3, 5), dtype="i32"),
         Sample(i32(17), dtype="f32", low=-9, high=9),

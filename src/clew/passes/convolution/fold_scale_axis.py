@@ -19,6 +19,7 @@ from clew.patterns import Match, Rule, RuleRewriter, is_constant, is_op, rule, w
 from clew.patterns.exactness import ROUNDED
 
 Array = np.ndarray[Any, Any]
+_NARROW: Final = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class FoldScaleAxis(Pass):
 
     Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
     layer's value has no other use, and scales and their products with weights and biases are
-    finite. Non-goals: moving scales across activations or several layers; exact rounding (products
-    are rounded in another order).
+    finite. Non-goals: weights of f16 and bf16, which would be rounded again (WidenHalves makes
+    the scale a part of the sum in f32); moving scales across activations or several layers; exact
+    rounding (products are rounded in another order).
     """
 
     opt_level: ClassVar[int] = 2
@@ -62,6 +64,8 @@ class _Axes:
 def _axes(layer: Call) -> _Axes | None:
     """Returns the channel axes of a layer in plain layout."""
     attrs = layer.attrs
+    if layer.args[1].tensor.dtype in _NARROW:
+        return None  # the scaled weights would be rounded once more
     if layer.op_name == "nn.dense":
         places = {"NK": (0, 1), "KN": (1, 0)}.get(attrs.weight_layout)
         if places is None:

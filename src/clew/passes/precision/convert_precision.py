@@ -10,10 +10,11 @@ from typing import ClassVar, Final
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild, replaces
-from clew.ir.types import TensorType, to_numpy
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.passes.precision.stored_rounded import factors, has_dtype, in_dtype, moves, stored_rounded
 from clew.patterns.exactness import Exactness
 from clew.support.errors import GraphTypeError
 
@@ -109,54 +110,23 @@ class _Converter(Rewriter):
         self._options = options
         self._ctx = ctx
         self._converted: set[int] = set()
+        self._operands: list[Expr] = []  # that the products round
         self._rounded: set[int] = set()
         self._narrow: dict[int, Expr] = {}
         self._ruled: dict[int, _Ruled] = {}
 
     def enter(self, function: Function) -> None:
         """Finds the products to convert, and the operands to store rounded."""
-        calls = [n for n in post_order(function.body) if isinstance(n, Call)]
-        for call in calls:
+        self._operands = []
+        for call in post_order(function.body):
+            if not isinstance(call, Call):
+                continue
             if isinstance(call.op, Op) and call.op.quantize_rule is not None:
                 self._ask_rule(call, call.op.quantize_rule)
             elif self._converts(call):
                 self._converted.add(call.id)
-                self._round(call.args[: _factors(call)])
-        self._round_what_moves(calls)
-        self._round_joined(function)
-        self._round_what_moves(calls)
-
-    def _round_what_moves(self, calls: Sequence[Call]) -> None:
-        for call in reversed(calls):
-            if call.id in self._rounded and _moves(call):
-                self._round(call.args)
-
-    def _round_joined(self, function: Function) -> None:
-        """Marks a concatenation as rounded if only well-conditioned operators lead from it to
-        rounded values, and the same holds for each of its parts.
-        """
-        users: dict[int, list[Expr]] = {}
-        nodes = post_order(function.body)
-        for node in nodes:
-            for child in node.children:
-                users.setdefault(child.id, []).append(node)
-        refused: set[int] = set()
-        while True:
-            leading = set(self._rounded)
-            for node in reversed(nodes):
-                ends = users.get(node.id, [])
-                well = all(u.id in leading and _leads(u) for u in ends)
-                if ends and well and node.id not in refused:
-                    leading.add(node.id)
-            joined = [n for n in nodes if n.id in leading - self._rounded and _joins(n)]
-            more = [n.id for n in joined if not all(a.id in leading for a in n.children)]
-            if not more:
-                self._rounded.update(n.id for n in joined)
-                return
-            refused.update(more)
-
-    def _round(self, args: Sequence[Expr]) -> None:
-        self._rounded.update(a.id for a in args if isinstance(a, Call) and _is_wide(a))
+                self._operands += call.args[: factors(call)]
+        self._rounded |= stored_rounded(function, self._operands, _WIDE)
 
     def _converts(self, call: Call) -> bool:
         """Whether a call is a product to convert."""
@@ -186,7 +156,7 @@ class _Converter(Rewriter):
         enough queries for it to be worth packing the values.
         """
         target, dtype = self._ctx.target, self._options.dtype
-        operands = call.args[: _factors(call)]
+        operands = call.args[: factors(call)]
         if target is None or argument_references(call.attrs) or not all(map(_is_wide, operands)):
             return False
         if not any(unit.data == dtype for unit in target.dot_units) or self._is_kept(call):
@@ -227,7 +197,7 @@ class _Converter(Rewriter):
         for node in post_order(made):
             if self._rounds(node) and node.children[0].id in ruled.args:
                 ruled.casts.add(node.id)
-                self._round([ruled.args[node.children[0].id]])
+                self._operands.append(ruled.args[node.children[0].id])
         self._ruled[call.id] = ruled
 
     def _rounds(self, node: Expr) -> bool:
@@ -280,7 +250,7 @@ class _Converter(Rewriter):
         return depth >= self._options.min_depth and filters >= self._options.min_filters
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
-        if node.id in self._converted or (node.id in self._rounded and _moves(node)):
+        if node.id in self._converted or (node.id in self._rounded and moves(node, _WIDE)):
             return node  # built from rounded operands
         own: dict[int, Expr] = {}
         for child in children:
@@ -294,11 +264,11 @@ class _Converter(Rewriter):
         if old.id in self._ruled:
             result = self._by_rule(self._ruled[old.id])
         elif old.id in self._converted:
-            count = _factors(old)
+            count = factors(old)
             args = [self._rounded_value(a) for a in old.args[:count]]
             args += [self.memo[a.id] for a in old.args[count:]]
             result = Call(old.op, args, old.attrs.with_(out_dtype=_WIDE))
-        elif old.id in self._rounded and _moves(old):
+        elif old.id in self._rounded and moves(old, _WIDE):
             args = [self._rounded_value(a) for a in old.args]
             return self._widened(old, old.with_args(args))
         if old.id not in self._rounded:
@@ -321,55 +291,15 @@ class _Converter(Rewriter):
         found = self._narrow.get(value.id)
         if found is None:
             with self.covers(old):
-                found = self._cast(value)
+                found = in_dtype(value, self._options.dtype)
             self._narrow[value.id] = found
         return found
 
-    def _cast(self, value: Expr) -> Expr:
-        dtype = self._options.dtype
-        if not isinstance(value, Constant):
-            return get_op("cast")(value, dtype=dtype)
-        if value.is_splat:
-            return Constant.splat(value.splat_value, value.tensor.with_(dtype=dtype))
-        narrow = value.tensor.with_(dtype=dtype)
-        return value.derived(dtype, narrow, lambda data: data.astype(to_numpy(dtype)))
-
-
-def _factors(call: Call) -> int:
-    """Returns the number of a product's operands that are multiplied; the first ones are."""
-    return 3 if call.op_name == _ATTENTION else 2
-
 
 def _is_wide(value: Expr) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype == _WIDE
-
-
-def _joins(node: Expr) -> bool:
-    return isinstance(node, Call) and node.op_name == "concatenate" and _moves(node)
+    return has_dtype(value, _WIDE)
 
 
 def _product(call: Call) -> str:
     """Returns the kind of product that a call computes (`Traits.product`)."""
     return call.op.traits.product if isinstance(call.op, Op) else ""
-
-
-def _leads(node: Expr) -> bool:
-    """Whether rounding an operand of a call has no larger effect than rounding its result."""
-    if _moves(node):
-        return True
-    if not isinstance(node, Call) or not isinstance(node.op, Op):
-        return False
-    types = [a.type for a in node.args if isinstance(a.type, TensorType)]
-    return len(types) == len(node.args) and node.op.well_conditioned(types, node.attrs)
-
-
-def _moves(node: Expr) -> bool:
-    """Whether a call only selects elements of f32 operands, so that rounding can move before it."""
-    return (
-        isinstance(node, Call)
-        and isinstance(node.op, Op)
-        and not argument_references(node.attrs)
-        and isinstance(node.type, TensorType)
-        and all(_is_wide(a) for a in node.args)
-        and node.op.selects([a.tensor for a in node.args], node.attrs)
-    )
