@@ -15,6 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import errors
 import exactness
+import weave
+from clew.machine.target import host
+from clew.ops import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -104,6 +107,18 @@ def test_the_page_of_errors_is_what_the_source_raises() -> None:
 
 def test_the_page_of_exactness_is_what_rules_state() -> None:
     assert exactness.PAGE.read_text() == exactness.page(), "run python tools/exactness.py"
+
+
+def test_the_page_from_scratch_is_what_its_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    page, made = weave.PAGE.read_text(), weave.page()
+    if host().vector_bits != 512:  # the page shows instructions of such a machine
+        page, made = (_FENCE.sub(_code_only, text) for text in (page, made))
+    assert page == made, "run python tools/weave.py"
+
+
+def _code_only(block: re.Match[str]) -> str:
+    return block[0] if block[2] else ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
