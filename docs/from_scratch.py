@@ -21,8 +21,8 @@
 # A compiler needs many facts about an operator: its result type, its FLOPs, its loops, whether it
 # can be fused. Separate declarations of these facts would sooner or later contradict each other.
 # clew derives them from one definition, a *tensor expression* (te): a formula for each element,
-# without an order of computation. All other facts, such as a NumPy reference or test samples, stand
-# [next to it](adding-an-op.md). Operators are registered by name
+# without an order of computation. Other facts, such as a NumPy reference and test samples, are
+# declared [next to it](adding-an-op.md). Operators are registered by name
 # ([`ops/registry.py`](../src/clew/ops/registry.py)).
 
 from clew import te
@@ -138,8 +138,8 @@ def is_scale(scale: Expr, weight: Constant) -> TypeGuard[Constant]:
 # The `PassManager` ([`passes/manager.py`](../src/clew/passes/manager.py)) runs passes and verifies
 # the module after each. It keeps every *stage*: the module, and the *lineage* that was recorded.
 # The second pass is clew's own `FuseOps`. It groups operators into *primitive functions*, each of
-# which becomes one kernel: `add` and `relu2` will work on values in registers, without a trip to
-# memory.
+# which becomes one kernel. `add` and `relu2` then work on values in registers and need no memory
+# traffic of their own.
 
 from clew.build.tracing import trace_of
 from clew.passes.fusion.fuse_ops import FuseOps
@@ -150,7 +150,7 @@ manager = PassManager([FoldScale(), FuseOps()])
 final = manager.run(module)
 print(manager.stages[1].module)
 
-# A lineage is read as *links* between nodes of two stages
+# Queries turn a lineage into *links* between the nodes of two stages
 # ([`trace/links.py`](../src/clew/trace/links.py)). *Same* means that the new node computes the old
 # node's value, a claim that can be tested; *derived* means that it was built for the old node. The
 # new product computes the value of the old `multiply`, and three more nodes led to it:
@@ -209,9 +209,9 @@ schedule = Schedule(nest)
 print(schedule)
 
 # A *schedule* makes it fast: a list of primitives, each of which changes the order of computation
-# but no result, and raises an error if that is not possible
-# ([`loop/schedule.py`](../src/clew/loop/schedule.py)). What a kernel computes is thus separate from
-# how, and a list of steps can be printed, edited, replayed and searched.
+# and raises an error where that would be illegal
+# ([`loop/schedule.py`](../src/clew/loop/schedule.py)). The definition of a kernel thus stays apart
+# from its optimization, and the list can be printed, edited, replayed and searched.
 #
 # The number of lanes comes from the target ([`machine/target.py`](../src/clew/machine/target.py)).
 # It is a fixed one, so that this page is the same on every machine with AVX-512. On others, the
@@ -247,7 +247,7 @@ printed = print_nest(scheduled)
 for number, text in enumerate(printed.lines, 1):
     print(f"{number:2} {text}")
 
-# An interpreter runs any nest, element by element; clew's tests compare all schedules by it. It
+# An interpreter runs any nest, element by element; clew's tests check every schedule with it. It
 # asserts that every access is inside its buffer, that every element is written before it is read,
 # and that no thread reads what another one writes
 # ([`loop/interpret.py`](../src/clew/loop/interpret.py)).

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,32 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         r"`((?:src|tests|tools|docs|benchmarks|changelog\.d)/[\w./-]+)`", page.read_text()
     )
     assert [n for n in named if not (ROOT / n).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_files_that_a_page_names_by_a_part_of_their_path_exist(page: Path) -> None:
+    named = re.findall(r"`([\w-]+/[\w/.-]+\.(?:py|ts))`", page.read_text())
+    assert sorted(set(named) - source_files()) == []
+
+
+@cache
+def source_files() -> frozenset[str]:
+    """Returns the paths of the source files, also without their first folders."""
+    found = [
+        path.relative_to(ROOT).parts
+        for folder in (
+            "src",
+            "tools",
+            "tests",
+            "benchmarks",
+            "docs",
+            "frontend/src",
+            "frontend/test",
+        )
+        for ending in ("py", "ts")
+        for path in (ROOT / folder).rglob(f"*.{ending}")
+    ]
+    return frozenset("/".join(parts[n:]) for parts in found for n in range(len(parts)))
 
 
 def test_the_source_map_names_files_of_its_folders() -> None:
