@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import errors
 import exactness
+import weave
+from clew.machine.target import host
+from clew.ops import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -106,6 +110,18 @@ def test_the_page_of_exactness_is_what_rules_state() -> None:
     assert exactness.PAGE.read_text() == exactness.page(), "run python tools/exactness.py"
 
 
+def test_the_page_from_scratch_is_what_its_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    page, made = weave.PAGE.read_text(), weave.page()
+    if host().vector_bits != 512:  # the page shows instructions of such a machine
+        page, made = (_FENCE.sub(_code_only, text) for text in (page, made))
+    assert page == made, "run python tools/weave.py"
+
+
+def _code_only(block: re.Match[str]) -> str:
+    return block[0] if block[2] else ""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
@@ -119,6 +135,32 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         r"`((?:src|tests|tools|docs|benchmarks|changelog\.d)/[\w./-]+)`", page.read_text()
     )
     assert [n for n in named if not (ROOT / n).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_files_that_a_page_names_by_a_part_of_their_path_exist(page: Path) -> None:
+    named = re.findall(r"`([\w-]+/[\w/.-]+\.(?:py|ts))`", page.read_text())
+    assert sorted(set(named) - source_files()) == []
+
+
+@cache
+def source_files() -> frozenset[str]:
+    """Returns the paths of the source files, also without their first folders."""
+    found = [
+        path.relative_to(ROOT).parts
+        for folder in (
+            "src",
+            "tools",
+            "tests",
+            "benchmarks",
+            "docs",
+            "frontend/src",
+            "frontend/test",
+        )
+        for ending in ("py", "ts")
+        for path in (ROOT / folder).rglob(f"*.{ending}")
+    ]
+    return frozenset("/".join(parts[n:]) for parts in found for n in range(len(parts)))
 
 
 def test_the_source_map_names_files_of_its_folders() -> None:
