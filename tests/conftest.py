@@ -35,34 +35,35 @@ from clew.support.errors import ClewError  # noqa: E402
 gc.disable()
 
 
-# Parametrized tests of many similar cases: half of the cases, always the same ones, are exhaustive.
+# Parametrized tests of many similar cases: half of the cases, always the same ones, are exhaustive;
+# of `LONG_SWEEPS`, which take longer, three of four are. Each test keeps its first case, and tests
+# some of whose cases are marked beside them are left alone.
 SWEEPS = (
     "build/test_all_sizes.py",
     "build/test_in_place.py",
     "build/test_variants.py",
     "codegen/test_arith.py",
+    "codegen/test_storage.py",
+    "correlate/test_document.py",
+    "frontends/onnx/test_nothing_found.py",
+    "frontends/onnx/test_tree_ensembles.py",
+    "loop/test_sequential.py",
+    "loop/test_tails.py",
+    "ops/test_native.py",
+    "ops/test_suppression.py",
+    "passes/test_every_pass.py",
+    "tap/test_tap.py",
+    "test_precision.py",
+)
+LONG_SWEEPS = (
     "codegen/test_conv_parts.py",
     "codegen/test_dot_convs.py",
     "codegen/test_moving.py",
     "codegen/test_parts.py",
     "codegen/test_separable.py",
-    "codegen/test_shapes.py",
-    "codegen/test_sizes.py",
-    "codegen/test_storage.py",
-    "correlate/test_document.py",
-    "frontends/onnx/test_nothing_found.py",
-    "frontends/onnx/test_tree_ensembles.py",
     "loop/test_products.py",
-    "loop/test_sequential.py",
-    "loop/test_tails.py",
-    "ops/test_native.py",
     "ops/test_sorting.py",
-    "ops/test_suppression.py",
-    "passes/test_every_pass.py",
-    "tap/test_tap.py",
     "test_no_elements.py",
-    "test_precision.py",
-    "test_quantized.py",
     "test_random_operators.py",
 )
 
@@ -70,10 +71,16 @@ SWEEPS = (
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
-    sweeps = {tests / name for name in SWEEPS}
+    one_in = {tests / name: 2 for name in SWEEPS} | {tests / name: 4 for name in LONG_SWEEPS}
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        if item.path in sweeps and hasattr(item, "callspec") and crc32(item.name.encode()) % 2:
-            item.add_marker(pytest.mark.exhaustive)
+        if item.path in one_in and hasattr(item, "callspec"):
+            cases.setdefault((item.path, getattr(item, "originalname", "")), []).append(item)
+    for (path, _), similar in cases.items():
+        if not any(item.get_closest_marker("exhaustive") for item in similar):
+            for item in similar[1:]:
+                if crc32(item.name.encode()) % one_in[path]:
+                    item.add_marker(pytest.mark.exhaustive)
 
 
 def pytest_collection_finish() -> None:

@@ -23,10 +23,13 @@ from onnx_suite.cases import DATA, Case, all_cases
 from onnx_suite.running import Outcome, outcome
 
 PARTS = 16
-# Of the networks, those with the operators of others and up to ten times their cost; of the
-# definitions of operators that have cases of their own, all but every third.
-_LARGE = ("light/test_vgg19", "light/test_zfnet512")
-_EVERY = 3
+# Exhaustive: of the networks, those with the operators of others and up to ten times their cost; of
+# the definitions of operators that have cases of their own, all but every sixth.
+_LARGE = tuple(
+    f"light/test_{name}"
+    for name in ("vgg19", "zfnet512", "inception_v1", "inception_v2", "resnet50")
+)
+_EVERY = 6
 
 
 @cache
