@@ -80,7 +80,7 @@ SWEEPS = {
     "loop/test_products.py::test_rules_compute_the_product": 4,
     "loop/test_sequential.py": 2,
     "loop/test_tails.py": 2,
-    "ops/test_native.py": 2,
+    "ops/test_native.py": 3,
     "ops/test_sorting.py": 3,
     "ops/test_suppression.py": 2,
     "passes/test_every_pass.py": 2,

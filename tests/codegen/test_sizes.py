@@ -140,13 +140,19 @@ def test_samples_with_names_for_their_sizes(op: Op, part: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Seconds to compile, and much like other windows.
+_LONG = ("conv_blocked_stride", "depthwise_blocked_stride", "max_pool_blocked")
 TARGETS = [t for t in ("cpu", "cpu-avx2") if can_run(target_of(t))]
 
 
 @pytest.mark.parametrize(
     ("case", "target"),
     [  # now on one target, now on another: the rest is exhaustive, and differs in vectors only
-        pytest.param(case, target, marks=[pytest.mark.exhaustive] if (n + k) % len(TARGETS) else [])
+        pytest.param(
+            case,
+            target,
+            marks=[pytest.mark.exhaustive] if (n + k) % len(TARGETS) or case in _LONG else [],
+        )
         for n, case in enumerate(CASES)
         for k, target in enumerate(TARGETS)
     ],
