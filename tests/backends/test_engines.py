@@ -38,14 +38,21 @@ NAMES = [n for n in ("onnxruntime", "openvino", "numpy") if installed(n)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("model", ["resnet_tiny", "bert_tiny", "gpt2_tiny", "qdq_resnet_tiny"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("resnet_tiny", "bert_tiny", "qdq_resnet_tiny"),
+        pytest.param("gpt2_tiny", marks=pytest.mark.exhaustive),  # much like BERT
+    ],
+)
 def test_whole_models(engine: str, model: str) -> None:
     module = clew.load(zoo.path(model))
     compiled = clew.compile(module, threads=1, backends=[engine])
     assert {r.backend for r in compiled.regions} == {engine}
+    plain = clew.compile(zoo.path(model), threads=1)
     for seed in range(2):
         inputs = zoo.inputs(model, seed)
-        expected = clew.compile(zoo.path(model), threads=1).run(inputs)
+        expected = plain.run(inputs)
         found = compiled.run(inputs)
         values = list(found.values()), list(expected.values())
         assert not disagreement(*values, tolerance_for(module))
@@ -55,7 +62,13 @@ def test_whole_models(engine: str, model: str) -> None:
     assert {k.name.partition(":")[0] for k in rows} == {engine}
 
 
-@pytest.mark.parametrize("model", ["resnet_tiny", "bert_tiny", "encoder_small_free", "vit_tiny"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("resnet_tiny", "bert_tiny", "encoder_small_free"),
+        pytest.param("vit_tiny", marks=pytest.mark.exhaustive),  # much like BERT
+    ],
+)
 def test_random_partitions(model: str) -> None:
     """More models and partitions: `python -m random_partitions`."""
     subject = Subject(model, NAMES)

@@ -468,7 +468,13 @@ np.savez(folder + "/results.npz", **results)
 
 
 @pytest.mark.parametrize("how", ["saved", "stored"])
-@pytest.mark.parametrize("name", ["images", "decoder", "bert", "joined"])
+@pytest.mark.parametrize(
+    "name",  # other models are exhaustive: what differs are kernels, which take long to compile
+    [
+        "decoder",
+        *(pytest.param(n, marks=pytest.mark.exhaustive) for n in ("images", "bert", "joined")),
+    ],
+)
 def test_another_process_runs_it_at_other_sizes(
     name: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,12 @@ def test_saved_models_without_ranges_and_with_damaged_ones(tmp_path: Path) -> No
 
 
 def test_recompiled_models_keep_the_ranges() -> None:
-    model = compiled(sizes={"sequence": (4, 16)})
-    assert model.recompiled(opt_level=0).sizes == model.sizes
-    assert refusal(model.recompiled(opt_level=0).run, inputs(1, 20)).code == "I317"
+    text = (
+        "clew 1\n"
+        'def @main(%x: f32[n, 8]) -> (f32[n, 8],) with outputs=["y"] {\n'
+        "  %0 = exp(%x)\n  %1 = (%0,)\n  return %1\n}\n"
+    )
+    model = clew.compile(clew.parse(text), sizes={"n": (4, 16)}, threads=1)
+    again = model.recompiled(opt_level=0)
+    assert again.sizes == model.sizes == {"n": SizeRange(4, 16, (), empty=False)}
+    assert refusal(again.run, {"x": np.ones((20, 8), "f4")}).code == "I317"

@@ -27,8 +27,6 @@ from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError, CompileError
 from clew.te.analysis import Kind
 
-_SAMPLES_OF_AN_OPERATOR = 2
-
 
 def _target() -> Target:
     """Returns the widest target that this machine can run."""
@@ -45,8 +43,8 @@ def _target() -> Target:
 TARGET = _target()
 
 
-def chosen(op: Op) -> Iterator[tuple[str, FreeSample]]:
-    """Yields samples of an operator whose sizes are names, from 0 on."""
+def chosen(op: Op, most: int) -> Iterator[tuple[str, FreeSample]]:
+    """Yields up to `most` samples of an operator whose sizes are names, from 0 on."""
     found = 0
     for n, sample in enumerate(s for s in op.samples if not s.error):
         for names in free_samples(op, sample):
@@ -59,8 +57,8 @@ def chosen(op: Op) -> Iterator[tuple[str, FreeSample]]:
                 continue
             yield f"{op.name}-{n}({','.join(map(str, names))})", free
             found += 1
-        if found >= _SAMPLES_OF_AN_OPERATOR:
-            return
+            if found == most:
+                return
 
 
 def some_sizes(given: dict[str, int]) -> list[dict[str, int]]:
@@ -72,11 +70,12 @@ def some_sizes(given: dict[str, int]) -> list[dict[str, int]]:
 OPS = [op for op in all_ops() if op.is_builtin and op.compute and not op.host]
 
 
-def test_operators_that_map_elements() -> None:
+@pytest.mark.parametrize("most", [2, pytest.param(9, marks=pytest.mark.exhaustive)])  # 700 kernels
+def test_operators_that_map_elements(most: int) -> None:
     wrong: list[str] = []
     empty, with_results = Counter[str](), Counter[str]()
     for op in OPS:
-        for name, free in chosen(op):
+        for name, free in chosen(op, most):
             try:
                 kernel = SizedKernel(free.function, TARGET)
             except ClewError:  # it needs its sizes as numbers

@@ -27,6 +27,7 @@ from clew.support.errors import ClewError, CompileError
 WIDE = target_of("cpu-avx512")
 VALUES = (1, 2, 3, 4, 5, 7, 8, 11, 13, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 67, 100, 130)
 _SAMPLES_OF_AN_OPERATOR = 4
+_PARTS = 6
 _SAMPLES_OF_A_KERNEL = 24  # of operators whose kernels have rules of their own
 
 # Samples whose kernel needs its sizes as numbers, with the code of the error. Models with such
@@ -98,11 +99,15 @@ def check(
             yield f"{kernel.source.rules} at {sizes}, {threads} threads, result {n}: {what}"
 
 
+# Every sixth sample of each operator; the others are exhaustive, because there are 700 kernels.
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(1, _PARTS))]
+)
 @pytest.mark.parametrize("op", OPS, ids=[op.name for op in OPS])
-def test_samples_with_names_for_their_sizes(op: Op) -> None:
+def test_samples_with_names_for_their_sizes(op: Op, part: int) -> None:
     wrong: list[str] = []
     kernels: list[tuple[str, FreeSample, SizedKernel]] = []
-    for n, sample, names in chosen(op):
+    for n, sample, names in list(chosen(op))[part::_PARTS]:
         name = f"{op.name}-{n}({','.join(map(str, names))})"
         try:
             free = FreeSample(op, sample, names)
@@ -135,11 +140,23 @@ def test_samples_with_names_for_their_sizes(op: Op) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Seconds to compile, and much like other windows.
+_LONG = ("conv_blocked_stride", "depthwise_blocked_stride", "max_pool_blocked")
 TARGETS = [t for t in ("cpu", "cpu-avx2") if can_run(target_of(t))]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [  # now on one target, now on another: the rest is exhaustive, and differs in vectors only
+        pytest.param(
+            case,
+            target,
+            marks=[pytest.mark.exhaustive] if (n + k) % len(TARGETS) or case in _LONG else [],
+        )
+        for n, case in enumerate(CASES)
+        for k, target in enumerate(TARGETS)
+    ],
+)
 def test_kernels_of_models(case: str, target: str) -> None:
     made = built(CASES[case])
     kernel = SizedKernel(made.function, target_of(target))

@@ -61,24 +61,43 @@ _BRIEF = (
 _USED = f"import sys\nprint('used', *(n for n in {EXTRAS!r} if sys.modules.get(n)))\n"
 
 
+_INSTALL = "pip install 'clew["
+
+
+def code_of(page: Path) -> str:
+    """Returns a guide's program."""
+    code = "\n".join(blocks(page, "python"))
+    return f"{_BRIEF}{code}" if ".profile(" in code or ".diff(" in code else code
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.stem)
 def test_the_code_of_a_guide_is_a_program_that_runs(page: Path, tmp_path: Path) -> None:
-    code = "\n".join(blocks(page, "python"))
-    if ".profile(" in code or ".diff(" in code:
-        code = f"{_BRIEF}{code}"
-    done = run(tmp_path, f"{code}\n{_USED}")
+    done = run(tmp_path, f"{code_of(page)}\n{_USED}")
     assert done.returncode == 0, done.stderr[-3000:]
     used = done.stdout.splitlines()[-1].split()[1:]
-    if not used:
-        return
-    # It says what more is to be installed, and goes without, or needs it from its first lines on.
+    if used:
+        assert _INSTALL in page.read_text(), f"it uses {used}, and does not say so"
+
+
+# One that goes without, and one that does not. The others are exhaustive: they run a second time.
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=[] if page.stem in ("diff", "pytorch") else [pytest.mark.exhaustive],
+        )
+        for page in GUIDES
+        if _INSTALL in page.read_text()
+    ],
+)
+def test_a_guide_goes_without_what_more_is_installed_or_says_so(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
-    assert "pip install 'clew[" in text, f"it uses {used}, and does not say so"
-    (tmp_path / "again").mkdir()
-    without = run(tmp_path / "again", f"{_WITHOUT}{code}")
-    if without.returncode:
-        assert "pip install 'clew[" in without.stderr
-        assert "needs `pip install 'clew[" in text.partition("```")[0]
+    done = run(tmp_path, f"{_WITHOUT}{code_of(page)}")
+    if done.returncode:  # it needs it from its first lines on
+        assert _INSTALL in done.stderr
+        assert f"needs `{_INSTALL}" in text.partition("```")[0]
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:

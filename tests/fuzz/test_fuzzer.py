@@ -111,7 +111,17 @@ def test_cases_that_hypothesis_draws(case: Case) -> None:
     assert not outcome.failed, outcome.what
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + GRAPHS, 25))
+# Four seconds each; the fuzzer itself draws more.
+_FURTHER = (FIRST + 25, FIRST + 75)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.exhaustive] if first in _FURTHER else [])
+        for first in range(FIRST, FIRST + GRAPHS, 25)
+    ],
+)
 def test_a_fixed_range_of_seeds(first: int) -> None:
     """`python -m fuzz seed NUMBER` looks at one again, `make fuzz` goes on from here."""
     engines.quiet()

@@ -165,9 +165,9 @@ def test_deep_chains_and_deep_nests_do_not_recurse() -> None:
     for _ in range(2_000):
         y = Var("y", f32(4))
         function = Function([y], Call(function, [y]))
-    start = time.perf_counter()
+    start = time.process_time()
     form = printed(Module({"main": function}))
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert form.text.count("nn.relu(") == 20_000
     assert printed(parse_module(form.text, operators=lookup)).text == form.text
     assert seconds < 20, "time is not linear"

@@ -139,9 +139,9 @@ def test_arrays_are_read_once() -> None:
     data = np.random.default_rng(0).standard_normal(2_000_000)
 
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         array_digest(data)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     cold = seconds()
     assert min(seconds() for _ in range(5)) < cold / 10

@@ -102,8 +102,10 @@ def test_a_folder_is_not_held_in_memory(tmp_path: Path) -> None:
 
     class Large(Numbered):
         def __getitem__(self, number: int) -> Any:
-            gc.collect()
-            assert sum(r() is not None for r in alive) <= 2 * 2  # the last call's, and this one's
+            most = 2 * 2  # the last call's, and this one's
+            if sum(r() is not None for r in alive) > most:
+                gc.collect()  # takes a second in a long run, so only if cycles may keep some
+            assert sum(r() is not None for r in alive) <= most
             found = super().__getitem__(number)
             alive.extend(weakref.ref(a) for a in found.values())
             return found

@@ -6,10 +6,13 @@ import ast
 import re
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 import clew
+from clew.support import caches
 from clew.support.caches import bounded_cache, held_bytes
 
 _SOURCE = Path(clew.__file__).parent
@@ -36,10 +39,14 @@ def test_results_are_cached() -> None:
     assert double.__doc__ == "Doubles."
 
 
-def test_large_results_do_not_stay() -> None:
+@pytest.mark.parametrize("depth", [0, 2])
+def test_large_results_do_not_stay(depth: int) -> None:
     @bounded_cache(1 << 20)
-    def text(x: int) -> str:
-        return str(x) * 10_000
+    def text(x: int) -> object:
+        found: object = str(x) * 10_000
+        for _ in range(depth):
+            found = [found]
+        return found
 
     tracemalloc.start()
     try:
@@ -52,6 +59,26 @@ def test_large_results_do_not_stay() -> None:
     assert held < 4 << 20
 
 
+def test_bytes_of_few_entries_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimated: list[Any] = []
+
+    def noted(value: Any) -> int:
+        estimated.append(value)
+        return 1
+
+    monkeypatch.setattr(caches, "held_bytes", noted)
+
+    @bounded_cache(1 << 20)
+    def pair(x: int, text: str) -> tuple[int, str]:
+        return x, text
+
+    for n in range(1600):
+        pair(n, "short")
+    assert len(estimated) < 200
+    pair(0, "long" * 2000)
+    assert estimated[-1][0][1].startswith("longlong")
+
+
 def test_bytes_held() -> None:
     assert held_bytes(np.zeros(100_000)) > 800_000
     assert held_bytes(["x" * 1000, ("y" * 1000,)]) > 2000
@@ -62,8 +89,9 @@ def test_bytes_held() -> None:
 def test_other_caches_hold_little() -> None:
     """A cache of a function of models' names, types or sizes is a `bounded_cache`."""
     found = set()
-    for path in _SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = (path.read_text() for path in _SOURCE.rglob("*.py"))
+    for text in (text for text in texts if "lru_cache" in text):
+        for node in ast.walk(ast.parse(text)):
             decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
             if any(re.search(r"\blru_cache\b", d) for d in decorators):
                 found.add(node.name)  # type: ignore[attr-defined]

@@ -97,7 +97,7 @@ _CASES: list[tuple[str, bytes, str]] = [
     ("m.mlir", b"module {\n  func.func @main", "mlir"),
     ("m.txt", b'#[version = "0.0.5"]\ndef @main', "relay"),
     ("m.tar", _tar(), "tar"),
-    ("m.tar.gz", gzip.compress(b"x"), "compressed"),
+    ("m.tar.gz", gzip.compress(b"x", mtime=0), "compressed"),
     ("m.so", b"\x7fELF", "elf"),
     ("m.py", b"import torch\n", "python"),
     ("m.bin", b"\x18\0\0\0ORTM", "ort"),

@@ -14,8 +14,9 @@ from clew.support import rooms
 def _asked_for() -> set[str]:
     """Returns the names of functions that modules of clew ask for."""
     names = set()
-    for file in Path(clew.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    texts = (f.read_text(encoding="utf-8") for f in Path(clew.__file__).parent.rglob("*.py"))
+    for text in (text for text in texts if "room" in text):
+        for node in ast.walk(ast.parse(text)):
             match node:
                 case ast.Call(func=ast.Name(id="room"), args=[ast.Constant(value=name)]):
                     names.add(name)

@@ -40,6 +40,7 @@ def test_what_does_not(line: str) -> None:
     assert not list(file_access.complaints("x.py", line))
 
 
+@pytest.mark.exhaustive  # `make lint` checks it, too
 def test_clew_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert file_access.main() == 0, capsys.readouterr().out
     for home in file_access.HOMES:

@@ -123,6 +123,7 @@ def test_libraries_of_like_names_are_others() -> None:
     assert not list(import_circles.libraries("clew.bench", ast.parse("import onnxruntime")))
 
 
+@pytest.mark.exhaustive  # `make lint` checks it, too
 def test_clew_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert import_circles.main() == 0, capsys.readouterr().out
     files = import_circles.modules(import_circles.SOURCE)

@@ -194,10 +194,10 @@ def test_queries_are_linear_in_the_graph() -> None:
         for n in range(count):
             node = layer(f"act{n}", "nn.swish", node)
         records = run(module_of([x], node), **applied(Decompose))
-        start = time.perf_counter()
+        start = time.process_time()
         trace = trace_of(records)
         assert len(trace.accounted()) == count
         assert not trace.check()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert seconds(4000) < 40 * max(seconds(400), 0.01)

@@ -66,6 +66,11 @@ class Trusting(Quiet):
 @pytest.fixture(autouse=True)
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests disturb the core all the time."""
+    trust(monkeypatch)
+
+
+def trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes searches take the core for undisturbed."""
     for module in (screening, workbench):
         monkeypatch.setattr(module, "quiet", Trusting)
 
@@ -79,6 +84,11 @@ def law(choices: str) -> float:
 @pytest.fixture
 def lawful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times of kernels follow `law` instead of being measured; all else is real."""
+    follow_law(monkeypatch)
+
+
+def follow_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes times of kernels follow `law`."""
 
     def measured(
         self: Workbench, incumbents: Any, lanes: Sequence[Any], demand: Demand,

@@ -99,7 +99,7 @@ def test_a_search_survives_the_loss_of_a_worker(
             watcher.start()
 
     report = clew.tune(
-        module, minutes=8, trials=80, database=path, threads=1, scheduler=cluster.address,
+        module, minutes=8, trials=40, database=path, threads=1, scheduler=cluster.address,
         on_progress=begin,
     )  # fmt: skip
     ended.set()
@@ -108,7 +108,7 @@ def test_a_search_survives_the_loss_of_a_worker(
     assert killed
     assert [w.wait(10) for w in workers if w.pid in killed] == [-signal.SIGKILL] * len(killed)
     assert report.tally is not None
-    assert report.tally.trials >= 80
+    assert report.tally.trials >= 40
     with Store(path) as store:
         trials = store.trials()
     assert {t.state for t in trials} <= {"won", "lost", "undecided"}

@@ -141,7 +141,7 @@ def test_decisions_that_make_whole_calls_slower_are_not_applied(
     monkeypatch.setattr(GraphBench, "run", _preferring)
     _whole_calls(monkeypatch, 1.1)
     path = tmp_path / "t.db"
-    report = clew.tune(convolutions, minutes=2, trials=30, database=path, threads=1)
+    report = clew.tune(convolutions, minutes=2, trials=12, database=path, threads=1)
     assert not report.decisions
     with Store(path) as store:
         direct = [t for t in store.trials(kind="convolution") if t.choices == "direct"]

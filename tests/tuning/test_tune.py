@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -26,9 +27,27 @@ from clew.support.errors import InputError, ScheduleError
 from clew.tuning.verifying import Verifier
 from clew.tuning.workbench import SLOWER_ALONE, Workbench
 
-from .conftest import small_network
+from .conftest import follow_law, small_network, trust
 
 RUN = "import sys; from clew.cli.app import main; sys.exit(main())"
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The file and the report of a search whose times follow the law."""
+    path = tmp_path_factory.mktemp("searched") / "t.db"
+    with pytest.MonkeyPatch.context() as patch:
+        trust(patch)
+        follow_law(patch)
+        module = onnx.load(small_network())
+        report = clew.tune(module, minutes=2, trials=24, database=path, threads=1, name="first")
+    return path, report
+
+
+@pytest.fixture
+def database(tmp_path: Path, searched: tuple[Path, Any]) -> Path:
+    """A copy of the file of that search."""
+    return Path(shutil.copy(searched[0], tmp_path / "t.db"))
 
 
 def _told(compiled: Any) -> list[str]:
@@ -71,10 +90,9 @@ def test_a_search_by_real_measurements_ends_and_keeps_what_it_found(
 
 
 def test_what_won_is_applied_wherever_the_kernel_occurs(
-    tmp_path: Path, module: Module, lawful: None
+    module: Module, database: Path, searched: tuple[Path, Any], lawful: None
 ) -> None:
-    path = tmp_path / "t.db"
-    report = clew.tune(module, minutes=2, trials=24, database=path, threads=1, name="first")
+    path, report = database, searched[1]
     assert report.kernels
     assert all(k.confirmed and k.gain > 0 for k in report.kernels)
     default = clew.compile(module, tuned=None, threads=1)
@@ -99,10 +117,9 @@ def test_what_won_is_applied_wherever_the_kernel_occurs(
 
 
 def test_a_schedule_of_the_user_takes_precedence_over_a_record(
-    tmp_path: Path, module: Module, lawful: None
+    module: Module, database: Path, lawful: None
 ) -> None:
-    path = tmp_path / "t.db"
-    clew.tune(module, minutes=2, trials=24, database=path, threads=1)
+    path = database
     own = clew.schedule_for(op="nn.conv2d", choose="conv: columns=5", name="mine")
     compiled = clew.compile(module, tuned=path, threads=1, extend=[own])
     (conv,) = [k for k in compiled.kernels if "nn.conv2d" in k.ops]
@@ -205,10 +222,9 @@ def test_builds_in_the_cache_depend_on_the_records(
     ],
 )
 def test_records_that_do_not_replay_are_skipped(
-    tmp_path: Path, module: Module, lawful: None, change: dict[str, str], reason: str
+    module: Module, database: Path, lawful: None, change: dict[str, str], reason: str
 ) -> None:
-    path = tmp_path / "t.db"
-    clew.tune(module, minutes=2, trials=20, database=path, threads=1)
+    path = database
     with Store(path) as store:
         target = clew.compile(module).options.target.identity
         store.drop([t.uid for t in store.trials() if t.kind != KERNEL])
@@ -226,10 +242,9 @@ def test_records_that_do_not_replay_are_skipped(
 
 
 def test_records_of_another_version_apply_if_they_make_the_same_schedule(
-    tmp_path: Path, module: Module, lawful: None
+    module: Module, database: Path, lawful: None
 ) -> None:
-    path = tmp_path / "t.db"
-    clew.tune(module, minutes=2, trials=20, database=path, threads=1)
+    path = database
     with Store(path) as store:
         store.update(*(replace(t, version="0.0.1+other") for t in store.trials()))
     report = clew.tune_report(module, database=path, threads=1)
@@ -331,7 +346,7 @@ def test_it_may_be_stopped_at_any_time(tmp_path: Path, file: Path, how: signal.S
         # Tests in the background of a shell ignore it, and so would the process.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    _wait_for_trials(path, 12, run)
+    _wait_for_trials(path, 4, run)
     run.send_signal(how)
     _, said = run.communicate(timeout=120)
     if how == signal.SIGINT:
@@ -353,9 +368,11 @@ def test_it_may_be_stopped_at_any_time(tmp_path: Path, file: Path, how: signal.S
     assert len({(t.subject, t.choices) for t in after.values()}) == len(after)
 
 
-def test_records_go_from_file_to_file(tmp_path: Path, module: Module, lawful: None) -> None:
-    a, b, lines = tmp_path / "a.db", tmp_path / "b.db", tmp_path / "records.jsonl"
-    report = clew.tune(module, minutes=2, trials=12, database=a, threads=1)
+def test_records_go_from_file_to_file(
+    tmp_path: Path, module: Module, database: Path, searched: tuple[Path, Any], lawful: None
+) -> None:
+    a, b, lines = database, tmp_path / "b.db", tmp_path / "records.jsonl"
+    report = searched[1]
     for path, option in ((a, "--export"), (b, "--import")):
         command = [sys.executable, "-c", RUN, "tune", "--database", str(path), option, str(lines)]
         subprocess.run(command, check=True, timeout=120)

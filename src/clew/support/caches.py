@@ -20,6 +20,12 @@ _SHARED: Final = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodTyp
 # Objects looked at to estimate an entry's bytes, and the bytes that others have at least.
 _MOST_OBJECTS: Final = 512
 _OBJECT_BYTES: Final = 64
+# An estimate takes longer than many a function whose results are cached. It is made of the first
+# entries, of those with long texts or arrays, and else of one entry in so many, which stands for
+# the others.
+_FIRST_ENTRIES: Final = 16
+_ONE_IN: Final = 16
+_LONG_BYTES: Final = 4096
 
 
 def bounded_cache(most_bytes: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -29,15 +35,19 @@ def bounded_cache(most_bytes: int) -> Callable[[Callable[P, T]], Callable[P, T]]
     """
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
-        held = 0
+        held = entries = 0
 
         def made(*args: P.args, **named: P.kwargs) -> T:
-            nonlocal held
+            nonlocal held, entries
             result = function(*args, **named)
-            held += held_bytes((args, named, result))
+            entries += 1
+            if entries <= _FIRST_ENTRIES or _is_long(args, result):
+                held += held_bytes((args, named, result))
+            elif entries % _ONE_IN == 0:
+                held += _ONE_IN * held_bytes((args, named, result))
             if held > most_bytes:
                 cached.cache_clear()
-                held = 0
+                held = entries = 0
             return result
 
         cached: Any = functools.lru_cache(maxsize=None)(made)
@@ -46,6 +56,11 @@ def bounded_cache(most_bytes: int) -> Callable[[Callable[P, T]], Callable[P, T]]
         return found
 
     return decorated
+
+
+def _is_long(args: tuple[object, ...], result: object) -> bool:
+    """Whether a result or an argument of it has many bytes, apart from those that it refers to."""
+    return sys.getsizeof(result) + sum(map(sys.getsizeof, args)) > _LONG_BYTES
 
 
 def held_bytes(value: Any) -> int:

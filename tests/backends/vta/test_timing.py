@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -193,9 +193,9 @@ def test_the_simulator_does_more_than_50_million_macs_a_second() -> None:
     values = rng.integers(-128, 128, (4 * rows**2, 1, 16)).astype(np.int8)
     seconds = []
     for _ in range(3):
-        begin = perf_counter()
+        begin = process_time()
         out = simulator.run(program, {"x": values})["y"]
-        seconds.append(perf_counter() - begin)
+        seconds.append(process_time() - begin)
     padded = np.pad(values.reshape(4, rows, rows, 16), ((0, 0), (1, 1), (1, 1), (0, 0)))
     expected = np.zeros((4, rows, rows, 16), np.int64)
     for at, u in enumerate(uops):

@@ -6,6 +6,7 @@ passed may never fail again, and one that newly passes is to be written down.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,17 +24,29 @@ from onnx_suite.cases import DATA, Case, all_cases
 from onnx_suite.running import Outcome, outcome
 
 PARTS = 16
-# Of the networks, those with the operators of others and up to ten times their cost; of the
-# definitions of operators that have cases of their own, all but every third.
-_LARGE = ("light/test_vgg19", "light/test_zfnet512")
-_EVERY = 3
+# Exhaustive, as all cases take minutes: of the networks, those with the operators of others and up
+# to ten times their cost; of the definitions of operators that have cases of their own, all but
+# every sixth; of cases with the same operators, after the first four, all but every third.
+_LARGE = tuple(
+    f"light/test_{name}"
+    for name in ("vgg19", "zfnet512", "inception_v1", "inception_v2", "resnet50")
+)
+_EVERY_DEFINITION = 6
+_FIRST_ALIKE, _EVERY_ALIKE = 4, 3
 
 
 @cache
 def quick() -> dict[str, Case]:
     """The cases that each run of the tests takes."""
     definitions = [key for key, case in all_cases().items() if case.is_expansion]
-    others = {*definitions, *_LARGE}.difference(definitions[::_EVERY])
+    others = {*definitions, *_LARGE}.difference(definitions[::_EVERY_DEFINITION])
+    seen = Counter[frozenset[tuple[str, str]]]()
+    for key, case in all_cases().items():
+        if not case.is_expansion:
+            further = seen[case.operators] - _FIRST_ALIKE
+            seen[case.operators] += 1
+            if further >= 0 and further % _EVERY_ALIKE:
+                others.add(key)
     return {key: case for key, case in all_cases().items() if key not in others}
 
 
