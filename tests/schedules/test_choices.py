@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from golden_cases import kernels, targets
+from golden_cases import Graph, kernels, kernels_of, targets
 
 import clew
+from clew.ir.expr import Expr
+from clew.machine.target import target_of
 from clew.patterns import is_op, wildcard
 from clew.schedules import Request, schedule_kernel
 from clew.support.errors import ClewError, ScheduleError, TextError
@@ -147,6 +151,18 @@ def @main(%x: f32[24, 32], %w: f32[32, 64]) -> (f32[24, 64],) with outputs=["y"]
   return %2
 }
 """
+
+
+def test_dot_products_of_short_sequences_share_tiles_of_rows() -> None:
+    def product(g: Graph) -> Expr:
+        found: Expr = g("nn.dense", g.x(30, 1, 64, dtype="u8"), g.w(32, 64, dtype="i1"))
+        return found
+
+    wide = target_of("cpu-avx512")
+    target = replace(wide, features=f"{wide.features},+avx512vnni")
+    (source,) = kernels_of(product, target)
+    (decision,) = source.plan.decisions
+    assert (decision.rule, decision.settings["rows"]) == ("dot", 10)
 
 
 def test_users_set_choices_by_name() -> None:

@@ -26,6 +26,7 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import flatten_axes, stage_infos
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
@@ -55,12 +56,14 @@ class Dot(Rule[Sums]):
     demands = (REDUCES, TAILED, PRODUCTS, PACKED, DOT_UNIT)
 
     def match(self, work: Work, target: Target) -> Sums | None:
-        info = work.reduction
-        product = product_of(info.store)
+        anchor, root = work.reduction.name, work.root.name
+        schedule = work.start.copy()
+        flatten_axes(schedule, anchor, root)  # a tile of rows spans short sequences
+        product = product_of(stage_infos(schedule)[anchor].store)
         assert product is not None
         lanes = dot_lanes(product, target)
         taken = registers_taken(product, target)
-        return Sums(work.start, target, info.name, work.root.name, lanes, product.group, taken)
+        return Sums(schedule, target, anchor, root, lanes, product.group, taken)
 
     def choices(self, match: Sums) -> Space:
         target, height = match.target, match.height
