@@ -9,6 +9,7 @@ import pytest
 from golden_cases import Graph, kernels, kernels_of, targets
 
 import clew
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Expr
 from clew.machine.target import target_of
 from clew.patterns import is_op, wildcard
@@ -153,16 +154,24 @@ def @main(%x: f32[24, 32], %w: f32[32, 64]) -> (f32[24, 64],) with outputs=["y"]
 """
 
 
-def test_dot_products_of_short_sequences_share_tiles_of_rows() -> None:
+@pytest.mark.parametrize(
+    ("rows", "vectors", "height"),
+    [((30, 1), 2, 10), ((1,), 4, 1), ((SymDim.symbol("n"),), 4, 6)],
+    ids=["short sequences", "1 row", "free rows"],
+)
+def test_tiles_of_dot_products(rows: tuple[Dim, ...], vectors: int, height: int) -> None:
+    """Short sequences share tiles, and one row has as many sums as hide the latency."""
+
     def product(g: Graph) -> Expr:
-        found: Expr = g("nn.dense", g.x(30, 1, 64, dtype="u8"), g.w(32, 64, dtype="i1"))
+        found: Expr = g("nn.dense", g.x(*rows, 64, dtype="u8"), g.w(64, 64, dtype="i1"))
         return found
 
     wide = target_of("cpu-avx512")
     target = replace(wide, features=f"{wide.features},+avx512vnni")
     (source,) = kernels_of(product, target)
     (decision,) = source.plan.decisions
-    assert (decision.rule, decision.settings["rows"]) == ("dot", 10)
+    settings = decision.settings
+    assert (decision.rule, settings["vectors"], settings["rows"]) == ("dot", vectors, height)
 
 
 def test_users_set_choices_by_name() -> None:

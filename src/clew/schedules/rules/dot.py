@@ -33,6 +33,8 @@ _SHARE_OF_ROWS: Final = 0.4
 # Vectors of sums that hide the latency of an instruction: with two, products of one row took 1.15
 # times as long (Zen 4).
 _LEAST_SUMS: Final = 4
+# Rows of a tile that is so wide and as fast as one of two vectors.
+_ENOUGH_ROWS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class Sums(TailMatch):
         """The number of rows; 0 for a vector."""
         shape = self.info.store.buffer.typical_shape
         return shape[-2] if len(shape) > 1 else 0
+
+    @property
+    def height_is_known(self) -> bool:
+        """Whether the number of rows is known at compile time."""
+        shape = self.info.store.buffer.shape
+        return len(shape) < 2 or isinstance(shape[-2], int)
+
+
+def _is_enough(target: Target, taken: int) -> bool:
+    """Whether tiles of `_LEAST_SUMS` vectors have enough rows to be as fast as narrower ones."""
+    return rows_of_tile(target, _LEAST_SUMS, taken) >= _ENOUGH_ROWS
 
 
 class Dot(Rule[Sums]):
@@ -72,7 +85,7 @@ class Dot(Rule[Sums]):
         target, height = match.target, match.height
         columns = match.info.store.buffer.typical_shape[-1]
         vectors = vectors_of_tile(columns, match.lanes)
-        if height <= 1:
+        if height <= 1 or (not match.height_is_known and _is_enough(target, match.taken)):
             vectors = max(vectors, min(_LEAST_SUMS, columns // match.lanes))
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a tile"),
