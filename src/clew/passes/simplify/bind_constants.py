@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, TupleGetItem, While
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import passed_on, post_order
-from clew.ops.registry import moved_operands
+from clew.ops.registry import moved_operands, runs_on_host, widens
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
-
-_WIDENS: Final = ("dequantize", "cast")
 
 
 @dataclass(frozen=True)
 class BindConstants(Pass):
     """Replaces a parameter of a branch or loop body by the weight that it always holds: a constant,
-    perhaps moved, cast or dequantized. Passes then treat products with it like any others.
+    perhaps moved or widened (dequantized). Passes then treat products with it like any others.
 
     Before: `%1 = dequantize(w, s)`, `%2 = while(... body=fn(%i, %h, %w) { ..., %w } (%h0, %1))`
     After:  the body computes `dequantize(w, s)`, which FoldConstant folds, and reads no `%w`
@@ -88,36 +86,52 @@ class ConstantBinder(Rewriter):
 
 
 class _WeightBinder(ConstantBinder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: set[int] = set()  # ids of moved or widened constants
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if all(map(self._is_weight, new.args)) and _moves_or_widens(new):
+            self._weights.add(new.id)
+        return new
+
+    def rewrite_tuple_get_item(self, old: TupleGetItem, new: TupleGetItem) -> Expr:
+        found = super().rewrite_tuple_get_item(old, new)
+        if found is new and self._is_weight(new.value):
+            self._weights.add(new.id)
+        return found
+
     def constant(self, value: Expr) -> Expr | None:
-        return self._copied(value) if _is_weight(value) else None
+        if not self._is_weight(value):
+            return None
+        copies: dict[int, Expr] = {}  # functions share constants, but no other nodes
+        for node in post_order(value):
+            copy = copies[node.id] = self._copied(node, [copies[c.id] for c in node.children])
+            if copy is not node:
+                self._weights.add(copy.id)
+        return copies[value.id]
 
-    def _copied(self, value: Expr) -> Expr:
-        """Returns an expression of constants for another function: only constants are shared."""
-        if isinstance(value, Constant):
-            return value
-        with self.covers(value):
-            if isinstance(value, TupleGetItem):
-                return TupleGetItem(self._copied(value.value), value.index)
-            assert isinstance(value, Call)
-            return value.with_args([self._copied(a) for a in value.args])
+    def _copied(self, node: Expr, children: Sequence[Expr]) -> Expr:
+        if isinstance(node, Constant):
+            return node
+        with self.covers(node):
+            if isinstance(node, TupleGetItem):
+                return TupleGetItem(children[0], node.index)
+            assert isinstance(node, Call)
+            return node.with_args(children)
+
+    def _is_weight(self, value: Expr) -> bool:
+        return isinstance(value, Constant) or value.id in self._weights
 
 
-def _is_weight(value: Expr) -> bool:
-    """Whether a value is a constant, or one that was moved, cast or dequantized."""
-    if isinstance(value, TupleGetItem):
-        return _is_weight(value.value)
-    if not isinstance(value, Call):
-        return isinstance(value, Constant)
-    types = [leaf for node in (value, *value.args) for leaf in leaves(node.type)]
-    if not all(isinstance(t, TensorType) and t.is_static for t in types):
+def _moves_or_widens(call: Call) -> bool:
+    """Whether a call makes no more elements than it reads, and only moves or widens these."""
+    types = [leaf for node in (call, *call.args) for leaf in leaves(node.type)]
+    if not call.args or not all(isinstance(t, TensorType) and t.is_static for t in types):
         return False
-    made = value.op_name in _WIDENS or moved_operands(value)
-    return bool(made) and not _grows(value) and all(map(_is_weight, value.args))
-
-
-def _grows(call: Call) -> bool:
-    """Whether a result has more elements than its operands."""
-    return _elems(call) > sum(map(_elems, call.args))
+    if not moved_operands(call) and (runs_on_host(call) or not widens(call)):
+        return False
+    return _elems(call) <= sum(map(_elems, call.args))
 
 
 def _elems(value: Expr) -> int:
