@@ -33,6 +33,7 @@ from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
 from clew.passes.precision.tabulate import Tabulate
 from clew.passes.precision.widen_halves import WidenHalves
+from clew.passes.simplify.bind_constants import BindConstants
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
@@ -77,6 +78,7 @@ def pipeline(
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels
+        BindConstants(),  # so that weights of loops and branches are visible inside
         MoveQuantization(),  # so that operators between layers do not hide quantized operands
         NarrowIntegers(),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases

@@ -36,8 +36,12 @@ def test_deep_chains_pass(kit: Any, current: Pass) -> None:
     assert len(kit.op_names(after)) == 6_000
 
 
-# Without a call of a function, a list, an empty value, or a loop these do not start to rewrite.
-IDLE = ("InlineComposites", "FoldStructure", "FoldEmpty", "StackAppends", "UnrollLoops")
+# Without a call of a function, a list, an empty value, a loop or a branch these do not start to
+# rewrite.
+IDLE = (
+    "InlineComposites", "FoldStructure", "FoldEmpty", "StackAppends", "UnrollLoops",
+    "BindConstants",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("current", PASSES, ids=lambda p: p.name)

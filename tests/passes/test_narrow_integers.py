@@ -99,6 +99,18 @@ def test_all_zero_points(kit: Any, data: str, weight: str, target: Any) -> None:
             check(kit, before, found)
 
 
+def test_a_weight_may_consist_of_moved_elements(kit: Any) -> None:
+    both = kit.const(draw("i8", 2, UNITS, DEPTH))
+    part = kit.layer("slice", both, begin=(1,), end=(2,), axes=(0,))
+    matrix = kit.layer("transpose", kit.layer("reshape", part, shape=(UNITS, DEPTH)), axes=(1, 0))
+    x = kit.var("x", ROWS, DEPTH, dtype="u8")
+    y = kit.layer("nn.matmul", operand(kit, x, None), operand(kit, matrix, None))
+    before = kit.module([x], y)
+    found = after(kit, before, kit.lanes())
+    assert dense_of(found) is not None
+    check(kit, before, found)
+
+
 def test_a_zero_point_that_a_run_tells(kit: Any) -> None:
     x, zero = kit.var("x", ROWS, DEPTH, dtype="u8"), kit.var("z", dtype="u8")
     weight = kit.const(draw("i8", DEPTH, UNITS))

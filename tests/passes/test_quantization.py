@@ -93,13 +93,18 @@ def test_quantization_moves_before_movement_of_floats(kit: Any) -> None:
     assert changed(kit, shared, MoveQuantization()) == ["exp", "reshape", "transpose", "quantize"]
 
 
-def test_parameters_per_channel_follow_a_transposition(kit: Any) -> None:
+def test_parameters_per_channel_follow_movement_along_axes(kit: Any) -> None:
     x = kit.var("x", 2, 3, 5, dtype="i8")
     scale, zero = np.float32([[0.1], [2], [30]]), [[1], [-2], [3]]
     value = dequantized(kit, x, scale, zero)
-    module = kit.module([x], kit.layer("transpose", value, axes=(1, 2, 0)))
-    names = changed(kit, module, MoveQuantization())
-    assert names[-1] == "dequantize"
+    transposed = kit.layer("transpose", value, axes=(1, 2, 0))
+    first = kit.layer("slice", value, begin=(1, 1), end=(2, 3), strides=(1, 1), axes=(0, -2))
+    for moved in (transposed, first, kit.layer("reshape", first, shape=(2, 1, 5))):
+        names = changed(kit, kit.module([x], moved), MoveQuantization())
+        assert names[-1] == "dequantize"
+        assert names.count("dequantize") == 1
+    merged = kit.layer("reshape", value, shape=(6, 5))
+    assert changed(kit, kit.module([x], merged), MoveQuantization()) == ["dequantize", "reshape"]
     pooled = kit.module([x], kit.layer("max", value, axes=(1,)))
     assert changed(kit, pooled, MoveQuantization()) == ["dequantize", "max"]
 

@@ -228,6 +228,13 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
 def kernels(case: str, target: Target) -> Iterator[KernelSource]:
     """Returns a case's kernels on a target."""
     make, precision = CASES[case]
+    return kernels_of(make, target, precision)
+
+
+def kernels_of(
+    make: Callable[[Graph], Expr], target: Target, precision: str = "f32"
+) -> Iterator[KernelSource]:
+    """Returns the kernels of a graph on a target."""
     graph = Graph()
     result = make(graph)
     main = Function(graph.inputs, Tuple([result]), {"outputs": ("y",)})

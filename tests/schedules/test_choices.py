@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from golden_cases import kernels, targets
+from golden_cases import Graph, kernels, kernels_of, targets
 
 import clew
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Expr
+from clew.machine.target import target_of
 from clew.patterns import is_op, wildcard
 from clew.schedules import Request, schedule_kernel
 from clew.support.errors import ClewError, ScheduleError, TextError
@@ -147,6 +152,26 @@ def @main(%x: f32[24, 32], %w: f32[32, 64]) -> (f32[24, 64],) with outputs=["y"]
   return %2
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "height"),
+    [((30, 1), 2, 10), ((1,), 4, 1), ((SymDim.symbol("n"),), 4, 6)],
+    ids=["short sequences", "1 row", "free rows"],
+)
+def test_tiles_of_dot_products(rows: tuple[Dim, ...], vectors: int, height: int) -> None:
+    """Short sequences share tiles, and one row has as many sums as hide the latency."""
+
+    def product(g: Graph) -> Expr:
+        found: Expr = g("nn.dense", g.x(*rows, 64, dtype="u8"), g.w(64, 64, dtype="i1"))
+        return found
+
+    wide = target_of("cpu-avx512")
+    target = replace(wide, features=f"{wide.features},+avx512vnni")
+    (source,) = kernels_of(product, target)
+    (decision,) = source.plan.decisions
+    settings = decision.settings
+    assert (decision.rule, settings["vectors"], settings["rows"]) == ("dot", vectors, height)
 
 
 def test_users_set_choices_by_name() -> None:

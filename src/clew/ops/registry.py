@@ -549,6 +549,20 @@ def moved_operands(call: Call) -> tuple[int, ...]:
     return call.op.moved_operands(types, call.attrs)
 
 
+def widens(call: Call) -> bool:
+    """Whether a call makes a wider number of each element of its first operand, as a cast does and
+    `dequantize`: that costs less than reading its result.
+    """
+    types = call.type, *(a.type for a in call.args)
+    if not call.args or not all(isinstance(t, TensorType) for t in types):
+        return False
+    first = call.args[0]
+    wider = bits(call.tensor.dtype) > bits(first.tensor.dtype)
+    parameters = call.op.traits.parameters if isinstance(call.op, Op) else ()
+    given = all(n in parameters for n in range(1, len(call.args)))
+    return wider and given and first.tensor.shape == call.tensor.shape
+
+
 _REGISTRY: Final[dict[str, Op]] = {}
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
-from .one_node import RNG, agrees, draw, fails, run
+from clew.frontends.onnx import load
+from clew.ir.expr import Call
+from clew.ir.visit import post_order
+from clew.machine.target import target_of
+from clew.ops.registry import Op
+from clew.passes.manager import PassManager
+from clew.pipelines import pipeline
+
+from .one_node import RNG, agrees, draw, fails, model, run
 
 MS = "com.microsoft"
 
@@ -247,6 +257,46 @@ def test_lstm(dtype, columns, options):
         "hidden_size": hidden,
     }
     agrees("DynamicQuantizeLSTM", inputs, rtol=0, atol=6e-3, **results, **options)
+
+
+def after_passes(made):
+    """Returns a model's calls after all passes, for a target with products of bytes."""
+    wide = target_of("cpu-avx512")
+    target = replace(wide, features=f"{wide.features},+avx512vnni")
+    module = PassManager(pipeline(target=target), target=target).run(load(made))
+    nodes = post_order([f for _, f in module], into_functions=True)
+    return [n for n in nodes if isinstance(n, Call) and isinstance(n.op, Op)]
+
+
+def test_products_of_a_step_are_of_bytes_packed_before_the_loop():
+    inputs = {
+        "x": draw(4, 2, 5), "w": q(2, 5, 64, dtype="i1"), "r": q(2, 16, 64, dtype="u1"),
+        "b": None, "lengths": None, "h": None, "c": None, "p": None,
+        "ws": np.full(2, 0.01, "f4"), "wz": np.zeros(2, "i1"),
+        "rs": np.full(2, 0.01, "f4"), "rz": np.full(2, 128, "u1"),
+    }  # fmt: skip
+    known = ("w", "r", "ws", "wz", "rs", "rz")
+    options = {"domain": MS, "hidden_size": 16, "direction": "bidirectional"}
+    calls = after_passes(model("DynamicQuantizeLSTM", inputs, known=known, **options))
+    products = [c for c in calls if c.op_name == "nn.dense"]
+    assert len(products) == 4
+    assert {tuple(a.tensor.dtype for a in c.args) for c in products} == {("u8", "i8")}
+    assert not [c for c in calls if c.op_name == "layout_transform"]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_recurrent_weights_of_few_bits_stay_narrow(after):
+    made = model("GRU", {"x": draw(3, 1, 8), "w": draw(1, 384, 8), "r": draw(1, 384, 128)},
+                 linear_before_reset=after, hidden_size=128)  # fmt: skip
+    codes = numpy_helper.from_array(q(1, 384, 128, dtype="i1"), "codes")
+    scale = numpy_helper.from_array(np.linspace(0.001, 0.002, 384, dtype="f4"), "scale")
+    graph = made.graph
+    del graph.input[1:]
+    graph.initializer.extend([codes, scale, numpy_helper.from_array(draw(1, 384, 8), "w")])
+    graph.node.insert(0, helper.make_node("DequantizeLinear", ["codes", "scale"], ["r"], axis=1))
+    calls = after_passes(made)
+    names = [c.op_name for c in calls]
+    assert names.count("nn.dense_codes") == (1 if after else 2)
 
 
 def test_wrong_parameters():

@@ -33,10 +33,10 @@ from typing import Final
 from clew.cost.locality import is_small_piece
 from clew.ir.dims import Dim, exact_quotient, is_unknown, product, typical
 from clew.ir.expr import Call, Constant, Expr, Function
-from clew.ir.types import TensorType, bits
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.machine.target import Target
-from clew.ops.registry import Op, runs_on_host
+from clew.ops.registry import Op, runs_on_host, widens
 from clew.passes.base import PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.passes.fusion import melting
@@ -346,7 +346,7 @@ class Grouper:
         self._group[root.id] = alone
 
     def _widens(self, call: Call) -> bool:
-        return self._kinds[call.id] in _POINTWISE and _widens(call)
+        return self._kinds[call.id] in _POINTWISE and widens(call)
 
     def _join_users(self, group: Group) -> None:
         root, users = group.root, self._users.get(group.root.id, ())
@@ -392,7 +392,7 @@ class Grouper:
         for user in self._users[root.id]:
             assert isinstance(user, Call)
             overlaps = self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user)
-            if overlaps and not (len(group.members) == 1 and _widens(root)):
+            if overlaps and not (len(group.members) == 1 and widens(root)):
                 return f"{user.op_name} reads it in windows that overlap"
             if not melted and self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
@@ -518,19 +518,6 @@ class Grouper:
             for view in first:
                 group.members.remove(view)
                 del self._group[view.id]
-
-
-def _widens(call: Call) -> bool:
-    """Whether a call makes a wider number of each element of its first operand, as a cast does and
-    `dequantize`: that costs less than reading its result.
-    """
-    if not call.args or not all(isinstance(a.type, TensorType) for a in call.args):
-        return False
-    first = call.args[0]
-    wider = bits(call.tensor.dtype) > bits(first.tensor.dtype)
-    parameters = call.op.traits.parameters if isinstance(call.op, Op) else ()
-    given = all(n in parameters for n in range(1, len(call.args)))
-    return wider and given and first.tensor.shape == call.tensor.shape
 
 
 def _is_chosen(call: Call, target: Target | None) -> bool:

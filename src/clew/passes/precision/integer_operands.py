@@ -13,7 +13,7 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, to_numpy
 from clew.ops.math.quantization import SUM as SUM
-from clew.ops.registry import Op, get_op, runs_on_host
+from clew.ops.registry import Op, get_op, moved_operands, runs_on_host
 from clew.te.analysis import Kind
 
 Array = np.ndarray[Any, Any]
@@ -179,6 +179,18 @@ def known_values(value: Expr) -> Array | None:
     if any(a is None for a in args) or not isinstance(value.op, Op):
         return None
     return np.asarray(value.op.run_reference([a for a in args if a is not None], value.attrs))
+
+
+def constant_of(weight: Expr) -> Constant | None:
+    """Returns a weight that is constant, or consists of moved elements of a constant, as one
+    direction's part of a recurrent layer's weight does; None for others.
+    """
+    if isinstance(weight, Constant):
+        return weight
+    if not isinstance(weight, Call) or not moved_operands(weight):
+        return None
+    values = known_values(weight)
+    return None if values is None else Constant(values)
 
 
 def _is_simple(call: Call) -> bool:

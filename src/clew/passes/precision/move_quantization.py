@@ -32,8 +32,8 @@ class MoveQuantization(Pass):
 
     A concatenation that only a `quantize` reads becomes one of quantized operands, each with its
     part of a scale per element along the axis. Padding with 0 becomes padding with the zero point.
-    A scale and zero point per channel follow a transposition or a reshape; other movement requires
-    one number for the whole tensor.
+    A scale and zero point per channel follow a transposition, a slice, and a reshape that only adds
+    or removes axes of one element; other movement requires one number for the whole tensor.
 
     Preconditions: runs before NarrowIntegers, which finds the operands of products. Non-goals:
     arithmetic on quantized elements; selection with a scale that is not known to be positive.
@@ -190,6 +190,8 @@ def _parameters_after(call: Call, value: Call) -> Sequence[Expr] | None:
             reshaped(p, (*(1,) * (rank - p.tensor.rank), *p.tensor.shape)) for p in value.args[1:]
         ]
         return [p if _is_one(p) else get_op("transpose")(p, axes=axes) for p in led]
+    if call.op_name == "slice":
+        return [_sliced(p, call, rank) for p in value.args[1:]]
     if call.op_name == "reshape":
         found: list[Expr] = []
         for parameter in value.args[1:]:
@@ -197,10 +199,40 @@ def _parameters_after(call: Call, value: Call) -> Sequence[Expr] | None:
                 found.append(reshaped(parameter, ()))
             elif parameter.tensor.shape == shape:
                 found.append(Call(call.op, [parameter], call.attrs))
+            elif _wide(shape) == _wide(call.tensor.shape):
+                found.append(reshaped(parameter, _by_wide_axes(parameter, shape, call)))
             else:
                 return None
         return found
     return None
+
+
+def _sliced(parameter: Expr, call: Call, rank: int) -> Expr:
+    """Returns the part of a parameter that belongs to a slice."""
+    given, attrs = parameter.tensor, call.attrs
+    ends = [axis % rank - rank for axis in attrs.axes]  # counted from the end
+    cut = [n for n, end in enumerate(ends) if -end <= given.rank and given.shape[end] != 1]
+    if not cut:
+        return parameter
+    names = ("axes", "begin", "end", "strides") if attrs.strides else ("axes", "begin", "end")
+    values = {**attrs, "axes": ends}
+    return get_op("slice")(
+        parameter, **{name: tuple(values[name][n] for n in cut) for name in names}
+    )
+
+
+def _wide(shape: Sequence[Any]) -> list[Any]:
+    """Returns the sizes other than 1."""
+    return [d for d in shape if d != 1]
+
+
+def _by_wide_axes(parameter: Expr, shape: Sequence[Any], call: Call) -> tuple[Any, ...]:
+    """Returns the shape of a parameter of a tensor of some shape after a reshape that adds or
+    removes only axes of one element.
+    """
+    given = (1,) * (len(shape) - parameter.tensor.rank) + parameter.tensor.shape
+    kept = iter(p for p, d in zip(given, shape, strict=True) if d != 1)
+    return tuple(1 if d == 1 else next(kept) for d in call.tensor.shape)
 
 
 def _parameters_before(

@@ -20,7 +20,7 @@ from clew.ops.math.dense_codes import (
 )
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
-from clew.passes.precision.integer_operands import Array, known_values, reshaped
+from clew.passes.precision.integer_operands import Array, constant_of, known_values, reshaped
 from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
@@ -220,8 +220,9 @@ def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
             break
     if not isinstance(operand, Call) or operand.op_name != "dequantize":
         return None
-    codes, scale, *zeros = operand.args
-    if not isinstance(codes, Constant) or codes.tensor.rank != 2:
+    integers, scale, *zeros = operand.args
+    codes = constant_of(integers) if integers.tensor.rank == 2 else None
+    if codes is None:
         return None
     if codes.tensor.dtype not in _INTEGERS or operand.tensor.dtype not in _FLOATS:
         return None

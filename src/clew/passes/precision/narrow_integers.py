@@ -30,6 +30,7 @@ from clew.passes.precision.integer_operands import (
     HALF,
     SUM,
     Integers,
+    constant_of,
     depth_fits,
     in_range,
     integers_of,
@@ -124,8 +125,10 @@ class _Narrower(Rewriter):
         data, weight = map(integers_of, new.args)
         if data is None or weight is None or new.args[1].tensor.rank != 2:
             return new
-        if not isinstance(weight.value, Constant) or not data.value.tensor.rank:
+        values = constant_of(weight.value)
+        if values is None or not data.value.tensor.rank:
             return new
+        weight = replace(weight, value=values)
         with self.covers(old, *old.args):
             product = self._product(old, data, weight, layout)
         if product is not None:
@@ -181,8 +184,10 @@ class _Narrower(Rewriter):
         if not isinstance(inner, int) or not self._takes(inner, taps, attrs.groups):
             return new
         data, weight = integers_of(image), integers_of(filters)
-        if data is None or weight is None or not isinstance(weight.value, Constant):
+        values = None if weight is None else constant_of(weight.value)
+        if data is None or weight is None or values is None:
             return new
+        weight = replace(weight, value=values)
         around = (1,) * len(taps)
         given = [per_row(p, 0) for p in (data.zero, data.scale)]
         found = [per_filter(p, channels, len(taps)) for p in (weight.zero, weight.scale)]

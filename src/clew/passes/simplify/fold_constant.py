@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, While
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter
 from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
-from clew.ir.visit import passed_on, post_order
+from clew.ir.visit import post_order
 from clew.ops.registry import Op, moved_operands, runs_on_host
 from clew.passes.base import Pass, PassContext
+from clew.passes.simplify.bind_constants import ConstantBinder
 from clew.patterns.exactness import EVALUATED, Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
@@ -73,7 +73,7 @@ class FoldConstant(Pass):
         return _Folder(self, ctx, module.main).rewrite_module(module)
 
 
-class _Folder(Rewriter):
+class _Folder(ConstantBinder):
     of_function = ("_keeps_narrow", "_always_runs")
 
     def __init__(self, options: FoldConstant, ctx: PassContext, main: Function) -> None:
@@ -84,8 +84,6 @@ class _Folder(Rewriter):
         self._ctx = ctx
         self._uses: dict[int, int] = {}
         self._keeps_narrow = False
-        # Constants by parameter of a branch or loop, where the parameter always has this value.
-        self._given: dict[int, Constant] = {}
         # The remaining budget of operations for sums and products: folding prepares weights, it
         # does not run the model.
         self._operations_left = current().folded_operations
@@ -100,32 +98,7 @@ class _Folder(Rewriter):
         for node in nodes:
             for child in node.children:
                 self._uses[child.id] = self._uses.get(child.id, 0) + 1
-        for param in function.params:
-            if param.id in self._given:
-                self.memo[param.id] = self._given[param.id]
-
-    def order(self, function: Function) -> Sequence[Expr]:
-        # Branches and bodies are visited from their If or While, when their constants are known.
-        return [n for n in super().order(function) if not isinstance(n, Function)]
-
-    def _visit(self, node: Expr) -> Expr:
-        if isinstance(node, (If, While)) and node.id not in self.memo:
-            self._give_constants(node)
-        return super()._visit(node)
-
-    def _give_constants(self, node: If | While) -> None:
-        """Records the parameters of a branch or loop that are constants."""
-        if isinstance(node, If):
-            given = [(n, self._visited(arg)) for n, arg in enumerate(node.args)]
-            functions = (node.then, node.orelse)
-        else:
-            init = [self._visited(arg) for arg in node.init]
-            given = [(n + 1, init[n]) for n in passed_on(node)]
-            functions = (node.cond, node.body)
-        for n, value in given:
-            for function in functions:
-                if isinstance(value, Constant) and value.type == function.params[n].type:
-                    self._given[function.params[n].id] = value
+        super().enter(function)
 
     def rewrite_constant(self, old: Constant) -> Expr:
         if old.is_splat or old.is_lazy or old.data.size == 0 or not _all_equal(old.data):

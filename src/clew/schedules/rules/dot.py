@@ -26,9 +26,15 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import flatten_axes, stage_infos
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
+# Vectors of sums that hide the latency of an instruction: with two, products of one row took 1.15
+# times as long (Zen 4).
+_LEAST_SUMS: Final = 4
+# Rows of a tile that is so wide and as fast as one of two vectors.
+_ENOUGH_ROWS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,17 @@ class Sums(TailMatch):
         shape = self.info.store.buffer.typical_shape
         return shape[-2] if len(shape) > 1 else 0
 
+    @property
+    def height_is_known(self) -> bool:
+        """Whether the number of rows is known at compile time."""
+        shape = self.info.store.buffer.shape
+        return len(shape) < 2 or isinstance(shape[-2], int)
+
+
+def _is_enough(target: Target, taken: int) -> bool:
+    """Whether tiles of `_LEAST_SUMS` vectors have enough rows to be as fast as narrower ones."""
+    return rows_of_tile(target, _LEAST_SUMS, taken) >= _ENOUGH_ROWS
+
 
 class Dot(Rule[Sums]):
     """Sums of products that dot product instructions can compute."""
@@ -55,17 +72,21 @@ class Dot(Rule[Sums]):
     demands = (REDUCES, TAILED, PRODUCTS, PACKED, DOT_UNIT)
 
     def match(self, work: Work, target: Target) -> Sums | None:
-        info = work.reduction
-        product = product_of(info.store)
+        anchor, root = work.reduction.name, work.root.name
+        schedule = work.start.copy()
+        flatten_axes(schedule, anchor, root)  # a tile of rows spans short sequences
+        product = product_of(stage_infos(schedule)[anchor].store)
         assert product is not None
         lanes = dot_lanes(product, target)
         taken = registers_taken(product, target)
-        return Sums(work.start, target, info.name, work.root.name, lanes, product.group, taken)
+        return Sums(schedule, target, anchor, root, lanes, product.group, taken)
 
     def choices(self, match: Sums) -> Space:
         target, height = match.target, match.height
         columns = match.info.store.buffer.typical_shape[-1]
         vectors = vectors_of_tile(columns, match.lanes)
+        if height <= 1 or (not match.height_is_known and _is_enough(target, match.taken)):
+            vectors = max(vectors, min(_LEAST_SUMS, columns // match.lanes))
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a tile"),
             Choice("unroll", 0, UNROLLED, "unrolled steps; 0: by the tile's size"),

@@ -87,6 +87,10 @@ def of_direction(x: Expr, direction: int) -> Expr:
     return reshaped(part, x.tensor.shape[1:])
 
 
+def _rows(x: Expr, begin: int, end: int) -> Expr:
+    return call("slice", x, begin=(begin,), end=(end,), axes=(0,))
+
+
 def _plain(layer: Layer, index: int, direction: int) -> Product:
     """Returns the product with an input that holds weights."""
     weights = of_direction(layer.input(index), direction)
@@ -245,7 +249,7 @@ def gru(layer: Layer) -> Result:
             if reset_after:
                 weights.append(rest)
         if not reset_after:
-            weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
+            weights = [_rows(recurrent, 0, sizes[0]), _rows(recurrent, sizes[0], 3 * hidden)]
         inputs = input_part(x, _plain(layer, 1, direction), *added)
 
         def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
