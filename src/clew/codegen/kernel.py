@@ -23,7 +23,7 @@ from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
-from clew.ir.dims import Dim, SymDim, at_least, at_most, ceil_div, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, at_most, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.grid import first_of_grid
@@ -156,6 +156,7 @@ class _Function:
         self.b = Builder(module)
         self.v: Values
         self.tiles: Tiles
+        self._facts: Facts = ()  # those of the loops around the current statement
         self.past_caches = False
 
     def emit(self, name: str, phase: Stmt) -> str:
@@ -196,6 +197,9 @@ class _Function:
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
+        self._facts = ()
+        if isinstance(phase, For) and phase.kind == "parallel":
+            self._facts = phase.index.facts
         if isinstance(phase, For) and phase.size == 1 and parallel_lines(phase):
             self.v.bound[id(phase.index)] = Bound(const=0)
             self._piece(phase)
@@ -263,6 +267,15 @@ class _Function:
         self.b.line = before
 
     def _for(self, loop: For) -> None:
+        around = self._facts
+        # The facts of a loop hold inside of it: they do not tell whether it runs.
+        runs = at_least(loop.size, 1, around)
+        self._facts = (*around, *loop.index.facts)
+        self._emit_for(loop, runs)
+        self._facts = around
+
+    def _emit_for(self, loop: For, runs: bool) -> None:
+        """Emits a loop; `runs` says whether it certainly runs at least once."""
         if loop.size == 0:
             return
         if loop.kind == "vector":
@@ -274,9 +287,9 @@ class _Function:
                 self.v.bound[id(loop.index)] = Bound(const=n)
                 self._statement(loop.body)
             del self.v.bound[id(loop.index)]
-        elif self._until(loop):
+        elif runs and self._until(loop):
             pass
-        elif at_least(loop.size, 1, loop.index.facts):
+        elif runs:
             self._serial(loop, literal(0, INDEX), self.v.dim_value(loop.size))
         else:
             self._maybe(loop, literal(0, INDEX), self.v.dim_value(loop.size))
@@ -286,8 +299,7 @@ class _Function:
         for all iterations and known before them. Returns whether it is.
         """
         body = loop.body
-        is_serial = loop.kind == "serial" and at_least(loop.size, 1, loop.index.facts)
-        if not is_serial or not isinstance(body, If):
+        if loop.kind != "serial" or not isinstance(body, If):
             return False
         written = {id(s.buffer.root) for s in walk(body) if isinstance(s, Store)}
         ends: list[Scalar] = []

@@ -437,6 +437,16 @@ def test_nothing_one_and_everything_found(number: int) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("side", list(GuardSide))
+def test_a_result_that_becomes_empty_in_a_run_is_not_written(side: GuardSide) -> None:
+    """Its loops run no iteration, though facts inside of them say that its sizes are at least 1."""
+    model = model_of(CASES["Slice from the count"])
+    compiled = clew.compile(model, threads=1, guard=side)
+    for mask in MASKS:
+        feed = {"x": np.zeros((ROWS, COLUMNS), np.float32), "mask": np.asarray(mask, bool)}
+        np.testing.assert_array_equal(compiled.run(feed)["y"], CONSTANTS["table"][sum(mask) :])
+
+
 def test_no_index_of_nothing() -> None:
     """ONNX Runtime refuses as well, and says nothing of where."""
     compiled = clew.compile(model_of(_call("ArgMax", "found", axis=0)), threads=1)
