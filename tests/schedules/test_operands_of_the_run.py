@@ -79,6 +79,14 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
     assert rules(compiled) == wanted
 
 
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+def test_few_rows_of_many_blocks_of_products(target: str) -> None:
+    """Sums in several vectors, each long enough to be divided into blocks."""
+    graph = Graph()
+    y = graph("nn.dense", graph.x(2, 12544), graph.x(3, 12544), weight_layout="NK")
+    check(module(graph, y), {}, 0, target=target)
+
+
 def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
     def choices(depth: int, packed: bool) -> str:
         graph = Graph()
