@@ -75,10 +75,10 @@ class AlterLayout(Pass):
     none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
     after them. Operators that read all channels at positions that values determine (regions) read
-    plain images with channels last. The last block of a result is zero-padded (24 channels to 32,
-    45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides the channels and
-    either few are missing or the data are blocked; the operators that follow must not turn zeros
-    into infinities.
+    plain images with channels last, unless they read fewer positions than there are. The last block
+    of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4) where whole vectors are worth
+    it, or where no block divides the channels and either few are missing or the data are blocked;
+    the operators that follow must not turn zeros into infinities.
     Likewise the image of a window if few channels are missing and it would else stay plain, or if
     Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
     whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
@@ -509,11 +509,16 @@ class _Alterer(Rewriter):
     def _channels_last(self, old: Call) -> Expr | None:
         """Returns the call over a plain image with its channels last, if its operator wants it."""
         assert isinstance(old.op, Op)
-        if not old.op.traits.channels_last or old.attrs.layout != _PLAIN:
+        positions, types = old.op.traits.channels_last, [a.tensor for a in old.args]
+        if positions is None or old.attrs.layout != _PLAIN:
             return None
         assert old.op.layout_rule is not None
-        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], _CHANNELS_LAST)
+        found = old.op.layout_rule(old.attrs, types, _CHANNELS_LAST)
         if found is None:
+            return None
+        batch, _, *size = map(typical, types[0].shape)
+        if positions(old.attrs, types) < math.prod((batch, *size)):
+            self._ctx.remark(old, "image stays plain: fewer positions are read than it has")
             return None
         image, *others = (self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args)
         turned = self._turned.get(image.id)
