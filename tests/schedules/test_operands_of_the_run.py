@@ -143,6 +143,29 @@ def test_convolutions(turn: int) -> None:
     check(module(graph, y), {"n": 17}, turn, **({"target": "cpu-avx2"} if turn % 3 == 0 else {}))
 
 
+@pytest.mark.parametrize(
+    ("data", "weight", "attrs"),
+    [
+        ((1, 33, 4, 5), (70, 33, 3, 3), {"padding": (1, 1, 1, 1)}),
+        ((2, 9, 7, 6), (64, 9, 3, 2), {"strides": (2, 3), "padding": (0, 1, 2, 0)}),
+        ((1, 7, 9, 9), (70, 7, 3, 3), {"dilation": (3, 2), "padding": (1, 1, 1, 1)}),
+        ((3, 17, 5, 3), (19, 17, 5, 3), {}),  # one patch
+        ((2, 40, 31, 9), (3, 40, 1, 1), {}),  # few channels
+        ((1, 40, 3, 5), (64, 40, 1, 1), {"strides": (2, 2)}),
+    ],
+)
+def test_small_images_are_multiplied_by_weights_as_they_lie(
+    data: tuple[int, ...], weight: tuple[int, ...], attrs: dict[str, Any]
+) -> None:
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(*data), graph.x(*weight), **attrs)
+    y = graph("nn.relu", graph("add", y, graph.w(1, weight[0], 1, 1)))
+    options = {"target": "cpu-avx2"} if data[0] > 1 else {}
+    compiled = check(module(graph, y), {}, weight[0], **options)
+    assert not any("layout_transform" in kernel.name for kernel in compiled.kernels)
+    assert any("dense" in k.name or "matmul" in k.name for k in compiled.kernels)
+
+
 def test_weights_that_serve_many_pixels_are_packed() -> None:
     def packs(size: int) -> bool:
         graph = Graph()
