@@ -18,12 +18,14 @@ from clew.cost.convolution import (
     direct_cycles,
     winograd_cycles,
 )
+from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float, memory_bytes
 from clew.ir.visit import post_order
+from clew.machine.target import Target
 from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
@@ -470,7 +472,9 @@ class _Alterer(Rewriter):
 
     def _dense(self, old: Call) -> Expr | None:
         data, *others = old.args
-        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w)}
+        assert self._ctx.target is not None
+        target = self._ctx.target
+        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return None
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
@@ -726,10 +730,10 @@ def _packable(conv: Call) -> bool:
     return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // max(inner, 1))
 
 
-def _packable_matrix(dense: Call, matrix: Expr) -> bool:
+def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
     read it that packing it takes less time than reading columns far apart, or lines on as many
-    pages.
+    pages, or adding up lanes along the depth.
     """
     if isinstance(matrix, Constant):
         return True
@@ -737,8 +741,10 @@ def _packable_matrix(dense: Call, matrix: Expr) -> bool:
     plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
     if not plain or rows < _LEAST_ROWS:
         return False
-    row_bytes = matrix.tensor.concrete[-1] * memory_bytes(matrix.tensor.dtype)
-    return dense.attrs.weight_layout == "NK" or row_bytes >= PAGE_BYTES
+    outer, inner = matrix.tensor.concrete
+    if dense.attrs.weight_layout == "NK":
+        return not dots_gain(rows, inner, outer, matrix.tensor.dtype, target)
+    return inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:
