@@ -66,9 +66,10 @@ def test_products(turn: int) -> None:
     ("rows", "layout", "wanted"),
     [
         (1, "NK", ["rows"]),  # lanes along the depth: nothing is packed
-        (4, "NK", ["rows"]),
+        (4, "NK", ["dots"]),
         (1, "KN", ["matvec"]),
-        (16, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
+        (16, "NK", ["dots"]),
+        (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
         (16, "KN", ["elementwise", "matmul"]),
     ],
 )
@@ -85,6 +86,22 @@ def test_few_rows_of_many_blocks_of_products(target: str) -> None:
     graph = Graph()
     y = graph("nn.dense", graph.x(2, 12544), graph.x(3, 12544), weight_layout="NK")
     check(module(graph, y), {}, 0, target=target)
+
+
+DOTS = [
+    (2, 128, 16), (3, 256, 35), (7, 128, 100), (13, 256, 64), (9, 384, 1031), (40, 256, 33),
+    (8, 2560, 40), (5, 128, 47),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turn", range(len(DOTS)))
+def test_rows_by_rows(turn: int) -> None:
+    rows, depth, columns = DOTS[turn]
+    graph = Graph()
+    y = graph("nn.dense", graph.x(rows, depth), graph.x(columns, depth), weight_layout="NK")
+    y = graph("nn.relu", graph("add", y, graph.w(columns)))
+    compiled = check(module(graph, y), {}, turn, target=f"cpu-avx{'2' if turn % 3 else '512'}")
+    assert rules(compiled) == ["dots"]
 
 
 def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:

@@ -128,9 +128,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 RULES: Final = Registry(
     (
         Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
-        Dot(), DotConv(), Dots(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(),
-        PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(), SplitWeights(),
-        Tiles(), Windows(), Winograd(),
+        Dot(), DotConv(), Dots(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(),
+        Parts(), PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(),
+        SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -7,17 +7,21 @@ lanes are added up once per result.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.loop.affine import contains
+from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
-from clew.schedules.library.register_tile import split_tiles, spread
+from clew.schedules.library.register_tile import split_tiles
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
-from clew.schedules.space import Settings, Space, tile_size
+from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
+from clew.support.errors import ScheduleError
 
 _COLUMNS: Final = 4  # of a register tile
 _KEPT: Final = 5  # registers for a column's vectors and a row's
@@ -31,9 +35,10 @@ ALONG_DEPTH: Final = Demand(
 
 @dataclass(frozen=True)
 class DotProducts(TailMatch):
-    """Products of `rows` rows."""
+    """Products of `rows` rows with those of the buffer `matrix`."""
 
     rows: int
+    matrix: str
 
 
 class Dots(Rule[DotProducts]):
@@ -48,12 +53,24 @@ class Dots(Rule[DotProducts]):
         info = stage_infos(schedule)[anchor]
         if len(info.axes) != 2:
             return None
-        return DotProducts(schedule, target, anchor, root, info.store.buffer.typical_shape[-2])
+        column = next(n.index for n in info.loops if n.name == info.axes[-1])
+        matrix = next(
+            x.source.name
+            for x in buffer_loads(info.store.value)
+            if any(contains(i, column) for i in x.indices)
+        )
+        rows = info.store.buffer.typical_shape[-2]
+        return DotProducts(schedule, target, anchor, root, rows, matrix)
 
     def choices(self, match: DotProducts) -> Space:
         most = min((match.target.vector_registers - _KEPT) // _COLUMNS, _MOST_ROWS)
         rows = balanced(match.rows, min(most, 6))
-        return Space((tile_size("rows", rows, min(match.rows, most), "rows in a register tile"),))
+        return Space(
+            (
+                tile_size("rows", rows, min(match.rows, most), "rows in a register tile"),
+                flag("prefetch", True, "prefetch the next panel while one is in use"),
+            )
+        )
 
     def schedule(self, match: DotProducts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
@@ -69,6 +86,7 @@ class Dots(Rule[DotProducts]):
         schedule.vectorize(lane)
         m, n = info.axes
         (depth,) = info.reduction_axes
+        schedule.reorder(n, depth, m)  # columns outermost: the last tile of a panel may be shorter
         block, across = split_tiles(schedule, n, _COLUMNS)
         steps, inner = schedule.split(depth, lanes)
         schedule.reorder(block, steps, m, across, inner)
@@ -77,5 +95,8 @@ class Dots(Rule[DotProducts]):
             schedule.unroll(loop)
         schedule.vectorize(inner)
         schedule.vectorize(f"{match.anchor}.rf0")
-        spread(schedule, [panel])
+        if settings["prefetch"]:
+            with contextlib.suppress(ScheduleError):  # a single panel
+                schedule.prefetch(match.matrix, panel, steps)
+        schedule.parallel(panel)
         return schedule
