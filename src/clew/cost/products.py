@@ -9,6 +9,7 @@ from clew.machine.target import Target
 
 _LEAST_STEPS: Final = 8  # vectors of the depth
 _DEPTH_A_ROW: Final = 4
+_DEPTH_A_ROW_NEAR: Final = 12  # if the matrix stays in a cache, packing it is cheap
 _SHARE_OF_CACHE: Final = 0.5  # the second-level one, for the rows that all columns read
 
 
@@ -53,6 +54,8 @@ def dots_gain(rows: int, depth: int, columns: int, dtype: str, target: Target) -
     lanes = target.vector_lanes(dtype)
     if dtype not in ("f32", "f64") or rows < 2 or columns < lanes:
         return False
-    if depth % lanes or depth < _LEAST_STEPS * lanes or _DEPTH_A_ROW * rows > depth:
+    near = _SHARE_OF_CACHE * target.l2_bytes / memory_bytes(dtype)
+    each = _DEPTH_A_ROW_NEAR if columns * depth <= near else _DEPTH_A_ROW
+    if depth % lanes or depth < _LEAST_STEPS * lanes or each * rows > depth:
         return False
-    return rows * depth * memory_bytes(dtype) <= _SHARE_OF_CACHE * target.l2_bytes
+    return rows * depth <= near
