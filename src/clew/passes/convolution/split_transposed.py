@@ -21,8 +21,10 @@ Array = np.ndarray[Any, Any]
 
 # The most multiplications of one convolution for all places, relative to the necessary ones.
 _MOST_WASTE: Final = 2.0
-# Products with a weight of the run: the most to add up for a place, and the dtypes that hold them.
+# Products with a weight of the run: the most to add up for a place, the least number of channels for
+# which that takes less time than products with zeros, and the dtypes that hold them.
 _MOST_TERMS: Final = 9
+_MANY_CHANNELS: Final = 128
 _WIDE: Final = ("f32", "f64")
 
 
@@ -172,7 +174,10 @@ def _multiplies(layer: _Layer, data: Expr, weight: Expr) -> bool:
     if isinstance(weight, Constant) or layer.groups != 1 or not data.tensor.is_static:
         return False
     strided = any(s != 1 for s in layer.strides)
-    return strided and math.prod(layer.taps) <= _MOST_TERMS and data.tensor.dtype in _WIDE
+    if not strided or math.prod(layer.taps) > _MOST_TERMS or data.tensor.dtype not in _WIDE:
+        return False
+    few = math.prod(data.tensor.concrete[2:]) <= layer.inner  # making filters takes longer
+    return few or (layer.waste > 1 and layer.inner >= _MANY_CHANNELS)
 
 
 def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
