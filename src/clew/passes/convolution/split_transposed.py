@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 # The most multiplications of one convolution for all places, relative to the necessary ones.
 _MOST_WASTE: Final = 2.0
-# Products with a weight of the run: the most to add up for a place, the least number of channels for
-# which that takes less time than products with zeros, and the dtypes that hold them.
+# Products with a weight of the run: the most to add up for a place, the channels from which on that
+# takes less time than products with zeros, and the dtypes that hold them.
 _MOST_TERMS: Final = 9
 _MANY_CHANNELS: Final = 128
 _WIDE: Final = ("f32", "f64")
