@@ -743,7 +743,8 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return False
     outer, inner = matrix.tensor.concrete
     if dense.attrs.weight_layout == "NK":
-        return not dots_gain(rows, inner, outer, matrix.tensor.dtype, target)
+        known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
+        return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
     return inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
 
 
