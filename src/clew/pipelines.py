@@ -12,6 +12,7 @@ from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.join_columns import JoinColumns
 from clew.passes.convolution.lift_signals import LiftSignals
+from clew.passes.convolution.multiply_patches import MultiplyPatches
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
@@ -100,6 +101,7 @@ def pipeline(
         SkipPadding(),  # needs final weights; before windows of one tap become products
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
+        MultiplyPatches(),  # on images; the products that it makes are products for the next passes
         WidenHalves(),  # needs whole layers, like the next one, which leaves its products alone
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts

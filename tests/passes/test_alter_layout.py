@@ -269,9 +269,9 @@ def test_pools_and_concatenations_follow(kit: Any) -> None:
 @pytest.mark.parametrize("samples", [0, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_are_read_with_channels_as_neighbors(kit: Any, samples: int, mode: str) -> None:
-    x, rois = kit.var("x", 1, 16, 8, 8), kit.var("rois", 3, 4)
+    x, rois = kit.var("x", 1, 16, 8, 8), kit.var("rois", 4, 4)
     image = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
-    images, attrs = kit.const(np.zeros(3, np.int64)), {"out": (2, 2), "samples": samples}
+    images, attrs = kit.const(np.zeros(4, np.int64)), {"out": (2, 2), "samples": samples}
     y = kit.layer("nn.roi_align", image, rois, images, mode=mode, **attrs)
     after = altered(kit, kit.module([x, rois], y))
     assert one(after, "nn.roi_align").attrs.layout == "NCHW16c"
@@ -284,6 +284,12 @@ def test_regions_are_read_with_channels_as_neighbors(kit: Any, samples: int, mod
     found = [c for c in calls(after.main.body) if c.op_name == "nn.roi_align"]
     assert [c.attrs.layout for c in found] == ["NHWC", "NHWC"]
     assert found[0].args[0] is found[1].args[0]
+
+
+def test_few_regions_are_read_from_a_plain_image(kit: Any) -> None:
+    x, rois, images = kit.var("x", 1, 16, 9, 8), kit.var("rois", 1, 4), kit.const(np.zeros(1, "i8"))
+    y = kit.layer("nn.roi_align", x, rois, images, out=(2, 2), samples=2)  # 64 of 72 positions
+    assert one(altered(kit, kit.module([x, rois], y)), "nn.roi_align").attrs.layout == "NCHW"
 
 
 def test_operators_that_need_plain_images_get_them(kit: Any) -> None:

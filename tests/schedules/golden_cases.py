@@ -157,9 +157,12 @@ def dense_of_inputs(rows: int, layout: str) -> Callable[[Graph], Expr]:
     return make
 
 
-def regions(g: Graph) -> Expr:
-    boxes = g.x(40, 4), g.x(40, dtype="i64")
-    return g("nn.roi_align", g.x(1, 64, 50, 50), *boxes, out=(7, 7), scale=0.0625)  # type: ignore[no-any-return]
+def regions(count: int, **attrs: Any) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        boxes = g.x(count, 4), g.x(count, dtype="i64")
+        return g("nn.roi_align", g.x(1, 64, 50, 50), *boxes, out=(7, 7), **attrs)  # type: ignore[no-any-return]
+
+    return make
 
 
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
@@ -221,7 +224,8 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "scatter": (updates, "f32"),
     "top_k": (largest, "f32"),
     "best_boxes": (best_boxes, "f32"),
-    "regions": (regions, "f32"),
+    "regions": (regions(40, scale=0.0625), "f32"),
+    "regions-few": (regions(2, samples=2), "f32"),
 }  # fmt: skip
 
 

@@ -66,9 +66,10 @@ def test_products(turn: int) -> None:
     ("rows", "layout", "wanted"),
     [
         (1, "NK", ["rows"]),  # lanes along the depth: nothing is packed
-        (4, "NK", ["rows"]),
+        (4, "NK", ["dots"]),
         (1, "KN", ["matvec"]),
-        (16, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
+        (16, "NK", ["dots"]),
+        (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
         (16, "KN", ["elementwise", "matmul"]),
     ],
 )
@@ -77,6 +78,30 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
     y = graph("nn.dense", graph.x(rows, 1024), graph.x(1024, 1024), weight_layout=layout)
     compiled = check(module(graph, y), {}, rows, target="cpu-avx512")
     assert rules(compiled) == wanted
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+def test_few_rows_of_many_blocks_of_products(target: str) -> None:
+    """Sums in several vectors, each long enough to be divided into blocks."""
+    graph = Graph()
+    y = graph("nn.dense", graph.x(2, 12544), graph.x(3, 12544), weight_layout="NK")
+    check(module(graph, y), {}, 0, target=target)
+
+
+DOTS = [
+    (2, 128, 16), (3, 256, 35), (7, 128, 100), (13, 256, 64), (9, 384, 1031), (20, 256, 33),
+    (8, 2560, 40), (5, 128, 47),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turn", range(len(DOTS)))
+def test_rows_by_rows(turn: int) -> None:
+    rows, depth, columns = DOTS[turn]
+    graph = Graph()
+    y = graph("nn.dense", graph.x(rows, depth), graph.x(columns, depth), weight_layout="NK")
+    y = graph("nn.relu", graph("add", y, graph.w(columns)))
+    compiled = check(module(graph, y), {}, turn, target=f"cpu-avx{'2' if turn % 3 else '512'}")
+    assert rules(compiled) == ["dots"]
 
 
 def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
@@ -133,6 +158,29 @@ def test_convolutions(turn: int) -> None:
     graph = Graph()
     y = graph("nn.relu", graph(op, graph.x(*data), graph.x(*weight), **attrs))
     check(module(graph, y), {"n": 17}, turn, **({"target": "cpu-avx2"} if turn % 3 == 0 else {}))
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "attrs"),
+    [
+        ((1, 33, 4, 5), (70, 33, 3, 3), {"padding": (1, 1, 1, 1)}),
+        ((2, 9, 7, 6), (64, 9, 3, 2), {"strides": (2, 3), "padding": (0, 1, 2, 0)}),
+        ((1, 7, 9, 9), (70, 7, 3, 3), {"dilation": (3, 2), "padding": (1, 1, 1, 1)}),
+        ((3, 17, 5, 3), (19, 17, 5, 3), {}),  # one patch
+        ((2, 40, 31, 9), (3, 40, 1, 1), {}),  # few channels
+        ((1, 40, 3, 5), (64, 40, 1, 1), {"strides": (2, 2)}),
+    ],
+)
+def test_small_images_are_multiplied_by_weights_as_they_lie(
+    data: tuple[int, ...], weight: tuple[int, ...], attrs: dict[str, Any]
+) -> None:
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(*data), graph.x(*weight), **attrs)
+    y = graph("nn.relu", graph("add", y, graph.w(1, weight[0], 1, 1)))
+    options = {"target": "cpu-avx2"} if data[0] > 1 else {}
+    compiled = check(module(graph, y), {}, weight[0], **options)
+    assert not any("layout_transform" in kernel.name for kernel in compiled.kernels)
+    assert any("dense" in k.name or "matmul" in k.name for k in compiled.kernels)
 
 
 def test_weights_that_serve_many_pixels_are_packed() -> None:

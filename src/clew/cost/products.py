@@ -1,8 +1,16 @@
-"""A machine's multiplication rates by dtype."""
+"""A machine's multiplication rates by dtype, and when products need no packed operand."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from clew.ir.types import memory_bytes
 from clew.machine.target import Target
+
+_LEAST_STEPS: Final = 8  # vectors of the depth
+_DEPTH_A_ROW: Final = 4
+_DEPTH_A_ROW_NEAR: Final = 12  # if the matrix stays in a cache, packing it is cheap
+_SHARE_OF_CACHE: Final = 0.5  # the second-level one, for the rows that all columns read
 
 
 def multiply_adds_per_cycle(
@@ -36,3 +44,18 @@ def fastest_float(target: Target) -> str:
     """Returns the dtype with the fastest float products: `f32` or `bf16`."""
     rates = {dtype: multiply_adds_per_cycle(target, dtype, dtype) for dtype in ("f32", "bf16")}
     return max(rates, key=lambda dtype: rates[dtype])
+
+
+def dots_gain(rows: int, depth: int, columns: int, dtype: str, target: Target) -> bool:
+    """Whether products of `rows` rows with the rows of a plain matrix of a run are faster with
+    vectors along the depth than with the matrix packed first: packing takes as long for any number
+    of rows, and adding up the lanes of sums as long for any depth.
+    """
+    lanes = target.vector_lanes(dtype)
+    if dtype not in ("f32", "f64") or rows < 2 or columns < lanes:
+        return False
+    near = _SHARE_OF_CACHE * target.l2_bytes / memory_bytes(dtype)
+    each = _DEPTH_A_ROW_NEAR if columns * depth <= near else _DEPTH_A_ROW
+    if depth % lanes or depth < _LEAST_STEPS * lanes or each * rows > depth:
+        return False
+    return rows * depth <= near

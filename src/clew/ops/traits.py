@@ -6,10 +6,13 @@ clew's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clew.ir.expr import Attrs
 from clew.ir.symbolic import Rule
+from clew.ir.types import TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +44,10 @@ class Traits:
     by ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
     """
 
-    channels_last: bool = False
+    channels_last: Callable[[Attrs, Sequence[TensorType]], int] | None = None
     """Reads all channels of an image at positions that values determine, so channels should be
-    neighbors. Has a layout rule for NHWC. Read by AlterLayout.
+    neighbors if they are read often enough. Returns about how many positions a call of these
+    attributes and operands reads. Has a layout rule for NHWC. Read by AlterLayout.
     """
 
     reads_bits: bool = False

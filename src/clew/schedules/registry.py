@@ -16,6 +16,7 @@ from clew.schedules.rules.conv_parts import ConvParts
 from clew.schedules.rules.conv_parts_rows import ConvPartsRows
 from clew.schedules.rules.dot import Dot
 from clew.schedules.rules.dot_conv import DotConv
+from clew.schedules.rules.dots import Dots
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.rules.lines import Lines
 from clew.schedules.rules.matmul import Matmul
@@ -127,9 +128,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 RULES: Final = Registry(
     (
         Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
-        Dot(), DotConv(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(),
-        PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(), SplitWeights(),
-        Tiles(), Windows(), Winograd(),
+        Dot(), DotConv(), Dots(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(),
+        Parts(), PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(),
+        SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

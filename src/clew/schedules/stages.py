@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, ceil_div, exact_quotient
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,
@@ -311,6 +314,34 @@ def sums_rows(info: StageInfo) -> bool:
         stride(x, depth, simplifier) == 1 and stride(x, column, simplifier) != 1
         for x in buffer_loads(info.store.value)
     )
+
+
+def multiplies_rows(info: StageInfo, target: Target) -> bool:
+    """Whether a stage is products of rows with the rows of another matrix that are faster with
+    lanes along the depth.
+    """
+    loads = list(buffer_loads(info.store.value))
+    if len(info.reduction_axes) != 1 or len(info.axes) < 2 or len(loads) != 2:
+        return False
+    by_name, simplifier = {n.name: n for n in info.loops}, Simplifier()
+    depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
+    if not isinstance(depth.size, int) or {x.dtype for x in loads} != {info.store.buffer.dtype}:
+        return False
+    rows = [by_name[name].index for name in info.axes[:-1] if by_name[name].size != 1]
+    if not all(isinstance(row.extent, int) for row in rows):
+        return False
+
+    def reads(load: Load, indices: Sequence[Index]) -> list[bool]:
+        return [any(simplifier.uses(i, index) for i in load.indices) for index in indices]
+
+    of_columns = [x for x in loads if any(reads(x, [column.index]))]
+    if len(of_columns) != 1 or any(reads(of_columns[0], rows)):
+        return False
+    if any(stride(x, depth.index, simplifier) != 1 for x in loads):
+        return False
+    height = math.prod(info.store.buffer.typical_shape[:-1])
+    dtype = info.store.buffer.dtype
+    return dots_gain(height, depth.size, column.typical, dtype, target)
 
 
 def rows_together(info: StageInfo, axis: str) -> int:

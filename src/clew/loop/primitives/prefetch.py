@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import (
     Block,
     Buffer,
@@ -47,8 +48,9 @@ def prefetch(
     """Prefetches, during an iteration of `ahead`, the part of `buffer` that the next iteration
     reads.
 
-    An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
-    it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
+    An iteration must read one contiguous range of memory, `buffer[ahead, ...]`, `buffer[ahead * 16
+    + row, ...]` for 16 rows or, if loops around it determine outer axes, `buffer[i, ahead, ...]`.
+    Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
     range.
 
@@ -79,7 +81,7 @@ def prefetch(
         load_of = [(s, x) for s, x in reads(found.body) if x.source.name == buffer]
         if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
             return found  # a peeled remainder, whose position is a literal
-        *outer, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
+        (*outer, panel), count = _panel([x for _, x in load_of], found, buffer, simplifier)
         steps = iterations(found.body, at)
         if not steps:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
@@ -88,7 +90,7 @@ def prefetch(
         tiled = has_tiles(found.body)
         once = None if tiled else _steps_of_part(found.body, at, load, len(outer))
 
-        following = _NextPanel(load.source, outer, stmt.stage, panel)
+        following = _NextPanel(load.source, outer, stmt.stage, panel, count)
 
         def share(steps: Dim) -> Share:
             return _Share(following, steps) if once is None else _SamePlace(following, once)
@@ -181,9 +183,11 @@ def _reads(stmt: For, buffer: str) -> bool:
     return any(load.source.name == buffer for _, load in reads(stmt.body))
 
 
-def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> list[Scalar]:
-    """Returns the position that an iteration of a loop reads, up to the axis that the loop
-    walks.
+def _panel(
+    loads: list[Load], loop: For, buffer: str, simplifier: Simplifier
+) -> tuple[list[Scalar], int]:
+    """Returns the position that an iteration of a loop reads, up to the axis that the loop walks,
+    and the number of positions along this axis that it reads.
     """
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
@@ -191,10 +195,12 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
     forms = [simplifier.flatten(simplifier.linear(x.indices[axis])) for x in loads]
     # Terms of loops around it may be added to the loop itself.
     inner = [n.index for n in loops(loop.body)]
+    found = forms[0].coefficient(loop.index)
+    count = found if isinstance(found, int) else 0
     step_by_step = all(
-        f.coefficient(loop.index) == 1
+        f.coefficient(loop.index) == count
         and not any(contains(a, loop.index) for a, _ in f.terms if a is not loop.index)
-        and not any(f.depends_on(i) for i in inner)
+        and (_reach(f, inner) < count if count > 1 else not any(f.depends_on(i) for i in inner))
         for f in forms
     )
     outer = [simplifier.simplify(i) for i in loads[0].indices[:axis]]
@@ -204,13 +210,31 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
         for x in loads
         for a, i in enumerate(outer)
     )
-    if axes != {axis} or not step_by_step or not fixed:
+    if count < 1 or axes != {axis} or not step_by_step or not fixed:
         raise ScheduleError(
             "S011",
             f"an iteration of {loop.name} does not read a contiguous range of {buffer}",
             hint="its first axis must be indexed by the loop itself, or by loops around it",
         )
-    return [*outer, simplifier.rebuild(forms[0])]
+    start = simplifier.rebuild(forms[0])
+    if count > 1:
+        start = simplifier.simplify(substitute(start, {id(i): _ZERO for i in inner}))
+    return [*outer, start], count
+
+
+def _reach(form: Linear, inner: list[Index]) -> int:
+    """Returns the largest value of the terms of a form whose loops are `inner`; a number beyond all
+    ranges if it is unknown.
+    """
+    reach = 0
+    for term, factor in form.terms:
+        if not any(contains(term, i) for i in inner):
+            continue
+        extent = term.extent if isinstance(term, Index) else None
+        if not isinstance(extent, int) or not isinstance(factor, int) or factor < 0:
+            return sys.maxsize
+        reach += factor * (extent - 1)
+    return reach
 
 
 def _steps_of_part(body: Stmt, at: str, load: Load, axis: int) -> Dim | None:
@@ -283,14 +307,17 @@ class Step:
 class _NextPanel:
     """Prefetches of the panel after `panel`; after the last panel, that panel is repeated."""
 
-    def __init__(self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar) -> None:
+    def __init__(
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, count: int
+    ) -> None:
         self.buffer = buffer
         self.stage = stage
-        last = buffer.numbers[len(outer)] - 1
-        following = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
+        last = max(buffer.numbers[len(outer)] - count, 0)
+        following = binary("min", binary("add", panel, Imm(count, INDEX)), Imm(last, INDEX))
         self.position: list[Scalar] = [*outer, following]
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
-        self.lines = -(-math.prod(buffer.numbers[len(self.position) :]) // self.per_line)
+        elements = count * math.prod(buffer.numbers[len(self.position) :])
+        self.lines = -(-elements // self.per_line)
 
     def prefetch(self, *rest: Scalar) -> Prefetch:
         """Returns the prefetch of a position in the panel."""

@@ -431,6 +431,8 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     Partial results are in registers; a loop `<stage>.rf` combines them at the end. To reduce along
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
+    Loops over results between the reduction loop and `lanes`, such as those of a register tile, get
+    partial results for each; loops of the same names set and combine these.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
@@ -500,27 +502,37 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
     inside = [loop for copy in copies for loop in loops(copy)]
     store = next(s for copy in copies for s in walk(copy) if isinstance(s, Store))
     found = {name: [n for n in inside if n.name == name] for name in lanes}
-    spatial = any(contains(i, n.index) for n in inside for i in store.indices)
-    if spatial or not all(found.values()):
-        return None  # the result is written once, after all of these loops
+    # Results computed side by side inside the reduction, such as a tile, have partial results each.
+    tile = [n.index for n in inside if any(contains(i, n.index) for i in store.indices)]
+    guarded = any(isinstance(s, If) for copy in copies for s in walk(copy))
+    if (tile and (guarded or len(copies) > 1)) or not all(found.values()):
+        return None  # the result is written once, after all of these loops, without their guards
+    if any(n.index in tile for loops_of_lane in found.values() for n in loops_of_lane):
+        return None
     extents = [max(n.extent for n in found[name]) for name in lanes]
-    partial = Buffer(f"{store.buffer.name}.rf", tuple(extents), store.buffer.dtype, "register")
+    shape = (*(i.extent for i in tile), *extents)
+    partial = Buffer(f"{store.buffer.name}.rf", shape, store.buffer.dtype, "register")
     identity = Imm(identity_of(store.combiner, store.buffer.dtype), store.buffer.dtype)
 
     def over(*, final: bool) -> Stmt:
         axes = [Index(f"{store.stage}.rf{n}", e) for n, e in enumerate(extents)]
+        own = [Index(i.name, i.extent, i.role) for i in tile]
         if not final:
-            return _nested(axes, Store(partial, tuple(axes), identity, store.stage))
+            each = (*own, *axes)
+            return _nested(each, Store(partial, each, identity, store.stage))
         # Reductions across lanes come last, because they take many steps.
-        first = (*(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
-        gathered = replace(store, value=Load(partial, first))
+        first = (*own, *(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
+        places = {id(i): new for i, new in zip(tile, own, strict=True)}
+        indices = tuple(substitute(i, places) for i in store.indices)
+        gathered = replace(store, indices=indices, value=Load(partial, first))
         if len(axes) == 1:
-            return _nested(axes, gathered)
+            return _nested((*own, *axes), gathered)
         others = [Index(a.name, a.extent) for a in axes]
         apart = any_of(*(binary("ne", a, Imm(0, INDEX)) for a in others[:-1]))
-        beside = Store(partial, (*first[:-1], others[-1]), Load(partial, others), store.stage,
-                       store.combiner)  # fmt: skip
-        return block(_nested(others, If(apart, beside)), _nested(axes[-1:], gathered))
+        beside = Store(partial, (*first[:-1], others[-1]), Load(partial, (*own, *others)),
+                       store.stage, store.combiner)  # fmt: skip
+        folded = block(_nested(others, If(apart, beside)), _nested(axes[-1:], gathered))
+        return _nested(own, folded)
 
     def descend(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
@@ -532,7 +544,8 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
             return replace(stmt, body=descend(stmt.body))
         if isinstance(stmt, Store):
             by_name = {n.name: n.index for n in around}
-            return replace(stmt, buffer=partial, indices=tuple(by_name[name] for name in lanes))
+            at = (*tile, *(by_name[name] for name in lanes))
+            return replace(stmt, buffer=partial, indices=at)
         return block(*(descend(s) for s in getattr(stmt, "stmts", ())))
 
     around: list[For] = []

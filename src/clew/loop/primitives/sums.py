@@ -14,6 +14,7 @@ from clew.loop.ir import (
     Stmt,
     Store,
     block,
+    buffer_loads,
     inside,
     map_expressions,
     over_children,
@@ -68,7 +69,7 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
     if start is None:
         return None
     (tile,) = {id(s.buffer): s.buffer for s in _stores(start)}.values()
-    sums = [s for s in stmts.stmts if _adds(s, tile)]
+    sums = [s for s in stmts.stmts if _adds(s, tile) and not _reads(s, tile)]
     if not any(_divides(s, tile, loop) for s in sums):
         return None
     total = Buffer(f"{tile.name}.total", tile.shape, tile.dtype, "scratch")
@@ -98,8 +99,8 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
             made.append(_again(stmt, lambda s: replace(s, buffer=total)))
         elif any(stmt is s for s in sums):
             made.append(divided(stmt))
-        else:
-            made.append(map_expressions(stmt, read))
+        else:  # reads the sums, or combines some of them with others in place
+            made.append(_into(map_expressions(stmt, read), tile, total))
     return block(*made)
 
 
@@ -117,6 +118,17 @@ def _sets(stmt: Stmt, stage: str) -> bool:
 
 def _adds(stmt: Stmt, tile: Buffer) -> bool:
     return any(s.buffer is tile and s.combiner == "sum" for s in _stores(stmt))
+
+
+def _reads(stmt: Stmt, tile: Buffer) -> bool:
+    return any(x.source is tile for s in _stores(stmt) for x in buffer_loads(s.value))
+
+
+def _into(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    """Returns a statement whose stores to `old` go to `new`."""
+    if isinstance(stmt, Store):
+        return replace(stmt, buffer=new) if stmt.buffer is old else stmt
+    return over_children(stmt, lambda child: _into(child, old, new))
 
 
 def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:

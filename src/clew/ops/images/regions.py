@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
 from clew.ops.common import accumulator, differ, f16, f32, f64, i64, need_float, need_integer
@@ -30,6 +30,7 @@ Array = np.ndarray[Any, Any]
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
 _MOST_SAMPLES = 1024
+_REGIONS_A_SIDE = 4  # of an image, where only a region's size says how many points it has
 # No region that far away can affect an image; integers up to it are exact in f32.
 _FAR = float(1 << 24)
 
@@ -201,6 +202,15 @@ _REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [2, 2, 2.5, 2.25], [4, 4, 1,
 _IMAGES = np.array([1, 0, 1, 0])
 
 
+def _positions(attrs: Attrs, types: Sequence[TensorType]) -> int:
+    """Returns about how many positions of images are read: two along each axis for every point."""
+    found = typical(types[1].shape[0])
+    for size, bins in zip(types[0].shape[2:4], attrs.out, strict=True):
+        points = attrs.samples or -(-typical(size) // (_REGIONS_A_SIDE * bins))
+        found *= 2 * bins * points
+    return found
+
+
 @register_op(
     "nn.roi_align",
     samples=(
@@ -230,7 +240,7 @@ _IMAGES = np.array([1, 0, 1, 0])
         Sample(f32(2, 3, 5, 6), f32(4, 4), i64(4), out=(2, 2), samples=-1, error="T107"),
         Sample(f32(2, 3, 0, 6), f32(4, 4), i64(4), out=(2, 2), error="T110"),
     ),
-    traits=Traits(channels_last=True),
+    traits=Traits(channels_last=_positions),
 )
 def roi_align(
     x: Tensor,

@@ -18,12 +18,14 @@ from clew.cost.convolution import (
     direct_cycles,
     winograd_cycles,
 )
+from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float, memory_bytes
 from clew.ir.visit import post_order
+from clew.machine.target import Target
 from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
@@ -75,10 +77,10 @@ class AlterLayout(Pass):
     none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
     after them. Operators that read all channels at positions that values determine (regions) read
-    plain images with channels last. The last block of a result is zero-padded (24 channels to 32,
-    45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides the channels and
-    either few are missing or the data are blocked; the operators that follow must not turn zeros
-    into infinities.
+    plain images with channels last, unless they read fewer positions than there are. The last block
+    of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4) where whole vectors are worth
+    it, or where no block divides the channels and either few are missing or the data are blocked;
+    the operators that follow must not turn zeros into infinities.
     Likewise the image of a window if few channels are missing and it would else stay plain, or if
     Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
     whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
@@ -470,7 +472,9 @@ class _Alterer(Rewriter):
 
     def _dense(self, old: Call) -> Expr | None:
         data, *others = old.args
-        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w)}
+        assert self._ctx.target is not None
+        target = self._ctx.target
+        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return None
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
@@ -509,11 +513,16 @@ class _Alterer(Rewriter):
     def _channels_last(self, old: Call) -> Expr | None:
         """Returns the call over a plain image with its channels last, if its operator wants it."""
         assert isinstance(old.op, Op)
-        if not old.op.traits.channels_last or old.attrs.layout != _PLAIN:
+        positions, types = old.op.traits.channels_last, [a.tensor for a in old.args]
+        if positions is None or old.attrs.layout != _PLAIN:
             return None
         assert old.op.layout_rule is not None
-        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], _CHANNELS_LAST)
+        found = old.op.layout_rule(old.attrs, types, _CHANNELS_LAST)
         if found is None:
+            return None
+        batch, _, *size = map(typical, types[0].shape)
+        if positions(old.attrs, types) < math.prod((batch, *size)):
+            self._ctx.remark(old, "image stays plain: fewer positions are read than it has")
             return None
         image, *others = (self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args)
         turned = self._turned.get(image.id)
@@ -721,10 +730,10 @@ def _packable(conv: Call) -> bool:
     return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // max(inner, 1))
 
 
-def _packable_matrix(dense: Call, matrix: Expr) -> bool:
+def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
     read it that packing it takes less time than reading columns far apart, or lines on as many
-    pages.
+    pages, or adding up lanes along the depth.
     """
     if isinstance(matrix, Constant):
         return True
@@ -732,8 +741,11 @@ def _packable_matrix(dense: Call, matrix: Expr) -> bool:
     plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
     if not plain or rows < _LEAST_ROWS:
         return False
-    row_bytes = matrix.tensor.concrete[-1] * memory_bytes(matrix.tensor.dtype)
-    return dense.attrs.weight_layout == "NK" or row_bytes >= PAGE_BYTES
+    outer, inner = matrix.tensor.concrete
+    if dense.attrs.weight_layout == "NK":
+        known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
+        return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
+    return inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:

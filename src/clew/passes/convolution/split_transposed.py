@@ -21,6 +21,11 @@ Array = np.ndarray[Any, Any]
 
 # The most multiplications of one convolution for all places, relative to the necessary ones.
 _MOST_WASTE: Final = 2.0
+# Products with a weight of the run: the most to add up for a place, the channels from which on that
+# takes less time than products with zeros, and the dtypes that hold them.
+_MOST_TERMS: Final = 9
+_MANY_CHANNELS: Final = 128
+_WIDE: Final = ("f32", "f64")
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,9 @@ class SplitTransposed(Pass):
     they are a convolution of stride 1. One convolution with `s * s` times the channels computes all
     of them, and a transposition then puts them in order. Where windows are no multiple of the
     strides, that convolution would multiply by zeros; if by too many, each place gets a separate
-    convolution. An image of one pixel is a row, and the layer is dense.
+    convolution. An image of one pixel is a row, and the layer is dense. A weight that the run
+    computes is multiplied as it lies with each pixel, and the products that meet at a place are
+    added up.
 
     Before: `%1: f32[1, 8, 10, 10] = nn.conv2d_transpose(%0, w, strides=[2, 2])`
     After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
@@ -141,7 +148,9 @@ class _Splitter(Rewriter):
         data, weight = new.args
         of_one = layer.groups == 1 and all(size == 1 for size in layer.sizes)
         with self.covers(old, *old.args):
-            make = _of_one_pixel if of_one else _of_places
+            if of_one:
+                return _of_one_pixel(layer, data, weight)
+            make = _of_products if _multiplies(layer, data, weight) else _of_places
             return make(layer, data, weight)
 
 
@@ -155,6 +164,58 @@ def _of_one_pixel(layer: _Layer, data: Expr, weight: Expr) -> Expr:
         matrix = get_op("reshape")(weight, shape=type_.shape)
     sums = get_op("nn.dense")(rows, matrix, weight_layout="KN")
     image = get_op("reshape")(sums, shape=(data.tensor.shape[0], layer.outer, *layer.kernel))
+    return _cropped(image, layer.before, layer.result)
+
+
+def _multiplies(layer: _Layer, data: Expr, weight: Expr) -> bool:
+    """Whether a layer whose weight is computed in the run is a product of the weight as it lies, so
+    that no filters of places are made from it.
+    """
+    if isinstance(weight, Constant) or layer.groups != 1 or not data.tensor.is_static:
+        return False
+    strided = any(s != 1 for s in layer.strides)
+    if not strided or math.prod(layer.taps) > _MOST_TERMS or data.tensor.dtype not in _WIDE:
+        return False
+    few = math.prod(data.tensor.concrete[2:]) <= layer.inner  # making filters takes longer
+    return few or (layer.waste > 1 and layer.inner >= _MANY_CHANNELS)
+
+
+def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
+    """Multiplies each pixel by all taps of the weight, and adds up the products that belong to the
+    same place.
+    """
+    batch, pixels = data.tensor.shape[0], math.prod(data.tensor.concrete[2:])
+    spatial, taps, steps = len(layer.sizes), layer.taps, layer.strides
+    columns = get_op("reshape")(weight, shape=(layer.inner, layer.outer * math.prod(layer.kernel)))
+    rows = get_op("transpose")(columns, axes=(1, 0))
+    image = get_op("reshape")(data, shape=(batch, layer.inner, pixels))
+    products = get_op("nn.matmul")(rows, image)
+    shape = (batch, layer.outer, *layer.kernel, *layer.sizes)
+    products = get_op("reshape")(products, shape=shape)
+    missing = [t * s - k for t, s, k in zip(taps, steps, layer.kernel, strict=True)]
+    if any(missing):
+        none = (0,) * spatial
+        pads = (0, 0, *none, *none, 0, 0, *missing, *none)
+        products = get_op("pad")(products, pads=pads)
+    total: Expr | None = None
+    for tap in product(*map(range, taps)):  # the n-th tap of a place reads n pixels before it
+        begin = tuple(t * s for t, s in zip(tap, steps, strict=True))
+        end = tuple(b + s for b, s in zip(begin, steps, strict=True))
+        term = products
+        if math.prod(taps) > 1:
+            axes = tuple(range(2, 2 + spatial))
+            term = get_op("slice")(products, begin=begin, end=end, axes=axes)
+        after = tuple(n - 1 - t for n, t in zip(taps, tap, strict=True))
+        nothing = (0,) * (2 + spatial)
+        if any(tap) or any(after):
+            term = get_op("pad")(term, pads=(*nothing, *tap, *nothing, *after))
+        total = term if total is None else get_op("add")(total, term)
+    assert total is not None
+    inside = [n for a in range(spatial) for n in (2 + spatial + a, 2 + a)]
+    ordered = get_op("transpose")(total, axes=(0, 1, *inside))
+    places = total.tensor.concrete[2 + spatial :]
+    whole = tuple(u * s for u, s in zip(places, steps, strict=True))
+    image = get_op("reshape")(ordered, shape=(batch, layer.outer, *whole))
     return _cropped(image, layer.before, layer.result)
 
 

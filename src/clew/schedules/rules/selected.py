@@ -1,7 +1,8 @@
 """Reductions over steps that data select (regions of images), or at uneven places (resampling):
 loops stop where the steps of a result end, and skip steps that contribute nothing.
 
-All lanes, the last axis, take the same steps. Their results stay in registers.
+All lanes take the same steps: they are vectors of the last axis or, where its elements select steps
+of their own, an unrolled group of channels of a plain image. Results stay in registers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, REDUCES
@@ -19,9 +21,14 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
+from clew.te.expr import Load
 from clew.te.roles import ROW_TABLE, SELECTED
+from clew.te.walk import nodes
 
 _VECTORS: Final = (1, 2, 4, 8)
+# Planes of an image read together. Loads of single elements are faster than gathers, and the lines
+# that more planes read do not stay in the first-level cache.
+_PLANES: Final = 8
 
 
 def _others(work: Work) -> list[StageInfo]:
@@ -37,9 +44,29 @@ TABLES: Final = Demand(
 
 @dataclass(frozen=True)
 class Steps(TailMatch):
-    """The reduction with its tail, and the tables of each row that it reads."""
+    """The reduction with its tail, the tables of each row that it reads, and the number of the axis
+    of lanes among the axes of the result.
+    """
 
     tables: tuple[str, ...] = ()
+    lanes: int = -1
+
+    @property
+    def in_vectors(self) -> bool:
+        """Whether lanes are neighbors in memory; else they are planes that are far apart."""
+        return self.lanes == -1
+
+
+def _axis_of_lanes(info: StageInfo) -> int:
+    """Returns the number, from the end, of the last axis of a result whose elements all take the
+    same steps: no table that selects steps is read at its index. Returns -1 if there is none.
+    """
+    axes = info.store.indices
+    places = [index for load in buffer_loads(info.store.value) for index in load.indices]
+    tables = [x for index in places for x in nodes(index) if isinstance(x, Load)]
+    selecting = {id(i) for x in tables for index in x.indices for i in nodes(index)}
+    kept = [n - len(axes) for n, i in enumerate(axes) if id(i) not in selecting]
+    return kept[-1] if kept else -1
 
 
 class Selected(Rule[Steps]):
@@ -53,26 +80,37 @@ class Selected(Rule[Steps]):
         if info.store.buffer.shape != work.root.store.buffer.shape:
             return None
         tables = tuple(table.name for table in _others(work))
-        return Steps(work.start, target, info.name, work.root.name, tables)
+        lanes = _axis_of_lanes(info)
+        return Steps(work.start, target, info.name, work.root.name, tables, lanes)
 
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
-        every = -(-match.info.store.buffer.typical_shape[-1] // lanes)
+        every = -(-match.info.store.buffer.typical_shape[-1] // lanes) if match.in_vectors else 1
         vectors = next(n for n in reversed(_VECTORS) if n <= max(every, 1))
         return Space((Choice("vectors", vectors, _VECTORS, "vectors of results in registers"),))
 
     def schedule(self, match: Steps, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
         info = infos[match.anchor]
-        *outer, column = infos[match.root].axes_in(match.result(schedule))
-        lanes = min(match.target.vector_lanes(info.lane_dtype), schedule.extent(column))
+        outer, own = infos[match.root].axes_in(match.result(schedule)), list(info.axes)
+        column, across = outer.pop(match.lanes), own.pop(match.lanes)
+        most = match.target.vector_lanes(info.lane_dtype) if match.in_vectors else _PLANES
+        lanes = min(most, schedule.extent(column))
+        if not match.in_vectors:
+            schedule.reorder(outer[0], column, *outer[1:])
         panel, lane = schedule.split(column, lanes * settings["vectors"])
+        if not match.in_vectors:
+            schedule.reorder(panel, *outer[1:], lane)
+            panel = outer[-1]
         schedule.compute_at(match.anchor, panel, "register")
-        schedule.reorder(*info.reduction_axes, *info.axes)
-        for loop in (info.axes[-1], lane):
+        schedule.reorder(*info.reduction_axes, *own, across)
+        for loop in (across, lane):
             vector, inner = schedule.split(loop, lanes, tail="guard")
             schedule.unroll(vector)
-            schedule.vectorize(inner)
+            if match.in_vectors:
+                schedule.vectorize(inner)
+            else:
+                schedule.unroll(inner)
         with contextlib.suppress(ScheduleError):  # all steps may count
             schedule.skip_padding(match.anchor)
         for table in reversed(match.tables):

@@ -1,0 +1,165 @@
+"""MultiplyPatches: convolutions of few pixels whose weights a run computes, as matrix products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar, Final
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import is_float, memory_bytes
+from clew.machine.target import Target
+from clew.ops.convolution.stages import product_group
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
+
+_PLAIN: Final = "NCHW"
+_CHANNELS_OF_A_PIXEL: Final = 2  # of the result: packing their filters takes longer than patches
+_FEW_CHANNELS: Final = 8  # of the result, which do not fill the rows of a register tile
+_MOST_TAPS: Final = 25
+_CACHES: Final = 2  # second-level caches that patches may fill: every tile of filters reads them
+
+
+@dataclass(frozen=True)
+class MultiplyPatches(Pass):
+    """Computes convolutions whose weights are inputs or computed in the run, and whose images are
+    small, as products of the weight's rows with the patches of the image (im2col).
+
+    The convolution would pack its weight in each run, which takes as long as multiplying it with
+    dozens of pixels. The product reads the weight where it lies. An image of which a window covers
+    all pixels is one patch. A 1x1 convolution to a few channels multiplies a plain image of any
+    size, as laying it out in blocks takes longer than the products.
+
+    Before:
+        %1: f32[1, 512, 4, 4] = nn.conv2d(%0, %w, padding=[1, 1, 1, 1])
+    After:
+        %2: f32[4608, 16] = reshape(concatenate(slice(pad(%0)), ..., axis=2))
+        %1 = reshape(nn.matmul(reshape(%w, shape=[512, 4608]), %2), shape=[1, 512, 4, 4])
+
+    Preconditions: layouts are plain, signals and clips are images; AlterLayout runs later.
+    Non-goals: groups, free sizes, integers and operands of dot products, which need packed weights.
+    """
+
+    opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return module if ctx.target is None else _Multiplier(ctx.target).rewrite_module(module)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A convolution of images `[batch, inner, ...]` by `outer` filters with these attributes."""
+
+    batch: int
+    inner: int
+    outer: int
+    kernel: tuple[int, ...]
+    result: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of elements of a patch."""
+        return self.inner * math.prod(self.kernel)
+
+    @property
+    def pixels(self) -> int:
+        """The number of pixels of all results."""
+        return self.batch * math.prod(self.result)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the image holds the patches."""
+        moves = (*(k - 1 for k in self.kernel), *(s - 1 for s in self.strides), *self.padding)
+        return not any(moves)
+
+    def is_one_patch(self, image: tuple[int, ...]) -> bool:
+        """Whether the only window covers an image."""
+        return image == self.kernel and not any(self.padding)
+
+
+def _layer(call: Call) -> _Layer | None:
+    """Returns the convolution that a call is, or None if the pass does not handle it."""
+    if call.op_name != "nn.conv2d" or isinstance(call.args[1], Constant):
+        return None
+    (data, weight), attrs = (a.tensor for a in call.args[:2]), call.attrs
+    if not (data.is_static and weight.is_static) or attrs.data_layout != _PLAIN:
+        return None
+    if attrs.groups != 1 or attrs.out_layout or not call.tensor.size or not weight.size:
+        return None
+    dtypes = {data.dtype, weight.dtype, call.tensor.dtype}
+    if len(dtypes) > 1 or not is_float(data.dtype) or product_group(data.dtype):
+        return None
+    outer, inner, *kernel = weight.concrete
+    batch, _, *result = call.tensor.concrete
+    sizes = attrs.strides, attrs.padding, attrs.dilation
+    return _Layer(batch, inner, outer, tuple(kernel), tuple(result), *sizes)
+
+
+def _gains(layer: _Layer, itemsize: float, target: Target) -> bool:
+    """Whether a product of patches is expected to be faster than a convolution that packs its
+    weight.
+    """
+    if layer.is_pointwise and layer.outer < _FEW_CHANNELS:
+        return True
+    fits = layer.depth * layer.pixels * itemsize <= _CACHES * target.l2_bytes
+    small = layer.pixels * _CHANNELS_OF_A_PIXEL <= layer.outer
+    return fits and small and math.prod(layer.kernel) <= _MOST_TAPS
+
+
+class _Multiplier(Rewriter):
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._target = target
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        layer = _layer(new)
+        if layer is None:
+            return new
+        data, weight = new.args
+        one = layer.is_one_patch(data.tensor.concrete[2:])
+        if not one and not _gains(layer, memory_bytes(data.tensor.dtype), self._target):
+            return new
+        with self.covers(old, *old.args):
+            rows = get_op("reshape")(weight, shape=(layer.outer, layer.depth))
+            if one:
+                patches = get_op("reshape")(data, shape=(layer.batch, layer.depth))
+                found = get_op("nn.dense")(patches, rows, weight_layout="NK")
+            else:
+                found = get_op("nn.matmul")(rows, _patches(layer, data))
+            return get_op("reshape")(found, shape=new.tensor.shape)
+
+
+def _patches(layer: _Layer, data: Expr) -> Expr:
+    """Returns the patches of images as columns: `[depth, pixels]`, for each image if there are
+    several.
+    """
+    places = math.prod(layer.result)
+    if not layer.is_pointwise:
+        if any(layer.padding):
+            top, left, bottom, right = layer.padding
+            data = get_op("pad")(data, pads=(0, 0, top, left, 0, 0, bottom, right))
+        shape = (layer.batch, layer.inner, 1, places)
+        taps = [
+            get_op("reshape")(_pixels_of(layer, tap, data), shape=shape)
+            for tap in product(*map(range, layer.kernel))
+        ]
+        data = get_op("concatenate")(*taps, axis=2) if len(taps) > 1 else taps[0]
+    batch = (layer.batch,) if layer.batch > 1 else ()
+    return get_op("reshape")(data, shape=(*batch, layer.depth, places))
+
+
+def _pixels_of(layer: _Layer, tap: tuple[int, ...], image: Expr) -> Expr:
+    """Returns the pixels of a padded image that a tap of the window meets."""
+    begin = tuple(t * d for t, d in zip(tap, layer.dilation, strict=True))
+    reach = zip(begin, layer.result, layer.strides, strict=True)
+    end = tuple(b + (n - 1) * s + 1 for b, n, s in reach)
+    steps = {} if all(s == 1 for s in layer.strides) else {"strides": layer.strides}
+    return get_op("slice")(image, begin=begin, end=end, axes=(2, 3), **steps)

@@ -1,0 +1,102 @@
+"""Products whose operands are both contiguous along the depth, of few rows: dot products of rows.
+
+Vectors lie along the depth. A register tile of rows by columns holds a vector of partial sums for
+each product, so that every vector loaded is multiplied several times, and no operand is packed. The
+lanes are added up once per result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import contains
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.register_tile import split_tiles
+from clew.schedules.library.tile_sizes import balanced
+from clew.schedules.rule import Demand, Rule, TailMatch, Work
+from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
+from clew.support.errors import ScheduleError
+
+_COLUMNS: Final = 4  # of a register tile
+_KEPT: Final = 5  # registers for a column's vectors and a row's
+_MOST_ROWS: Final = 8
+
+ALONG_DEPTH: Final = Demand(
+    "operands contiguous along the depth",
+    lambda work, target: multiplies_rows(work.reduction, target),
+)
+
+
+@dataclass(frozen=True)
+class DotProducts(TailMatch):
+    """Products of `rows` rows with those of the buffer `matrix`."""
+
+    rows: int
+    matrix: str
+
+
+class Dots(Rule[DotProducts]):
+    """Products of a few rows with the rows of another matrix."""
+
+    name = "dots"
+    demands = (REDUCES, TAILED, PRODUCTS, ALONG_DEPTH)
+
+    def match(self, work: Work, target: Target) -> DotProducts | None:
+        schedule, anchor, root = work.start.copy(), work.reduction.name, work.root.name
+        flatten_axes(schedule, anchor, root)
+        info = stage_infos(schedule)[anchor]
+        if len(info.axes) != 2:
+            return None
+        column = next(n.index for n in info.loops if n.name == info.axes[-1])
+        matrix = next(
+            x.source.name
+            for x in buffer_loads(info.store.value)
+            if any(contains(i, column) for i in x.indices)
+        )
+        rows = info.store.buffer.typical_shape[-2]
+        return DotProducts(schedule, target, anchor, root, rows, matrix)
+
+    def choices(self, match: DotProducts) -> Space:
+        most = min((match.target.vector_registers - _KEPT) // _COLUMNS, _MOST_ROWS)
+        rows = balanced(match.rows, min(most, 6))
+        return Space(
+            (
+                tile_size("rows", rows, min(match.rows, most), "rows in a register tile"),
+                flag("prefetch", True, "prefetch the next panel while one is in use"),
+            )
+        )
+
+    def schedule(self, match: DotProducts, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info = infos[match.anchor]
+        lanes = match.target.vector_lanes(info.store.buffer.dtype)
+        row, column = infos[match.root].axes_in(match.result(schedule))
+        # A panel of columns serves all rows while it is in a cache.
+        schedule.reorder(column, row)
+        panel, lane = schedule.split(column, min(lanes, schedule.extent(column)))
+        schedule.reorder(panel, row, lane)
+        tile, row = split_tiles(schedule, row, settings["rows"])
+        schedule.compute_at(match.anchor, tile, "scratch")
+        schedule.vectorize(lane)
+        m, n = info.axes
+        (depth,) = info.reduction_axes
+        schedule.reorder(n, depth, m)  # columns outermost: the last tile of a panel may be shorter
+        block, across = split_tiles(schedule, n, _COLUMNS)
+        steps, inner = schedule.split(depth, lanes)
+        schedule.reorder(block, steps, m, across, inner)
+        schedule.rfactor(match.anchor, inner)
+        for loop in (m, across):
+            schedule.unroll(loop)
+        schedule.vectorize(inner)
+        schedule.vectorize(f"{match.anchor}.rf0")
+        if settings["prefetch"]:
+            with contextlib.suppress(ScheduleError):  # a single panel
+                schedule.prefetch(match.matrix, panel, steps)
+        schedule.parallel(panel)
+        return schedule

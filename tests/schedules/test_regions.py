@@ -1,0 +1,37 @@
+"""Regions of a plain image: few of them are read where they lie, plane by plane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden_cases import Graph
+
+import clew
+from clew.ir.expr import Function, Tuple
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.runtime.guard import GuardSide
+
+
+@pytest.mark.parametrize(
+    ("channels", "count", "samples", "mode"),
+    [(3, 1, 2, "avg"), (8, 2, 0, "avg"), (19, 1, 2, "max"), (17, 2, 1, "avg"), (1, 1, 0, "max")],
+)
+def test_few_regions_of_a_plain_image(channels: int, count: int, samples: int, mode: str) -> None:
+    graph = Graph()
+    inputs = graph.x(2, channels, 40, 24), graph.x(count, 4), graph.x(count, dtype="i64")
+    y = graph("nn.roi_align", *inputs, out=(2, 3), samples=samples, mode=mode)
+    module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
+    options = {} if samples else {"target": "cpu-avx2"}
+    compiled = clew.compile(module, guard=list(GuardSide)[channels % 2], threads=count, **options)
+    assert all("transpose" not in kernel.name for kernel in compiled.kernels)
+    rng = np.random.default_rng(channels)
+    for corner in ((-3.0, -4.0), (1.5, 20.0)):
+        boxes = np.float32([[*corner, corner[0] + 9, corner[1] + 30]] * count)
+        values = {
+            "in0": rng.standard_normal((2, channels, 40, 24), np.float32),
+            "in1": boxes, "in2": np.arange(count),
+        }  # fmt: skip
+        given = {p.name: v for p, v in zip(graph.inputs, values.values(), strict=True)}
+        want = interpret(module, given)["y"]
+        np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-5, atol=1e-5)
