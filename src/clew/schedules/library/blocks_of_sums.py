@@ -1,4 +1,4 @@
-"""Sums of products in registers, in blocks: their rounding errors do not grow with their length."""
+"""Sums in registers, in blocks: their rounding errors do not grow with their length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS
+from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS, MOST_SUMMED
 from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
@@ -23,9 +23,9 @@ class _Sum:
 
 
 def divide_sums(schedule: Schedule) -> None:
-    """Divides sums of more than `MOST_PRODUCTS` products in registers into blocks of at most as
-    many. A total in memory adds up their results, which takes a load, an addition and a store per
-    block.
+    """Divides sums in registers of more than `MOST_PRODUCTS` products, or `MOST_SUMMED` other
+    values, into blocks of at most as many. A total in memory adds up their results, which takes a
+    load, an addition and a store per block.
 
     Sums of narrow operands stay whole: the rounding of operands is a larger error.
     """
@@ -49,8 +49,8 @@ def divide_sums(schedule: Schedule) -> None:
 
 
 def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator[_Sum]:
-    """Yields the sums of products in registers; `starts` holds, by register tile, the number of
-    loops outside it.
+    """Yields the sums in registers; `starts` holds, by register tile, the number of loops outside
+    it.
     """
     if isinstance(stmt, For):
         yield from _sums(stmt.body, (*around, stmt), starts)
@@ -64,7 +64,9 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
             yield from _sums(child, around, starts)
     elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
         inside = around[starts[id(stmt.buffer)] :]
-        most = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        products = len(list(buffer_loads(stmt.value))) > 1
+        of_products = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        most = of_products if products else MOST_SUMMED
         yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables), most)
 
 
@@ -73,6 +75,6 @@ def _is_long_chain(store: Store) -> bool:
     return (
         store.combiner == "sum"
         and store.buffer.dtype == "f32"
-        and len(operands) > 1
+        and bool(operands)
         and all(x.dtype == "f32" for x in operands)
     )
