@@ -62,11 +62,13 @@ def main(
         model, feeds = network(name, draws, size)
         try:
             errors = errors_of(model, feeds, precision)
-        except Exception as error:  # noqa: BLE001 - the other networks have results
+        except Exception as error:  # the other networks have results
             print(f"{name:>14} {type(error).__name__}: {error}"[:200], file=sys.stderr, flush=True)
             continue
         peer = min(errors.get(p, np.inf) for p in _PEERS[precision])
-        found = [f"{errors[c]:.1e}" if c in errors else "–" for c in columns[1 : -len(_CLEW[precision])]]
+        found = [
+            f"{errors[c]:.1e}" if c in errors else "–" for c in columns[1 : -len(_CLEW[precision])]
+        ]
         ratios = [f"{errors[way] / peer:.2f}" for way in _CLEW[precision]]
         rows.append([name, *found, *ratios])
         print(" ".join(f"{cell:>14}" for cell in rows[-1]), flush=True)
@@ -110,7 +112,7 @@ def errors_of(model: onnx.ModelProto, feeds: list[Feed], precision: str) -> dict
         try:
             run = prepare()
             pairs = [(run(feed), want) for feed, want in zip(feeds, wanted, strict=True)]
-        except Exception as error:  # noqa: BLE001 - peers lack operators
+        except Exception as error:  # peers lack operators
             if way not in ("ORT", "OpenVINO"):
                 raise
             print(f"{way}: {error}"[:200], file=sys.stderr)
