@@ -4,16 +4,17 @@
 
 A network is one of the zoo, one of `exports.packages`, or a file. Its f64 form has the same weights
 and runs in clew, whose sums in f64 err by 1e-15. `f16` is a model whose weights and inputs are f16
-itself; `bf16` is the f32 model, with products of bf16. Images are smooth, with edges and little
-noise; other inputs are those of the zoo or the package, or random rows. An error is the root of the
-mean square over all outputs, relative to their deviation: a mean over the draws. Ratios are to
-ONNX Runtime in f32, and to the better peer otherwise.
+itself; `bf16` is the f32 model, with products of bf16. Inputs of packages are like those of users.
+Other images are smooth, with edges and little noise; other inputs are those of the zoo, or random
+rows. An error is the root of the mean square over all outputs, relative to their deviation: a mean
+over the draws. Ratios are to ONNX Runtime in f32, and to the better peer otherwise.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import zoo
 from exports.packages import MODELS as PACKAGED
 from harness.report import circumstances, fill, markdown
+from harness.samples import KINDS
 
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Array]
@@ -79,26 +81,30 @@ def main(
 
 def network(name: str, draws: int, size: int) -> tuple[onnx.ModelProto, list[Feed]]:
     """Returns a network and inputs of it."""
-    packaged = {p.name: p for p in PACKAGED}
-    if name in packaged:
-        path, found = packaged[name].path(), [packaged[name].draw(s) for s in range(draws)]
+    rngs = [np.random.default_rng(seed) for seed in range(draws)]
+    found: list[Feed]
+    packaged = {p.name: p for p in PACKAGED}.get(name)
+    if packaged is not None:
+        path, feeds = packaged.path(), [packaged.draw(seed) for seed in range(draws)]
+        given = {k: KINDS[kind] for k, kind in packaged.kinds.items()}
+        pairs = zip(feeds, rngs, strict=True)
+        found = [{**f, **{k: g(rng, f[k].shape) for k, g in given.items()}} for f, rng in pairs]
     elif name in zoo.names():
-        path, found = zoo.path(name), [zoo.inputs(name, seed) for seed in range(draws)]
+        path = zoo.path(name)
+        found = [_with_images(zoo.inputs(name, n), rng) for n, rng in enumerate(rngs)]
     else:
-        path, found = Path(name), []
-    model = onnx.load(str(path))
-    if not found:
-        session = onnxruntime.InferenceSession(str(path))
-        rngs = map(np.random.default_rng, range(draws))
-        found = [{i.name: drawn(i, rng, size) for i in session.get_inputs()} for rng in rngs]
-    return model, [_with_images(feed, seed) for seed, feed in enumerate(found)]
+        path = Path(name)
+        values = onnxruntime.InferenceSession(str(path)).get_inputs()
+        found = [_with_images({v.name: drawn(v, rng, size) for v in values}, rng) for rng in rngs]
+    return onnx.load(str(path)), found
 
 
 def errors_of(model: onnx.ModelProto, feeds: list[Feed], precision: str) -> dict[str, float]:
     """Returns the errors of each engine, by its name; without those that refuse the model."""
     if precision == "f16":
         model, feeds = in_f16(model), [_cast(feed, np.float32, np.float16) for feed in feeds]
-    exact = clew.compile(in_f64(model), disabled=["SelectConvAlgorithm"])
+    shapes = {name: value.shape for name, value in feeds[0].items()}  # quicker than free sizes
+    exact = clew.compile(in_f64(model), inputs=shapes, disabled=["SelectConvAlgorithm"])
     wanted = [list(exact.run({k: widened(v) for k, v in f.items()}).values()) for f in feeds]
     del exact
     runs: dict[str, Callable[[], Run]] = {
@@ -106,7 +112,7 @@ def errors_of(model: onnx.ModelProto, feeds: list[Feed], precision: str) -> dict
         "OpenVINO": lambda: _openvino(model, precision),
     }
     for way, options in _CLEW[precision].items():
-        runs[way] = lambda options=options: _clew(model, options)  # type: ignore[misc]
+        runs[way] = partial(_clew, model, {"inputs": shapes, **options})
     found = {}
     for way, prepare in runs.items():
         try:
@@ -160,8 +166,7 @@ def drawn(value: Any, rng: np.random.Generator, size: int) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def _with_images(feed: Feed, seed: int) -> Feed:
-    rng = np.random.default_rng(seed)
+def _with_images(feed: Feed, rng: np.random.Generator) -> Feed:
     images = [
         k
         for k, v in feed.items()
