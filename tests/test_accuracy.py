@@ -120,3 +120,12 @@ def test_means_of_images_are_summed_in_blocks(sides: tuple[int, int]) -> None:
     model = clew.compile(Module({"main": Function([image], body)}), threads=1)
     (found,) = model.run({"x": x}).values()
     assert relative(found, x.astype(np.float64).mean((2, 3), keepdims=True)) < 1e-7
+
+
+def test_long_products_of_rows_are_summed() -> None:
+    x, y = np.abs(drawn(3, 20_001)), np.abs(drawn(3, 20_001, seed=1))
+    rows = [Var(name, TensorType(x.shape, "f32")) for name in "xy"]
+    body = get_op("sum")(get_op("multiply")(*rows), axes=(1,))
+    model = clew.compile(Module({"main": Function(rows, body)}), threads=1)
+    (found,) = model.run({"x": x, "y": y}).values()
+    assert relative(found.ravel(), (x.astype(np.float64) * y).sum(1)) < 4e-7

@@ -14,6 +14,7 @@ from clew.loop.ir import (
     Stmt,
     Store,
     block,
+    buffer_loads,
     inside,
     map_expressions,
     over_children,
@@ -89,6 +90,11 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
             return stmt.with_body(one(stmt.body))
         return over_children(stmt, divided)
 
+    def moved(stmt: Stmt) -> Stmt | None:
+        """Partial results that are added up are those of the total."""
+        own = isinstance(stmt, Store) and stmt.buffer is tile
+        return replace(stmt, buffer=total) if own else None
+
     def read(value: Scalar) -> Scalar:
         return map_loads(value, lambda x, at: Load(total, at) if x.source is tile else None)
 
@@ -99,7 +105,7 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
         elif any(stmt is s for s in sums):
             made.append(divided(stmt))
         else:
-            made.append(map_expressions(stmt, read))
+            made.append(map_expressions(transform(stmt, moved), read))
     return block(*made)
 
 
@@ -116,7 +122,13 @@ def _sets(stmt: Stmt, stage: str) -> bool:
 
 
 def _adds(stmt: Stmt, tile: Buffer) -> bool:
-    return any(s.buffer is tile and s.combiner == "sum" for s in _stores(stmt))
+    """Whether a statement adds values other than its own partial results to a register tile."""
+    return any(
+        s.buffer is tile
+        and s.combiner == "sum"
+        and not any(load.source is tile for load in buffer_loads(s.value))
+        for s in _stores(stmt)
+    )
 
 
 def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:

@@ -27,7 +27,8 @@ def divide_sums(schedule: Schedule) -> None:
     values, into blocks of at most as many. A total in memory adds up their results, which takes a
     load, an addition and a store per block.
 
-    Sums of narrow operands stay whole: the rounding of operands is a larger error.
+    Sums of narrow operands stay whole: the rounding of operands is a larger error. So do partial
+    sums in lanes, whose errors average out.
     """
     done = set[str]()
     for total in list(_sums(schedule.nest.body, (), {})):
@@ -57,10 +58,17 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
     elif isinstance(stmt, If):
         yield from _sums(stmt.body, around, starts)
     elif isinstance(stmt, Block):
-        for child in stmt.stmts:
-            stores = [s for s in walk(child) if isinstance(s, Store)]
+        stored = [[s for s in walk(child) if isinstance(s, Store)] for child in stmt.stmts]
+        partial = {
+            id(s.buffer)
+            for stores in stored
+            for s in stores
+            if any(load.source is s.buffer for load in buffer_loads(s.value))
+        }
+        for child, stores in zip(stmt.stmts, stored, strict=True):
             if all(s.buffer.scope == "register" and not s.combiner for s in stores):
-                starts = {**starts, **{id(s.buffer): len(around) for s in stores}}
+                tiles = {id(s.buffer) for s in stores} - partial
+                starts = {**starts, **dict.fromkeys(tiles, len(around))}
             yield from _sums(child, around, starts)
     elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
         inside = around[starts[id(stmt.buffer)] :]
