@@ -92,8 +92,9 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
 
     def moved(stmt: Stmt) -> Stmt | None:
         """Partial results that are added up are those of the total."""
-        own = isinstance(stmt, Store) and stmt.buffer is tile
-        return replace(stmt, buffer=total) if own else None
+        if isinstance(stmt, Store) and stmt.buffer is tile:
+            return replace(stmt, buffer=total)
+        return None
 
     def read(value: Scalar) -> Scalar:
         return map_loads(value, lambda x, at: Load(total, at) if x.source is tile else None)
