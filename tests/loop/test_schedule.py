@@ -562,3 +562,12 @@ def test_a_part_may_extend_beyond_a_stage_that_loads_nothing_there(stored: int) 
     assert guards == (1 if stored == 8 else 2)  # of the output; of the sums, too
     assert same(interpret(schedule.finished(), arrays), interpret(nest, arrays))
     assert str(Schedule.replay(nest, map(str, schedule.steps))) == str(schedule)
+
+
+def test_partial_results_of_blocks_are_added_up() -> None:
+    nest, arrays, expected = plain("rows", 5, 16)
+    schedule = Schedule(nest)
+    outer, inner = schedule.split("total.again", 4)
+    schedule.rfactor("total", *schedule.split(inner, 2))
+    schedule.sum_in_blocks("total", schedule.split(outer, 2)[0])
+    assert same(interpret(schedule.finished(), arrays), expected)

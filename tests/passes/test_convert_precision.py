@@ -71,6 +71,18 @@ def test_a_residual_is_stored_rounded_once(kit: Any) -> None:
     assert wide.args[0].tensor.dtype == "bf16"
 
 
+def test_a_norm_that_a_residual_reads_is_stored_in_both_forms(kit: Any) -> None:
+    """Its error would add up over the layers; dense layers take far longer than the store."""
+    x = kit.var("x", 16, 32)
+    norm = kit.layer("nn.rms_norm", kit.layer("exp", x), kit.const(np.ones(32, np.float32)))
+    products = [kit.layer("nn.dense", a, weight(kit, 32, 32)) for a in (norm, x)]
+    sums = [kit.layer("add", p, a) for p, a in zip(products, (norm, x), strict=True)]
+    after = kit.apply(kit.module([x], kit.layer("add", *sums)), ConvertPrecision("bf16"))
+    for product in calls(after, "nn.dense"):
+        assert [a.tensor.dtype for a in product.args] == ["bf16", "bf16"]
+    assert not [c for c in calls(after, "cast") if c.attrs.dtype == "f32"]
+
+
 def test_a_residual_is_read_in_the_tail_of_its_product(kit: Any) -> None:
     passes = (ConvertPrecision(), FoldConstant(), FuseOps())
     after = kit.apply(residual(kit), *passes)

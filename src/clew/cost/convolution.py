@@ -25,6 +25,9 @@ MOST_PRODUCTS: Final = 160
 """Products of `f32` that a kernel adds up one after the other; longer sums are in blocks."""
 MOST_OF_TILES: Final = 32
 """The same for Winograd's algorithm, whose transforms enlarge rounding errors."""
+MOST_SUMMED: Final = 32
+"""The same for values that are not products, such as those of a mean over an image. They often have
+one sign, so that errors grow faster."""
 
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.

@@ -69,7 +69,7 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
     if start is None:
         return None
     (tile,) = {id(s.buffer): s.buffer for s in _stores(start)}.values()
-    sums = [s for s in stmts.stmts if _adds(s, tile) and not _reads(s, tile)]
+    sums = [s for s in stmts.stmts if _adds(s, tile)]
     if not any(_divides(s, tile, loop) for s in sums):
         return None
     total = Buffer(f"{tile.name}.total", tile.shape, tile.dtype, "scratch")
@@ -90,6 +90,12 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
             return stmt.with_body(one(stmt.body))
         return over_children(stmt, divided)
 
+    def moved(stmt: Stmt) -> Stmt | None:
+        """Partial results that are added up are those of the total."""
+        if isinstance(stmt, Store) and stmt.buffer is tile:
+            return replace(stmt, buffer=total)
+        return None
+
     def read(value: Scalar) -> Scalar:
         return map_loads(value, lambda x, at: Load(total, at) if x.source is tile else None)
 
@@ -99,8 +105,8 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
             made.append(_again(stmt, lambda s: replace(s, buffer=total)))
         elif any(stmt is s for s in sums):
             made.append(divided(stmt))
-        else:  # reads the sums, or combines some of them with others in place
-            made.append(_into(map_expressions(stmt, read), tile, total))
+        else:
+            made.append(map_expressions(transform(stmt, moved), read))
     return block(*made)
 
 
@@ -117,18 +123,13 @@ def _sets(stmt: Stmt, stage: str) -> bool:
 
 
 def _adds(stmt: Stmt, tile: Buffer) -> bool:
-    return any(s.buffer is tile and s.combiner == "sum" for s in _stores(stmt))
-
-
-def _reads(stmt: Stmt, tile: Buffer) -> bool:
-    return any(x.source is tile for s in _stores(stmt) for x in buffer_loads(s.value))
-
-
-def _into(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
-    """Returns a statement whose stores to `old` go to `new`."""
-    if isinstance(stmt, Store):
-        return replace(stmt, buffer=new) if stmt.buffer is old else stmt
-    return over_children(stmt, lambda child: _into(child, old, new))
+    """Whether a statement adds values other than its own partial results to a register tile."""
+    return any(
+        s.buffer is tile
+        and s.combiner == "sum"
+        and not any(load.source is tile for load in buffer_loads(s.value))
+        for s in _stores(stmt)
+    )
 
 
 def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:

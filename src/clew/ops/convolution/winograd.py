@@ -31,13 +31,15 @@ Array = np.ndarray[Any, Any]
 
 _KERNEL = 3
 _FILTERS_AT_ONCE = 512
-# Squares of the finite points besides 0, which tiles of odd sides lack; each is a pair a and -a.
-# With these, errors are smallest: for tile 4, a quarter of the error with 1 and 2.
-_SQUARES: Final = {2: (1.0,), 3: (0.15625, 1.5), 4: (0.5, 2.0)}
-# Of integers: squares of the points, and the factors of a filter's transform that make it whole: of
-# all rows, and of the last one, which is whole anyway. With a smaller factor its products fit 16
-# bits; the last number is the rest of the factor, applied to the sums.
-_WHOLE: Final = {2: ((1.0,), 2, 2, 1), 4: ((1.0, 4.0), 24, 12, 2)}
+# The finite points besides 0, which tiles of odd sides lack; each is a pair a and -a. With these,
+# errors are smallest: for tile 4, a quarter of the error with 1 and 2. They have few bits, so that
+# f32 holds the transforms of images exactly: rounded ones would shift all pixels of a channel
+# alike, which a mean over the image does not average out.
+_POINTS: Final = {2: (1.0,), 3: (0.390625, 1.25), 4: (0.6875, 1.5)}
+# Of integers: the points, and the factors of a filter's transform that make it whole: of all rows,
+# and of the last one, which is whole anyway. With a smaller factor its products fit 16 bits; the
+# last number is the rest of the factor, applied to the sums.
+_WHOLE: Final = {2: ((1.0,), 2, 2, 1), 4: ((1.0, 2.0), 24, 12, 2)}
 _PAIRED: Final = "i16"
 _SUM: Final = "i32"
 SUM_BITS: Final = 32
@@ -83,9 +85,9 @@ def transforms(tile: int, dtype: str = "f32") -> Transforms:
     Lavin and Gray, 2015.
     """
     if not is_integer(dtype):
-        return _transforms(tile, _SQUARES[tile])
-    squares, step, last, after = _WHOLE[tile]
-    found = _transforms(tile, squares)
+        return _transforms(tile, _POINTS[tile])
+    pairs, step, last, after = _WHOLE[tile]
+    found = _transforms(tile, pairs)
     weight = np.rint(found.weight * step)
     weight[-1] = found.weight[-1] * last
     out_parts = found.out_parts.copy()
@@ -93,9 +95,9 @@ def transforms(tile: int, dtype: str = "f32") -> Transforms:
     return replace(found, weight=weight, out_parts=out_parts, scale=step * step)
 
 
-def _transforms(tile: int, squares: Sequence[float]) -> Transforms:
-    """Returns the matrices for pairs of points with these squares."""
-    pairs = [s**0.5 for s in squares]
+def _transforms(tile: int, pairs: Sequence[float]) -> Transforms:
+    """Returns the matrices for these points and their negatives."""
+    squares = [a * a for a in pairs]
     n = tile + _KERNEL - 1
     zero = 1 - n % 2
     points = [*[0.0] * zero, *(s * a for a in pairs for s in (1, -1))]
@@ -138,7 +140,7 @@ def _transforms(tile: int, squares: Sequence[float]) -> Transforms:
 
 def tiles_of(dtype: str) -> tuple[int, ...]:
     """Returns the sizes of tiles for a dtype. Those of integers need whole points."""
-    return tuple(_WHOLE if is_integer(dtype) else _SQUARES)
+    return tuple(_WHOLE if is_integer(dtype) else _POINTS)
 
 
 def _need_tile(name: str, tile: int, dtype: str) -> None:

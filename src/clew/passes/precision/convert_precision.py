@@ -27,12 +27,15 @@ class ConvertPrecision(Pass):
     """Multiplies in `bf16` (or `f16`): operands of convolutions and matrix products are rounded,
     products are accumulated and returned in f32, and all other operators stay in f32.
 
-    A rounded value is stored rounded, once. Its other users read the rounded form too, so that
-    activations between layers take half the bytes. Rounding moves up through operators that only
-    move elements (maximum pooling, concatenation, reshapes). A concatenation is also rounded if
-    only sums, scales, ReLU and means lead from it to rounded values: in dense blocks, every layer
-    reads all layers before it. Softmax, norms, reductions and elementwise operators compute in f32;
-    residual sums that feed no product directly are also stored in f32.
+    An operand of a convolution is stored rounded, once. Its other users read the rounded form too,
+    so that activations between layers take half the bytes. An operand of dense layers or attention
+    that others read as well, such as the norm of a residual sum, is also stored in f32: the layers
+    take far longer than the store, and the errors of a residual stream add up. Rounding moves up
+    through operators that only move elements (maximum pooling, concatenation, reshapes). A
+    concatenation is also rounded if only sums, scales, ReLU and means lead from it to rounded
+    values: in dense blocks, every layer reads all layers before it. Softmax, norms, reductions and
+    elementwise operators compute in f32; residual sums that feed no product directly are also
+    stored in f32.
 
     Before:
         %2 = nn.relu(%1); %3 = nn.conv2d(%2, w); %4 = add(%2, %3)
@@ -110,23 +113,31 @@ class _Converter(Rewriter):
         self._options = options
         self._ctx = ctx
         self._converted: set[int] = set()
-        self._operands: list[Expr] = []  # that the products round
         self._rounded: set[int] = set()
+        self._both: set[int] = set()  # values stored rounded and in f32
         self._narrow: dict[int, Expr] = {}
+        self._stored: set[int] = set()  # f32 values of which only the narrow form is stored
         self._ruled: dict[int, _Ruled] = {}
 
     def enter(self, function: Function) -> None:
-        """Finds the products to convert, and the operands to store rounded."""
-        self._operands = []
-        for call in post_order(function.body):
+        """Finds the products to convert, and the operands to store rounded: only so, or in f32,
+        too.
+        """
+        only_rounded, operands = list[Expr](), list[Expr]()
+        nodes = post_order(function.body)
+        for call in nodes:
             if not isinstance(call, Call):
                 continue
             if isinstance(call.op, Op) and call.op.quantize_rule is not None:
-                self._ask_rule(call, call.op.quantize_rule)
+                only_rounded += self._ask_rule(call, call.op.quantize_rule)
             elif self._converts(call):
                 self._converted.add(call.id)
-                self._operands += call.args[: factors(call)]
-        self._rounded |= stored_rounded(function, self._operands, _WIDE)
+                convolves = isinstance(call.op, Op) and call.op.traits.convolves
+                (only_rounded if convolves else operands).extend(call.args[: factors(call)])
+        self._rounded |= stored_rounded(function, [*only_rounded, *operands], _WIDE)
+        read_wide = {c.id for n in nodes if not self._reads_narrow(n) for c in n.children}
+        single = stored_rounded(function, only_rounded, _WIDE)
+        self._both |= (self._rounded & read_wide) - single
 
     def _converts(self, call: Call) -> bool:
         """Whether a call is a product to convert."""
@@ -151,6 +162,10 @@ class _Converter(Rewriter):
             return not few or self._joins_depth(weight.tensor, call.attrs.dilation)
         return True
 
+    def _reads_narrow(self, node: Expr) -> bool:
+        """Whether a node reads all its operands rounded."""
+        return node.id in self._converted or (node.id in self._rounded and moves(node, _WIDE))
+
     def _attends_in_pairs(self, call: Call) -> bool:
         """Whether an instruction multiplies pairs in both products of an attention, and there are
         enough queries for it to be worth packing the values.
@@ -173,20 +188,21 @@ class _Converter(Rewriter):
             self._ctx.remark(call, "stays in f32: keep_f32 names it")
         return kept
 
-    def _ask_rule(self, call: Call, rule: Callable[[Call, str], Expr | None]) -> None:
+    def _ask_rule(self, call: Call, rule: Callable[[Call, str], Expr | None]) -> list[Expr]:
         """Records the expression that an operator's rule makes of a call, over parameters, if any.
+        Returns the operands that it rounds.
 
         Errors: T028 if the expression has another type than the call.
         """
         if argument_references(call.attrs) or self._is_kept(call):
-            return
+            return []
         args = [a if isinstance(a, Constant) else Var(f"x{n}", a.type)
                 for n, a in enumerate(call.args)]  # fmt: skip
         with building_for(call):
             made = rule(Call(call.op, args, call.attrs), self._options.dtype)
         if made is None:
             self._ctx.remark(call, f"stays in f32: the rule of {call.op_name} returned None")
-            return
+            return []
         if made.type != call.type:
             raise GraphTypeError(
                 "T028",
@@ -194,11 +210,10 @@ class _Converter(Rewriter):
                 hint="the rule may round operands only; cast the result back",
             )
         ruled = _Ruled(made, {a.id: b for a, b in zip(args, call.args, strict=True)}, set())
-        for node in post_order(made):
-            if self._rounds(node) and node.children[0].id in ruled.args:
-                ruled.casts.add(node.id)
-                self._operands.append(ruled.args[node.children[0].id])
+        casts = [n for n in post_order(made) if self._rounds(n) and n.children[0].id in ruled.args]
+        ruled.casts.update(cast.id for cast in casts)
         self._ruled[call.id] = ruled
+        return [ruled.args[cast.children[0].id] for cast in casts]
 
     def _rounds(self, node: Expr) -> bool:
         if not isinstance(node, Call) or node.op_name != "cast":
@@ -250,13 +265,12 @@ class _Converter(Rewriter):
         return depth >= self._options.min_depth and filters >= self._options.min_filters
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
-        if node.id in self._converted or (node.id in self._rounded and moves(node, _WIDE)):
+        if self._reads_narrow(node):
             return node  # built from rounded operands
         own: dict[int, Expr] = {}
         for child in children:
-            narrow = self._narrow.get(child.id)
-            if narrow is not None and child.id not in own:
-                own[child.id] = get_op("cast")(narrow, dtype=_WIDE)
+            if child.id in self._stored and child.id not in own:
+                own[child.id] = get_op("cast")(self._narrow[child.id], dtype=_WIDE)
         return rebuild(node, [own.get(c.id, c) for c in children])
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
@@ -271,7 +285,7 @@ class _Converter(Rewriter):
         elif old.id in self._rounded and moves(old, _WIDE):
             args = [self._rounded_value(a) for a in old.args]
             return self._widened(old, old.with_args(args))
-        if old.id not in self._rounded:
+        if old.id not in self._rounded or old.id in self._both:
             return result
         if old.op_name == "nn.gelu" and isinstance(result, Call) and self._options.dtype == "bf16":
             result = Call(result.op, result.args, result.attrs.with_(accuracy="bf16"))
@@ -281,6 +295,7 @@ class _Converter(Rewriter):
         """Returns the old value for users that read f32: a cast from the stored value."""
         wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
         self._narrow[wide.id] = narrow
+        self._stored.add(wide.id)
         replaces(old, narrow)
         replaces(wide, narrow)  # every user gets a separate cast, and this one is removed
         return wide

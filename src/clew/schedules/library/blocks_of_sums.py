@@ -1,4 +1,4 @@
-"""Sums of products in registers, in blocks: their rounding errors do not grow with their length."""
+"""Sums in registers, in blocks: their rounding errors do not grow with their length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS
+from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS, MOST_SUMMED
 from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
@@ -23,11 +23,12 @@ class _Sum:
 
 
 def divide_sums(schedule: Schedule) -> None:
-    """Divides sums of more than `MOST_PRODUCTS` products in registers into blocks of at most as
-    many. A total in memory adds up their results, which takes a load, an addition and a store per
-    block.
+    """Divides sums in registers of more than `MOST_PRODUCTS` products, or `MOST_SUMMED` other
+    values, into blocks of at most as many. A total in memory adds up their results, which takes a
+    load, an addition and a store per block.
 
-    Sums of narrow operands stay whole: the rounding of operands is a larger error.
+    Sums of narrow operands stay whole: the rounding of operands is a larger error. So do partial
+    sums in lanes, whose errors average out.
     """
     done = set[str]()
     for total in list(_sums(schedule.nest.body, (), {})):
@@ -49,22 +50,31 @@ def divide_sums(schedule: Schedule) -> None:
 
 
 def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator[_Sum]:
-    """Yields the sums of products in registers; `starts` holds, by register tile, the number of
-    loops outside it.
+    """Yields the sums in registers; `starts` holds, by register tile, the number of loops outside
+    it.
     """
     if isinstance(stmt, For):
         yield from _sums(stmt.body, (*around, stmt), starts)
     elif isinstance(stmt, If):
         yield from _sums(stmt.body, around, starts)
     elif isinstance(stmt, Block):
-        for child in stmt.stmts:
-            stores = [s for s in walk(child) if isinstance(s, Store)]
+        stored = [[s for s in walk(child) if isinstance(s, Store)] for child in stmt.stmts]
+        partial = {
+            id(s.buffer)
+            for stores in stored
+            for s in stores
+            if any(load.source is s.buffer for load in buffer_loads(s.value))
+        }
+        for child, stores in zip(stmt.stmts, stored, strict=True):
             if all(s.buffer.scope == "register" and not s.combiner for s in stores):
-                starts = {**starts, **{id(s.buffer): len(around) for s in stores}}
+                tiles = {id(s.buffer) for s in stores} - partial
+                starts = {**starts, **dict.fromkeys(tiles, len(around))}
             yield from _sums(child, around, starts)
     elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
         inside = around[starts[id(stmt.buffer)] :]
-        most = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        products = len(list(buffer_loads(stmt.value))) > 1
+        of_products = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        most = of_products if products else MOST_SUMMED
         yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables), most)
 
 
@@ -73,6 +83,6 @@ def _is_long_chain(store: Store) -> bool:
     return (
         store.combiner == "sum"
         and store.buffer.dtype == "f32"
-        and len(operands) > 1
+        and bool(operands)
         and all(x.dtype == "f32" for x in operands)
     )
