@@ -345,7 +345,7 @@ def test_two_classes() -> None:
 def test_trees_are_kernels() -> None:
     x = np.zeros((3, 2), np.float32)
     compiled = clew.compile(model_of("TreeEnsembleRegressor", 1, x, 1, **named()), cache=False)
-    assert {op for k in compiled.kernels for op in k.ops} == {"forest.step", "forest.votes"}
+    assert {op for k in compiled.kernels for op in k.ops} == {"forest.leaves", "forest.votes"}
 
 
 def test_no_rows() -> None:
