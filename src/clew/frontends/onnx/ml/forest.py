@@ -114,12 +114,13 @@ def _check_trees(roots: Array, leaves: int, given: Branches) -> None:
 
 def _depth(roots: Array, children: Array) -> int:
     """Returns the largest number of steps from a root to a leaf."""
-    level, depth = np.unique(roots), 0
+    level, depth = np.unique(roots), 0  # no other node is reached twice
     while (level := level[level >= 0]).size:
         depth += 1
         if depth > MAX_DEPTH:
             raise malformed(f"a tree is deeper than {MAX_DEPTH}")
-        level = np.unique(children[level])
+        first, second = children[level].T
+        level = np.concatenate([first, second[second != first]])
     return depth
 
 
@@ -251,7 +252,7 @@ def branches_by_name(
     unknown = set(modes) - _MODES.keys()
     if unknown:
         raise wrong(f"has the node mode {min(unknown)[:40]!r}")
-    kinds = np.array([_MODES[m] for m in modes], np.int64)
+    kinds = np.fromiter(map(_MODES.__getitem__, modes), np.int64, len(modes))
     leaf = kinds < 0
     numbers = np.empty(len(kinds), np.int64)
     numbers[leaf] = np.arange(leaf.sum())
