@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from .one_node import RNG, agrees, draw, fails, run
+from clew.frontends.onnx import load
+from clew.machine.target import target_of
+from clew.passes.manager import PassManager
+from clew.passes.precision.narrow_integers import NarrowIntegers
+
+from .one_node import RNG, agrees, draw, fails, model, run
 
 MS = "com.microsoft"
 
@@ -247,6 +253,22 @@ def test_lstm(dtype, columns, options):
         "hidden_size": hidden,
     }
     agrees("DynamicQuantizeLSTM", inputs, rtol=0, atol=6e-3, **results, **options)
+
+
+def test_constant_weights_of_an_lstm_are_multiplied_as_bytes():
+    """Those of the inputs, and those that the loop over time reads."""
+    inputs = {
+        "x": draw(3, 2, 8), "w": q(1, 8, 16, dtype="i1"), "r": q(1, 4, 16, dtype="i1"),
+        "b": None, "lengths": None, "h": None, "c": None, "p": None,
+        "ws": f([0.01]), "wz": np.zeros(1, "i1"), "rs": f([0.01]), "rz": np.zeros(1, "i1"),
+    }  # fmt: skip
+    known = ("w", "r", "ws", "wz", "rs", "rz")
+    made = model("DynamicQuantizeLSTM", inputs, known=known, domain=MS, hidden_size=4)
+    target = target_of("cpu-avx512")
+    target = replace(target, features=f"{target.features},+avx512vnni")
+    text = str(PassManager([NarrowIntegers()], target=target).run(load(made)))
+    assert text.count("= nn.dense(") == 2
+    assert "nn.matmul" not in text
 
 
 def test_wrong_parameters():

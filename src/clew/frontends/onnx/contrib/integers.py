@@ -13,7 +13,7 @@ from clew.frontends.onnx.converters.recurrent import lstm_with, of_direction, re
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.frontends.recurrent import Product
-from clew.ir.expr import Expr
+from clew.ir.expr import Constant, Expr
 from clew.ops.math.quantization import quantized_in_own_range
 
 
@@ -97,12 +97,18 @@ def dynamic_quantize_lstm(layer: Layer) -> Result:
     """
 
     def product(direction: int, weight: int, scale: int) -> Product:
-        parameters = [of_direction(layer.input(n), direction) for n in (weight, scale, scale + 1)]
+        given = [layer.input(n) for n in (weight, scale, scale + 1)]
+        parameters: list[Expr] = [of_direction(x, direction) for x in given]
 
         def multiply(x: Expr, held: Sequence[Expr]) -> Expr:
             data, factor, point = quantized_in_own_range(x)
             return scaled_product([data, held[0]], [point, held[2]], [factor, held[1]])
 
+        constants = [x.data for x in given if isinstance(x, Constant)]
+        if len(constants) == len(given):
+            # As constants inside the loop, they tell `NarrowIntegers` how the weight is quantized.
+            parameters = [Constant(array[direction]) for array in constants]
+            return Product((), lambda x, _: multiply(x, parameters))
         return Product(tuple(parameters), multiply)
 
     hidden = recurrent_size(layer, 1)
