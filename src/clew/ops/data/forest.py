@@ -28,7 +28,7 @@ _MISSING = ("second", "first", "mixed")
 def packed(features: Array, splits: Array, children: Array, kinds: Array) -> Array:
     """Returns nodes `[M, 4]` in the form of `forest.leaves`, as integers of the width of `splits`.
 
-    Of node `n`, `children[n]` are two nodes; the leaf `l` is `-1 - l`.
+    Of node `n`, `children[n]` are two nodes; the leaf `l` is `-1 - l`. Features are below `2**30`.
     """
     wide = np.int32 if splits.dtype.itemsize == 4 else np.int64
     nodes = np.empty((len(features), 4), wide)
