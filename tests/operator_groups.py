@@ -19,7 +19,8 @@ ELSEWHERE_UNKNOWN: Final = {
         ngram_counts ngram_counts_by_hash one_hot_of_known onnx.layer optional.get optional.has
         optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
         sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
-        text.from_number text.full_match text.normalize text.split text.to_number
+        text.from_number text.full_match text.normalize text.places text.split
+        text.to_number
     """,
     "other random numbers": "random_key random_normal random_uniform",
 }

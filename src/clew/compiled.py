@@ -264,7 +264,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         Errors: I317 for sizes that the model was not compiled for.
         """
         by_class = self._any_rank or self._by_ones
-        if not (by_class or is_empty(arrays)) or key in self._builds:
+        if key in self._builds or not (by_class or is_empty(arrays)):
             return None
         served = self._served.get(key)
         if served is not None:
@@ -412,7 +412,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
-            return self._program_at(arrays)
+            return self._program_at(sizes_key(arrays, self._by_value), arrays)
         if self._stored is not None:
             return self._stored.program
         assert self._last is not None
@@ -431,8 +431,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
         if not self.options.specialize or not self._serves_all or empty:
             return super()._run(checked, held)
-        program = self.program_for(checked)
         key = sizes_key(checked, self._by_value)
+        program = self._program_at(key, checked)
         if key not in self._at_sizes and (self._stored is None or key in self._builds):
             return self.outside(program, program(checked, held))  # these sizes have their own build
         if self._often is None:
@@ -493,24 +493,23 @@ class CompiledModel(ProfiledModel[Kernel]):
             sizes.update(self._inputs[number].named_values(arrays[number]))
         return sizes
 
-    def _program_at(self, arrays: Sequence[Any]) -> Program:
+    def _program_at(self, key: SizesKey, arrays: Sequence[Any]) -> Program:
         """Returns the program for the sizes of checked inputs, from the cache if possible."""
         stored = self._stored
-        key = sizes_key(arrays, self._by_value)
         variant = self._variant_for(key, arrays)
         if variant is not None:
             self._in_variant, self._last = (key, variant), None
             return variant.program_for(arrays)
         if stored is None or self._sized is not None:
-            return self._build_for(arrays).program
+            return self._build_by(key, arrays).program
         if key in self._builds:
-            return self._build_for(arrays).program
+            return self._build_by(key, arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
             with self._about_inputs(arrays):
                 check_sizes(self._inputs, arrays, self.options.sizes)
                 sizes = self._names_of(arrays)
             if not stored.serves(arrays):
-                return self._build_for(arrays).program
+                return self._build_by(key, arrays).program
             self._last_sizes, self._last, self._in_variant = (key, sizes), None, None
         return stored.program_for(arrays)
 
@@ -571,7 +570,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         """
         if not self._symbolic:
             return self.build
-        key = sizes_key(arrays, self._by_value)
+        return self._build_by(sizes_key(arrays, self._by_value), arrays)
+
+    def _build_by(self, key: SizesKey, arrays: Sequence[Array]) -> Build:
+        """`_build_for` with the key of the inputs."""
         found = self._builds.get(key)
         if found is None:
             with self._lock, self._about_inputs(arrays):

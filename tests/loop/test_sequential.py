@@ -208,6 +208,34 @@ def test_a_greedy_comparison_stores_what_it_reads_of_kept_candidates() -> None:
     assert {b.name for b in nest.temporaries if b.scope == "scratch"} == {"distant.stored0"}
 
 
+def chains(shape: tuple[int, int], most: int) -> tuple[list[Tensor], Tensor]:
+    starts, links = te.placeholder(shape, "i32", "starts"), te.placeholder((100,), "i32", "links")
+    step, place = te.reduce_axis(most, "step"), te.reduce_axis(100, "place")
+
+    def end(i: te.Scalar, j: te.Scalar) -> te.Scalar:
+        following = te.cast("i64", links[te.minimum(te.maximum(place, 0), 99)])
+        found = te.cast("i32", place * 2 + i)
+        return te.follow(te.cast("i64", starts[i, j]), following, found, [step, place])
+
+    return [starts, links], te.compute(shape, end, "ends")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 9), (13, 2)])
+@pytest.mark.parametrize("most", [1, 70])
+def test_follow(shape: tuple[int, int], most: int) -> None:
+    """Chains of up to 99 steps, some of which end at once, and some before others."""
+    inputs, output = chains(shape, most)
+    starts = RNG.integers(-3, 100, shape).astype(np.int32)
+    links = np.where(np.arange(100) % 9 == 8, -1 - np.arange(100), np.arange(100) + 1)
+    links[40:] = np.arange(39, 99)  # a long one, back to the first part
+    expected = np.empty(shape, np.int32)
+    for (i, j), place in np.ndenumerate(starts):
+        for _ in range(most):
+            place = place if place < 0 else links[place]
+        expected[i, j] = place * 2 + i
+    agree(results(inputs, output, starts, links.astype(np.int32)), expected)
+
+
 def _schedules() -> dict[str, Schedule]:
     """Returns a schedule of each kind of stage."""
     x, over = te.placeholder((8, 16), "i32", "x"), te.reduce_axis(16, "over")
@@ -228,13 +256,17 @@ def _schedules() -> dict[str, Schedule]:
             "out",
         ),
     }
+    followed = te.cast("i64", x[te.minimum(te.maximum(other, 0), 7), 0])
+    made["follow"] = te.compute(
+        (8, 16), lambda i, j: te.follow(j, followed, other, [over, other]), "out"
+    )
     inputs = {"sort": [keys], "scatter": [x, places]}
     return {name: Schedule(lower(name, inputs.get(name, [x]), [out])) for name, out in made.items()}
 
 
 IN_ORDER = {
     "scan": "out.j", "sort": "out.element1", "scatter": "out.over", "collect": "out.over",
-    "greedy": "out.over",
+    "greedy": "out.over", "follow": "out.over",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.passes.base import PassContext
 from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.support.text_arrays import TEXT
 
 
 def test_equal_calls_become_one(kit: Any) -> None:
@@ -41,6 +42,13 @@ def test_attributes_and_dtypes_count(kit: Any) -> None:
     b = kit.layer("sum", x, axes=(1,), keepdims=True)
     given = kit.module([x], a, b, kit.const(np.zeros(2, "f4")), kit.const(np.zeros(1, "f8")))
     assert kit.apply(given, EliminateCommonSubexpr()) is given
+
+
+def test_large_constants_of_text_are_compared_by_their_own_memory() -> None:
+    texts = [Constant(np.array([f"{n} {k}" for k in range(5000)], TEXT)) for n in range(4)]
+    body = Tuple([get_op("text.concat")(t, texts[0]) for t in texts[1:]])
+    module = Module({"main": Function([], body, {"outputs": ["a", "b", "c"]})})
+    assert EliminateCommonSubexpr().run(module, PassContext()) is module
 
 
 def test_lazy_constants_are_never_taken_for_each_other():

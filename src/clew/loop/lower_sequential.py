@@ -6,6 +6,7 @@ Schedules keep the structure of these loops; they only distribute rows over thre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Final
 
 from clew.ir.dims import Dim, ceil_div, product, typical
@@ -30,7 +31,7 @@ from clew.te.expr import (
 from clew.te.interpret import identity_of
 from clew.te.long_sums import accumulator
 from clew.te.roles import IN_ORDER
-from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
+from clew.te.sequential import Collect, Follow, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
 from clew.te.walk import substitute
 
@@ -45,6 +46,8 @@ _MOST_I32: Final = (1 << 31) - 1
 _PART: Final = 64
 # The number of elements that one element is compared with at a time.
 _TOGETHER: Final = 8
+# Chains of links that are followed at once, because each waits for memory at every step.
+_CHAINS: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
 OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
@@ -76,6 +79,8 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
             return _sort(stage, body, buffer, [axes[id(a)] for a in visited], value)
         case Greedy():
             return _greedy(stage, body, buffer, axes, on_buffers)
+        case Follow():
+            return _follow(stage, body, buffer, axes, on_buffers)
     raise AssertionError(body)
 
 
@@ -346,6 +351,69 @@ class _Sorting:
             return block(*steps)
 
         return self.each(f"element{number}", move)
+
+
+def _follow(
+    stage: Tensor, body: Follow, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    """Follows several chains at once, those of neighbors along an axis, until all have ended. A
+    chain that has ended keeps its place, so that no branch depends on a single chain.
+    """
+    name, number = stage.name, _along(stage.shape)
+    axis, extent = axes[id(stage.axes[number])], stage.shape[number]
+    parts = ceil_div(extent, _CHAINS)
+    chains = -(-extent // parts) if isinstance(extent, int) and isinstance(parts, int) else _CHAINS
+    ragged = not isinstance(extent, int) or extent % chains != 0
+    part = Index(f"{axis.name}.part", ceil_div(extent, chains), axis.role)
+    own = [axes[id(a)] for a in stage.axes]
+    before, after = own[:number], own[number + 1 :]
+    places, following = (
+        Buffer(f"{name}.{what}", (chains,), INDEX, "register") for what in ("places", "following")
+    )
+
+    def each(what: str, steps: Callable[[Index, Scalar], Stmt]) -> Stmt:
+        chain = Index(f"{name}.{what}", chains)
+        return For(chain, "unroll", steps(chain, part * chains + chain))
+
+    def value(expr: Scalar, here: Scalar, place: Scalar) -> Scalar:
+        inside = minimum(here, size(extent - 1)) if ragged else here
+        return on_buffers(expr, {**axes, id(stage.axes[number]): inside, id(body.over[1]): place})
+
+    def first(chain: Index, here: Scalar) -> Stmt:
+        return Store(places, (chain,), value(body.start, here, chain), name)
+
+    def advance(chain: Index, here: Scalar) -> Stmt:
+        place = Load(places, (chain,))
+        kept = select(place < 0, place, Load(following, (chain,)))
+        return block(
+            Store(following, (chain,), value(body.following, here, place), name),
+            Store(places, (chain,), kept, name),
+        )
+
+    def last(chain: Index, here: Scalar) -> Stmt:
+        found = value(body.found, here, Load(places, (chain,)))
+        store = Store(buffer, (*before, here, *after), found, name)
+        return If(here < size(extent), store) if ragged else store
+
+    # Its sign is set if all chains have ended.
+    each_place: list[Scalar] = [Load(places, (Imm(n, INDEX),)) for n in range(chains)]
+    all_places = reduce(partial(binary, "and"), each_place)
+    total = body.over[0].extent
+    group = Index(f"{name}.{body.over[0].name}.part", ceil_div(total, _PART), IN_ORDER)
+    one = Index(
+        f"{name}.{body.over[0].name}",
+        min(total, _PART) if isinstance(total, int) else _PART,
+        IN_ORDER,
+    )
+    goes_on = all_of(group * _PART + one < size(total), all_places >= 0)
+    steps = nested([group], If(all_places >= 0, nested([one], If(goes_on, each("chain", advance)))))
+    return [nested([*before, part, *after], block(each("first", first), steps, each("last", last)))]
+
+
+def _along(shape: Sequence[Dim]) -> int:
+    """Returns the first axis with enough elements for several chains, or the longest axis."""
+    extents = list(map(typical, shape))
+    return next((n for n, e in enumerate(extents) if e >= _CHAINS), extents.index(max(extents)))
 
 
 def _greedy(

@@ -80,14 +80,15 @@ Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 @dataclass(frozen=True)
 class ReadyCall:
     """The facts about a call that do not depend on its operands' elements: the number of arguments
-    that are operands, the attributes, the type of results that have no elements, and whether the
-    reference is clew's own.
+    that are operands, the attributes, the type of results that have no elements, whether the
+    reference is clew's own, and the number of texts in results that `compute` describes.
     """
 
     inputs: int
     attrs: Mapping[str, Any]
     empty: Type | None
     trusted: bool
+    texts: int = 0
 
 
 @dataclass(eq=False)
@@ -419,7 +420,19 @@ class Op(Computed):
             attrs = self._settled(types, attrs, values)
             self._check_size(types, attrs)
         plain = attrs.plain if isinstance(attrs, Attrs) else attrs
-        return ReadyCall(len(inputs), plain, self._empty_type(inputs, attrs), self.is_builtin)
+        empty, texts = self._empty_type(inputs, attrs), self._texts_made(inputs, attrs)
+        return ReadyCall(len(inputs), plain, empty, self.is_builtin, texts)
+
+    def _texts_made(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+        """Returns the number of texts in results that `compute` describes, as far as it is known
+        before the run.
+        """
+        if self.compute is None or not any(map(is_text, inputs)):
+            return 0
+        bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
+        types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in inputs)
+        results = [t for t in leaves(self._infer(types, bound)) if isinstance(t, TensorType)]
+        return sum(math.prod(t.concrete) for t in results if t.dtype == "str" and t.is_static)
 
     def run_ready(self, call: ReadyCall, args: Sequence[Any]) -> Any:
         """Returns the result of a prepared call, as `run_reference` does.
@@ -443,7 +456,7 @@ class Op(Computed):
         if empty is not None:
             made = list(map(empty_array, leaves(empty)))
             return tuple(made) if isinstance(empty, TupleType) else made[0]
-        if self.compute is not None and any(map(is_text, inputs)):
+        if call.texts:
             self._check_texts(call, inputs)
         if self.reference_rule is not None:
             result = self.reference_rule(*inputs, **attrs)
@@ -464,14 +477,11 @@ class Op(Computed):
         """Checks the bytes of a result of text before it is made. What `compute` describes only
         moves texts, but each place of the result has a copy. Errors: I265.
         """
-        attrs = call.attrs if isinstance(call.attrs, Attrs) else self.bind(call.attrs)
-        types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in inputs)
-        results = [t for t in leaves(self._infer(types, attrs)) if isinstance(t, TensorType)]
-        made = [t for t in results if t.dtype == "str" and t.is_static]
-        places = sum(math.prod(t.concrete) for t in made)
+        places = call.texts
         longest = max(longest_text_bytes(a) for a in inputs if is_text(a))
         if places * (TEXT.itemsize + longest) <= current().allocated_bytes:
             return
+        attrs = call.attrs if isinstance(call.attrs, Attrs) else self.bind(call.attrs)
         # References to texts take half the bytes of their places, and tell the sum exactly.
         shared = [as_objects(a) if is_text(a) else a for a in inputs]
         check_run_bytes(f"references to the texts of {self.name}", places * _REFERENCE_BYTES)

@@ -127,7 +127,7 @@ class SharedMemory:
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
-        # The bytes that have been used of each array, by its address.
+        # The bytes that have been used of each array, by its id.
         self._used: dict[int, int] = {}
         # The idle contexts of each segment that called `share`, the oldest first.
         self._contexts: deque[deque[Context]] = deque()
@@ -149,36 +149,37 @@ class SharedMemory:
         """Returns aligned memory of at least this size, which the caller owns until `give`."""
         with self._lock:
             self._recent.append(size_bytes)
-            fitting = [n for n, memory in enumerate(self._idle) if memory.nbytes >= size_bytes]
-            if fitting:
-                memory = self._idle.pop(fitting[0])
-                address = address_of(memory)
-                self._used[address] = max(self._used[address], size_bytes)
-                return memory
+            for number, memory in enumerate(self._idle):
+                if memory.nbytes >= size_bytes:
+                    del self._idle[number]
+                    if self._used[id(memory)] < size_bytes:
+                        self._used[id(memory)] = size_bytes
+                    return memory
             if self._idle:
                 self._forget(self._idle.pop())  # the new memory takes its place
             memory = growing_bytes(size_bytes)
-            self._used[address_of(memory)] = size_bytes
+            self._used[id(memory)] = size_bytes
         return memory
 
     def give(self, memory: np.ndarray) -> None:
         """Takes memory back, and frees what recent calls did not need."""
         with self._lock:
-            kept, address = 2 * max(self._recent), address_of(memory)
             if len(self._idle) >= _IDLE_ARENAS:
                 self._forget(memory)
                 return
-            if self._used[address] - kept >= _SPARE_BYTES:
+            used = self._used[id(memory)]
+            kept = 2 * max(self._recent) if used >= _SPARE_BYTES else used
+            if used - kept >= _SPARE_BYTES:
                 mapping = mapping_of(memory)
                 if mapping is None:
                     self._forget(memory)
                     return
-                release_pages(memory[kept : self._used[address]], mapping, HUGE_PAGE_BYTES)
-                self._used[address] = kept
+                release_pages(memory[kept:used], mapping, HUGE_PAGE_BYTES)
+                self._used[id(memory)] = kept
             self._idle.append(memory)
 
     def _forget(self, memory: np.ndarray) -> None:
-        del self._used[address_of(memory)]
+        del self._used[id(memory)]
 
 
 class GuardedMemory:

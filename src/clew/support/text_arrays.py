@@ -40,7 +40,9 @@ def as_text(array: Array) -> Array:
     """
     if array.dtype.kind == "T":
         return array
-    texts = [_text(item) for item in array.reshape(-1).tolist()]
+    texts = array.reshape(-1).tolist()
+    if not set(map(type, texts)) <= {str}:
+        texts = list(map(_text, texts))
     return np.array(texts, TEXT).reshape(array.shape)
 
 
@@ -63,8 +65,8 @@ def text_bytes(x: Array) -> int:
 
 
 def longest_text_bytes(x: Array) -> int:
-    """Returns the number of bytes of an array's longest text, in UTF-8; 0 without elements."""
-    return max(map(_utf8_bytes, x.flat), default=0)
+    """Returns an upper bound of the bytes of an array's longest text; 0 without elements."""
+    return 4 * int(np.strings.str_len(x).max(initial=0))
 
 
 def _utf8_bytes(text: str) -> int:

@@ -18,7 +18,7 @@ from clew.te.expr import (
     minimum,
     select,
 )
-from clew.te.sequential import collect, greedy, scan, scatter, sort
+from clew.te.sequential import collect, follow, greedy, scan, scatter, sort
 from clew.te.tensor import (
     Tensor,
     call,
@@ -45,6 +45,7 @@ __all__ = [
     "cast",
     "collect",
     "compute",
+    "follow",
     "greedy",
     "max",
     "maximum",

@@ -30,7 +30,7 @@ from clew.te.expr import (
     Unary,
     select,
 )
-from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
+from clew.te.sequential import Collect, Follow, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import post_order
 
@@ -252,6 +252,8 @@ class _Evaluation:
                 # Those that take no part come last.
                 order = np.lexsort((keys.reshape(*rows, row), ~where.reshape(*rows, row)), -1)
                 return order[..., : _extent(stage.axes[-1])]
+            case Follow():
+                return self._follow(stage, body)
         raise AssertionError(body)
 
     def _scan(self, stage: Tensor, body: Scan, values: Array) -> Array:
@@ -266,6 +268,19 @@ class _Evaluation:
             total = np.concatenate([first, np.delete(total, -1, axis)], axis)
         total = np.flip(total, axis) if body.reverse else total
         return total.astype(to_numpy(stage.dtype))
+
+    def _follow(self, stage: Tensor, body: Follow) -> Array:
+        """Returns the values of the places at which chains end."""
+        spans = [(0, _extent(a)) for a in stage.axes]
+        every = np.ix_(*map(np.arange, stage.type.concrete))
+        grid = dict(zip(map(id, stage.axes), every, strict=True))
+        place = np.array(self._block(body.start, stage.axes, spans))
+        for _ in range(_extent(body.over[0])):
+            if (place < 0).all():
+                break
+            following = self._value(body.following, {**grid, id(body.over[1]): place}, {})
+            place = np.where(place < 0, place, following)
+        return self._value(body.found, {**grid, id(body.over[1]): place}, {})
 
     def _greedy(self, stage: Tensor, body: Greedy) -> Array:
         """Returns the values of the candidates that a greedy selection keeps, row by row."""

@@ -1,6 +1,6 @@
 """Stages that visit the positions of some axes one after another, because they write to
 data-dependent positions or read elements that they have just written: they collect, scatter, scan,
-sort or select.
+sort, select or follow links.
 
 Like a reduction, such an expression is the whole body of a tensor:
 
@@ -205,6 +205,41 @@ class Greedy(Sequential):
         return fixed, [n for n in found if other in uses[id(n)]]
 
 
+class Follow(Sequential):
+    """The end of a chain of places: from `start`, each place leads to `following`, until a place is
+    negative or as many steps are done as the first axis of `over` counts. The value is `found` for
+    the last place.
+
+    Each element has a chain of its own. `start` ranges over the tensor's axes; `following` and
+    `found` also over a place, the second axis of `over`. `following` is also computed for places at
+    which chains end, so its reads must be valid for all numbers.
+    """
+
+    __slots__ = ("following", "found", "start")
+    word = "follow"
+
+    def __init__(
+        self, start: Scalar, following: Scalar, found: Scalar, over: Sequence[Index]
+    ) -> None:
+        super().__init__(found.dtype, over)
+        assert len(over) == 2, over
+        assert start.dtype == following.dtype == INDEX, (start.dtype, following.dtype)
+        self.start = start
+        self.following = following
+        self.found = found
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.start, self.following, self.found)
+
+    def over_axes(self, children: Sequence[Scalar], over: Sequence[Index]) -> Scalar:
+        start, following, found = children
+        return Follow(start, following, found, over)
+
+    def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
+        return (*axes, self.over[0])
+
+
 def collect(where: Scalar, value: ScalarLike, over: Sequence[Index]) -> Scalar:
     """Returns the values at the positions for which `where` holds; see `Collect`."""
     return Collect(where, as_scalar(value), over)
@@ -240,3 +275,10 @@ def greedy(
 ) -> Scalar:
     """Returns the values of the candidates that a greedy selection keeps; see `Greedy`."""
     return Greedy(as_scalar(value), clash, as_scalar(count), as_scalar(most), over)
+
+
+def follow(
+    start: ScalarLike, following: Scalar, found: ScalarLike, over: Sequence[Index]
+) -> Scalar:
+    """Returns a value of the place at which a chain ends; see `Follow`."""
+    return Follow(as_scalar(start), following, as_scalar(found), over)

@@ -25,7 +25,7 @@ _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in built_oper
 _WITHOUT_RULE: Final = {
     **ELSEWHERE_UNKNOWN,
     "no operator of torch, or none with the same result for all values": """
-        cholesky complex_multiply det dft forest.step forest.votes frames inverse
+        cholesky complex_multiply det dft forest.leaves forest.votes frames inverse
         mel_weight_matrix nn.col2im nn.deform_columns nn.max_pool_places nn.max_roi_pool
         nn.roi_align reverse_sequence stft svm.coupled tensor_scatter window
     """,

@@ -104,6 +104,10 @@ def test_labels_by_key() -> None:
         "LabelEncoder", TEXT, version=4, keys_strings=["b", "a", "b"], values_int64s=[4, 5, 6]
     )
     assert texts[0].tolist() == [[6, 5], [-1, -1]]
+    renamed = run(
+        "LabelEncoder", TEXT, version=4, keys_strings=["b", "a"], values_strings=["a", "ß"]
+    )
+    assert renamed[0].tolist() == [["a", "ß"], ["_Unused", "_Unused"]]
     x = np.array([1, NAN, 2.5, -0.0], np.float32)
     (found,) = run(
         "LabelEncoder", x, version=4, keys_floats=[1.0, NAN, 0.0], values_strings=["1", "n", "0"]

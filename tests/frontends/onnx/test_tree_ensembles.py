@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.frontends.onnx.ml.forest import Branches, forest_of
 from clew.support.errors import ClewError
 
 ML = "ai.onnx.ml"
@@ -345,7 +346,7 @@ def test_two_classes() -> None:
 def test_trees_are_kernels() -> None:
     x = np.zeros((3, 2), np.float32)
     compiled = clew.compile(model_of("TreeEnsembleRegressor", 1, x, 1, **named()), cache=False)
-    assert {op for k in compiled.kernels for op in k.ops} == {"forest.step", "forest.votes"}
+    assert {op for k in compiled.kernels for op in k.ops} == {"forest.leaves", "forest.votes"}
 
 
 def test_no_rows() -> None:
@@ -360,3 +361,13 @@ def test_any_number_of_rows() -> None:
     compiled = clew.compile(model, inputs={"x": ["n", 2]}, cache=False)
     for rows in (1, 5):
         assert compiled(np.full((rows, 2), NAN, np.float32))[:, 0].tolist() == [3] * rows
+
+
+def test_chain_of_nodes_with_one_child_each() -> None:
+    """Counting a level twice for each pair of equal children would double it at every step."""
+    nodes = np.arange(60)
+    made = Branches(
+        nodes * 0, nodes * 0, nodes.astype("f4"), np.append(nodes[1:] + 1, 0),
+        np.append(nodes[1:] + 1, 0), nodes * 0, [],
+    )  # fmt: skip
+    assert forest_of(np.array([1]), 1, made, 1).depth == 60

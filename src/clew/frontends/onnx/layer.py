@@ -322,20 +322,22 @@ class Layer:
         """Returns a list of integers as a tuple, or the default."""
         found = self._attribute(name)
         if found is not None:
-            return tuple(int(v) for v in found.ints)
+            return tuple(found.ints)
         return default if default is None else tuple(default)
 
     def reals(self, name: str, default: Sequence[float] = ()) -> tuple[float, ...]:
         """Returns a list of floats."""
         found = self._attribute(name)
-        return tuple(default) if found is None else tuple(float(v) for v in found.floats)
+        return tuple(default if found is None else found.floats)
 
     def texts(self, name: str, default: Sequence[str] = ()) -> tuple[str, ...]:
         """Returns a list of texts."""
         found = self._attribute(name)
         if found is None:
             return tuple(default)
-        return tuple(s.decode(errors="replace") for s in found.strings)
+        strings = list(found.strings)  # millions for a forest, of which few are distinct
+        known = {s: s.decode(errors="replace") for s in set(strings)}
+        return tuple(map(known.__getitem__, strings))
 
     def tensor(self, name: str) -> NDArray[Any]:
         """Returns a tensor attribute. Errors: those of `to_array`."""

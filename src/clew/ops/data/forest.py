@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ops.common import differ, f32, f64, i32, i64, need_float, need_integer, same_dtype, u8
+from clew.ir.dims import Dim
+from clew.ops.common import f32, f64, i32, i64, need_float, need_integer
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
-from clew.te.analysis import Kind
+from clew.te.expr import binary
 
 Array = np.ndarray[Any, Any]
 
@@ -19,127 +20,144 @@ EQUAL, MISSING = 1, 2
 """A node's kind is a sum of these: compare by `==`; take the first child if a feature is
 missing.
 """
+KINDS = 4
 _COMPARISONS = ("less_equal", "equal", "mixed")
 _MISSING = ("second", "first", "mixed")
 
+
+def packed(features: Array, splits: Array, children: Array, kinds: Array) -> Array:
+    """Returns nodes `[M, 4]` in the form of `forest.leaves`, as integers of the width of `splits`.
+
+    Of node `n`, `children[n]` are two nodes; the leaf `l` is `-1 - l`. Features are below `2**30`.
+    """
+    wide = np.int32 if splits.dtype.itemsize == 4 else np.int64
+    nodes = np.empty((len(features), 4), wide)
+    nodes[:, 0] = features.astype(np.int64) * KINDS + kinds
+    nodes[:, 1] = splits.view(wide)
+    nodes[:, 2:] = children
+    return nodes
+
+
 # Two trees over leaves 0 to 4: one node with two leaves, one with a leaf and a node.
-_FEATURES = np.array([0] * 5 + [1, 0, 2], "i4")
-_SPLITS = np.array([0] * 5 + [0.25, -0.5, 1.0], "f4")
-_CHILDREN = np.array([n for n in range(5) for _ in (0, 1)] + [0, 1, 2, 7, 3, 4], "i4")
-_KINDS = np.array([0] * 5 + [0, 3, 2], "u1")
-_ROOTS = np.array([[5], [6]], "i4")
-_LATER = np.array([[5, 0, 7, 1], [6, 7, 2, 4]], "i4")
-_FOREST = (_FEATURES, _SPLITS, _CHILDREN, _KINDS)
-_WILD = (_FEATURES + 90, _SPLITS, _CHILDREN - 7, _KINDS)
+_SPLITS = np.array([0.25, -0.5, 1.0], "f4")
+_PARTS = (np.array([1, 0, 2]), np.array([[-1, -2], [-3, 2], [-4, -5]]), np.array([0, 3, 2]))
+
+
+def _nodes(dtype: str) -> Array:
+    return packed(_PARTS[0], _SPLITS.astype(dtype), *_PARTS[1:])
+
+
+_ROOTS = np.array([0, 1], "i4")
+_MANY = np.array([0, 1, 2, -1, 1, 0, 2, 1, -3, 0, 0, 1, 2], "i4")
 _CASES = np.array([[0, 0.25, 1], [-0.5, 9, 9], [np.nan] * 3, [1, np.nan, 2]], "f4")
+_WILD = np.array([[99, 0, 0, 9], [7, 1, -80, 1], [-9, 3, 2, -9]], "i4")
 
 
 @register_op(
-    "forest.step",
-    kind=Kind.OPAQUE,  # its user reads each of its results several times
+    "forest.leaves",
     samples=(
-        Sample(f32(9, 3), _ROOTS, *_FOREST),
-        Sample(_CASES, _LATER, *_FOREST, comparison="mixed", missing="mixed"),
-        Sample(_CASES, _ROOTS, *_FOREST, comparison="equal", missing="first"),
-        Sample(f32(0, 3), _ROOTS, *_FOREST),
-        Sample(f64(3, 3), _ROOTS, _FEATURES, _SPLITS.astype("f8"), _CHILDREN, _KINDS),
-        Sample(_CASES, _LATER * 3 - 9, *_WILD),
-        Sample(f32(9), _ROOTS, *_FOREST, error="T108"),
-        Sample(f64(9, 3), _ROOTS, *_FOREST, error="T101"),
-        Sample(f32(9, 3), _ROOTS, *_FOREST[:2], i32(8), u8(8), error="T108"),
-        Sample(f32(9, 0), _ROOTS, *_FOREST, error="T108"),
-        Sample(f32(9, 3), _LATER, *_FOREST, error="T108"),
-        Sample(f32(9, 3), _ROOTS, *_FOREST, missing="never", error="T107"),
-        Sample(i64(9, 3), _ROOTS, *_FOREST, error="T105"),
+        Sample(f32(9, 3), _ROOTS, _nodes("f4"), depth=2),
+        Sample(_CASES, _MANY, _nodes("f4"), depth=2, comparison="mixed", missing="mixed"),
+        Sample(_CASES, _ROOTS, _nodes("f4"), depth=9, comparison="equal", missing="first"),
+        Sample(f32(0, 3), _ROOTS, _nodes("f4"), depth=2),
+        Sample(f64(3, 3), _MANY, _nodes("f8"), depth=2),
+        Sample(_CASES, _MANY * 3 - 9, _WILD, depth=70, missing="mixed"),
+        Sample(f32(9), _ROOTS, _nodes("f4"), depth=2, error="T108"),
+        Sample(f64(9, 3), _ROOTS, _nodes("f4"), depth=2, error="T101"),
+        Sample(f32(9, 3), _ROOTS, i32(3, 2), depth=2, error="T108"),
+        Sample(f32(9, 0), _ROOTS, _nodes("f4"), depth=2, error="T108"),
+        Sample(f32(9, 3), _ROOTS, _nodes("f4"), depth=2, missing="never", error="T107"),
+        Sample(f32(9, 3), _ROOTS, _nodes("f4"), depth=0, error="T107"),
+        Sample(i64(9, 3), _ROOTS, _nodes("f4"), depth=2, error="T105"),
     ),
 )
-def forest_step(
+def forest_leaves(
     x: Tensor,
-    at: Tensor,
-    features: Tensor,
-    splits: Tensor,
-    children: Tensor,
-    kinds: Tensor,
+    roots: Tensor,
+    nodes: Tensor,
     *,
+    depth: int,
     comparison: str = "less_equal",
     missing: str = "second",
 ) -> Tensor:
-    """Advances `N` cases `x[N, F]` in `T` trees by one level, from the nodes `at[T, N]` (or
-    `[T, 1]`) to the nodes `i32[T, N]`.
+    """Returns the leaves `i32[T, N]` that the cases `x[N, F]` reach in `T` trees, at most `depth`
+    steps from the `roots[T]`.
 
-    Of `M` nodes, node `n` leads to `children[2 n]` if feature `features[n]` is at most `splits[n]`,
-    else to `children[2 n + 1]`. `comparison` may be `equal` instead, and `missing` (a NaN feature)
-    may take the `first` child; `mixed` uses each node's `kinds` (`EQUAL`, `MISSING`). The children
-    of a leaf are the leaf itself. Indices are clamped to the tables.
+    A row of `nodes[M, 4]` is a node: its feature times 4 plus its kind, the bits of its split, and
+    two children. Nodes are `i32` for cases of `f32`, `i64` for `f64`. The child `l < 0` is the leaf
+    `-1 - l`. The first child follows if the feature is at most the split. `comparison` may be
+    `equal` instead, and `missing` (a NaN feature) may take the `first` child; `mixed` uses each
+    node's kind (`EQUAL`, `MISSING`). Indices are clamped to the tables; a walk that is still at a
+    node after `depth` steps ends at leaf 0.
 
     Errors: T101, T105, T107, T108. Source: ONNX ml TreeEnsemble-5.
     """
-    need_float("forest.step", x)
-    need_integer("forest.step", at, features, children, kinds)
-    same_dtype("forest.step", x, splits)
-    _check(x, at, features, splits, children, kinds)
-    if comparison not in _COMPARISONS or missing not in _MISSING:
-        raise GraphTypeError("T107", f"forest.step: comparison={comparison!r}, missing={missing!r}")
-    width, nodes = te.size(x.shape[1]) - 1, te.size(splits.shape[0]) - 1
+    need_float("forest.leaves", x)
+    need_integer("forest.leaves", roots, nodes)
+    if x.rank != 2 or roots.rank != 1 or nodes.rank != 2 or 0 in (x.shape[1], nodes.shape[0]):
+        fits = False
+    else:
+        fits = nodes.shape[1] == 4
+    if not fits:
+        shown = ", ".join(str(t.type) for t in (x, roots, nodes))
+        raise GraphTypeError("T108", f"forest.leaves: expected a matrix, roots and nodes: {shown}")
+    if nodes.dtype != ("i64" if x.dtype == "f64" else "i32"):
+        raise GraphTypeError("T101", f"forest.leaves: {nodes.dtype} nodes for cases of {x.dtype}")
+    if comparison not in _COMPARISONS or missing not in _MISSING or depth < 1:
+        given = f"comparison={comparison!r}, missing={missing!r}, depth={depth}"
+        raise GraphTypeError("T107", f"forest.leaves: {given}")
+    bits = "u64" if x.dtype == "f64" else "u32"
+    step, place = te.reduce_axis(depth, "step"), te.reduce_axis(nodes.shape[0], "place")
 
-    def body(t: Scalar, n: Scalar) -> Scalar:
-        node = te.cast("i64", at[t, n if at.shape[1] != 1 else 0])
-        here = te.minimum(te.maximum(node, 0), nodes)
-        feature = te.minimum(te.maximum(te.cast("i64", features[here]), 0), width)
-        value, split = x[n, feature], splits[here]
+    def below(value: Scalar, extent: Dim) -> Scalar:
+        # As an unsigned number, a negative one is beyond every table.
+        last = te.cast(value.dtype, te.size(extent) - 1)
+        return te.cast("i64", te.minimum(value, last))
+
+    def following(n: Scalar) -> Scalar:
+        here = below(te.cast("u64", place), nodes.shape[0])
+        word = te.cast(bits, nodes[here, 0])
+        value = x[n, below(binary("shr", word, te.as_scalar(2, bits)), x.shape[1])]
+        split = te.Bitcast(x.dtype, nodes[here, 1])
         found = value <= split if comparison != "equal" else value.equal(split)
-        kind = kinds[here] if "mixed" in (comparison, missing) else None
+
+        def is_kind(kind: int) -> Scalar:
+            return (word & kind).not_equal(0)
+
         if comparison == "mixed":
-            assert kind is not None
-            found = te.select((kind & EQUAL).not_equal(0), value.equal(split), found)
+            found = te.select(is_kind(EQUAL), value.equal(split), found)
         if missing != "second":
             absent = te.call("isnan", value)
-            if missing == "mixed":
-                assert kind is not None
-                absent = absent & (kind & MISSING).not_equal(0)
-            found = found | absent
-        return te.cast("i32", children[here * 2 + te.select(found, te.as_scalar(0), 1)])
+            found = found | (absent & is_kind(MISSING) if missing == "mixed" else absent)
+        return te.cast("i64", nodes[here, te.select(found, te.as_scalar(2), 3)])
 
-    return te.compute((at.shape[0], x.shape[0]), body, "forest_step")
+    def body(t: Scalar, n: Scalar) -> Scalar:
+        leaf = te.cast("i32", te.maximum(-1 - place, 0))
+        return te.follow(te.cast("i64", roots[t]), following(n), leaf, [step, place])
 
-
-def _check(
-    x: Tensor, at: Tensor, features: Tensor, splits: Tensor, children: Tensor, kinds: Tensor
-) -> None:
-    tables = (features, splits, children, kinds)
-    fits = x.rank == 2 and at.rank == 2 and all(t.rank == 1 for t in tables)
-    if fits:
-        nodes, cases = splits.shape[0], at.shape[1]
-        alike = not any(differ(t.shape[0], nodes) for t in (features, kinds))
-        pairs = not differ(children.shape[0], nodes * 2)
-        known = cases == 1 or not differ(cases, x.shape[0])
-        fits = alike and pairs and known and nodes != 0 and x.shape[1] != 0
-    if not fits:
-        shown = ", ".join(str(t.type) for t in (x, at, *tables))
-        raise GraphTypeError("T108", f"forest.step: expected node tables and a matrix: {shown}")
+    return te.compute((roots.shape[0], x.shape[0]), body, "forest_leaves")
 
 
-@forest_step.reference
-def _forest_step_reference(
-    x: Array,
-    at: Array,
-    features: Array,
-    splits: Array,
-    children: Array,
-    kinds: Array,
-    *,
-    comparison: str,
-    missing: str,
+@forest_leaves.reference
+def _forest_leaves_reference(
+    x: Array, roots: Array, nodes: Array, *, depth: int, comparison: str, missing: str
 ) -> Array:
     cases = np.arange(len(x))
-    here = np.broadcast_to(at, (len(at), len(x))).clip(0, len(splits) - 1)
-    value = x[cases, features[here].clip(0, x.shape[1] - 1)]
-    found, same = value <= splits[here], value == splits[here]
-    equal = (kinds[here] & EQUAL) != 0
-    found = {"less_equal": found, "equal": same}.get(comparison, np.where(equal, same, found))
-    first = (kinds[here] & MISSING) != 0
-    absent = np.isnan(value) & {"second": False, "first": True}.get(missing, first)
-    return np.asarray(children[here * 2 + ~(found | absent)], np.int32)
+    splits = nodes[:, 1].copy().view(x.dtype)
+    words: Array = nodes[:, 0].astype(np.uint64 if x.dtype == np.float64 else np.uint32)
+    place = np.broadcast_to(roots[:, None], (len(roots), len(x))).astype(np.int64)
+    for _ in range(depth):
+        here = np.where(place < 0, len(nodes) - 1, place.clip(max=len(nodes) - 1))
+        features = (words[here] // KINDS).clip(max=x.shape[1] - 1).astype(np.int64)
+        value = x[cases, features]
+        found, same = value <= splits[here], value == splits[here]
+        kinds = words[here] % KINDS
+        equal, first = kinds % MISSING == EQUAL, kinds >= MISSING
+        found = {"less_equal": found, "equal": same}.get(comparison, np.where(equal, same, found))
+        absent = np.isnan(value) & {"second": False, "first": True}.get(missing, first)
+        following = nodes[here, np.where(found | absent, 2, 3)]
+        place = np.where(place < 0, place, following)
+    return np.asarray((-1 - place).clip(min=0), np.int32)
 
 
 _VOTES = np.array([[0.5, 1], [0, -2], [3, 4], [1, 1], [0.25, 0]], "f4")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
-from typing import Any
+from itertools import repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from clew import te
 from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
+from clew.ops.data.text import need_text
 from clew.ops.registry import Sample, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
@@ -89,6 +92,52 @@ def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> A
     return np.where(keys[place] == x, values[place], default)
 
 
+_Table: TypeAlias = "dict[Any, int]"
+_tables: dict[int, tuple[weakref.ref[Array], _Table]] = {}
+
+
+def _table_of(keys: Array) -> _Table:
+    """Returns the position of each key. That of a constant is made once."""
+    known = _tables.get(id(keys))
+    if known is not None and known[0]() is keys:
+        return known[1]
+    table = {key: n for n, key in enumerate(keys.tolist())}
+    if not keys.flags.writeable:
+        number = id(keys)
+        gone = weakref.ref(keys, lambda _: _tables.pop(number, None))
+        _tables[number] = gone, table
+    return table
+
+
+@register_op(
+    "text.places",
+    host=True,
+    samples=(
+        Sample(np.array([["b", "a"], ["", "d"]], TEXT), np.array(["a", "b", "c"], TEXT)),
+        Sample(np.array(["x"], TEXT), np.zeros(0, TEXT)),
+        Sample(i64(2), np.array(["a"], TEXT), error="T105"),
+        Sample(np.array(["a"], TEXT), np.array([["a"]], TEXT), error="T102"),
+    ),
+)
+def text_places(x: Array, keys: Array) -> Array:
+    """The position of each text of `x` in `keys[n]`, i64; `n` for an unknown one. Of equal keys,
+    the last one counts.
+
+    Errors: T102, T105. Source: ONNX ml LabelEncoder-4.
+    """
+    texts = x.reshape(-1).tolist()
+    found = map(_table_of(keys).get, texts, repeat(len(keys)))
+    return np.fromiter(found, np.int64, len(texts)).reshape(x.shape)
+
+
+@text_places.types
+def _text_places_types(x: Type, keys: Type) -> Type:
+    source, known = need_text("text.places", x, keys)
+    if known.rank != 1:
+        raise GraphTypeError("T102", f"text.places: keys are {known}, expected one axis")
+    return TensorType(source.shape, "i64")
+
+
 @register_op(
     "one_hot_of_known",
     host=True,
@@ -106,16 +155,18 @@ def one_hot_of_known(x: Array, keys: Array) -> Array:
     ml OneHotEncoder-1 with `zeros` 0.
     """
     check_run_bytes("the result of one_hot_of_known", 4 * x.size * len(keys))
-    found = x[..., None] == keys
-    known = found.any(-1)
-    if not known.all():
-        stranger = x[~known].reshape(-1)[0]
+    elements, count = x.reshape(-1).tolist(), len(keys)
+    places = np.fromiter(map(_table_of(keys).get, elements, repeat(count)), np.int64, x.size)
+    if (places == count).any():
+        stranger = elements[int(np.argmax(places))]
         raise GraphTypeError(
             "T163",
             f"one_hot_of_known: {stranger!r} is not one of the {len(keys)} categories",
             hint="zeros=1 gives zeros for unknown categories",
         )
-    return np.asarray(found, np.float32)
+    found = np.zeros((x.size, count), np.float32)
+    found[np.arange(x.size), places] = 1
+    return found.reshape(*x.shape, count)
 
 
 @one_hot_of_known.types

@@ -12,7 +12,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
-from clew.support.text_arrays import is_text, packed
+from clew.support.text_arrays import content
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,8 @@ class _Merger(Rewriter):
         if old.is_lazy:  # computing its data for a comparison would cost more than it saves
             return old
         data = old.data
-        if is_text(data):
-            data = packed(data)
         if data.size <= self._max or old.is_splat:
-            stored = data.reshape(-1)[:1] if old.is_splat else data
-            content: Hashable = stored.tobytes()
+            key: Hashable = content(data.reshape(-1)[:1] if old.is_splat else data)
         else:
-            content = (data.__array_interface__["data"][0], data.strides)
-        return self._known.setdefault(("constant", old.type, content), old)
+            key = (data.ctypes.data, data.strides)
+        return self._known.setdefault(("constant", old.type, key), old)

@@ -79,7 +79,9 @@ def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
     used: dict[str, list[list[Buffer]]] = {}
     extents: dict[str, int] = {}
     for loop in (loop for nest in nests for loop in loops(nest)):
-        if loop.index.role == IN_ORDER or any(True for _ in loops(loop.body)):
+        if loop.kind != "serial" or loop.index.role == IN_ORDER:
+            continue
+        if any(True for _ in loops(loop.body)):
             continue
         extents[loop.name] = loop.typical
         stores = [s for s in walk(loop.body) if isinstance(s, Store)]

@@ -1,4 +1,4 @@
-"""Tree ensembles as checked tables for `forest.step`, with all comparisons in one form.
+"""Tree ensembles as checked tables for `forest.leaves`, with all comparisons in one form.
 
 The check covers every path from a root: it ends at a leaf, visits no node twice, and reads features
 that exist. It takes time linear in the nodes, whatever the file contains.
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ops.data.forest import EQUAL, MISSING
+from clew.ops.data.forest import EQUAL, MISSING, packed
 from clew.support.errors import ClewError, GraphTypeError
 
 Array = np.ndarray[Any, Any]
@@ -48,17 +48,13 @@ class Branches:
 
 @dataclass(frozen=True)
 class Forest:
-    """Tables of `forest.step`; leaves are the nodes from 0 on. Votes: leaf, target and weight."""
+    """Operands and attributes of `forest.leaves`."""
 
     roots: Array
-    features: Array
-    splits: Array
-    children: Array
-    kinds: Array
+    nodes: Array
     depth: int
     comparison: str
     missing: str
-    leaves: int
 
 
 def forest_of(roots: Array, leaves: int, given: Branches, width: int) -> Forest:
@@ -77,22 +73,22 @@ def forest_of(roots: Array, leaves: int, given: Branches, width: int) -> Forest:
     _check_trees(roots, leaves, given)
     _expand_members(given, leaves)
     first, second, kinds = _in_one_form(given)
-    own = np.arange(leaves, dtype=np.int32)
-    children = np.empty((leaves + len(first), 2), np.int32)
-    children[:leaves] = own[:, None]
-    children[leaves:, 0], children[leaves:, 1] = first, second
-    zeros = np.zeros(leaves, np.int32)
+    children = _places(np.stack([first, second], 1), leaves)
+    nodes = packed(given.features, given.splits, children, kinds)
+    if not len(nodes):  # every tree is a leaf
+        nodes = np.zeros((1, 4), nodes.dtype)
     return Forest(
-        roots.astype(np.int32),
-        np.concatenate([zeros, given.features.astype(np.int32)]),
-        np.concatenate([zeros.astype(given.splits.dtype), given.splits]),
-        children.reshape(-1),
-        np.concatenate([zeros.astype(np.uint8), kinds]),
-        _depth(roots, leaves, children),
+        _places(roots, leaves).astype(np.int32),
+        nodes,
+        max(_depth(_places(roots, leaves), children), 1),
         _uniform(kinds & EQUAL, ("less_equal", "equal")),
         _uniform(kinds & MISSING, ("second", "first")),
-        leaves,
     )
+
+
+def _places(ids: Array, leaves: int) -> Array:
+    """Returns nodes from 0 on, and leaves as negative numbers."""
+    return np.where(ids < leaves, -1 - ids, ids - leaves)
 
 
 def _uniform(flags: Array, names: tuple[str, str]) -> str:
@@ -116,14 +112,15 @@ def _check_trees(roots: Array, leaves: int, given: Branches) -> None:
         raise malformed(f"root {int(starts[parents[starts] > 0][0])} is the child of a node")
 
 
-def _depth(roots: Array, leaves: int, children: Array) -> int:
+def _depth(roots: Array, children: Array) -> int:
     """Returns the largest number of steps from a root to a leaf."""
-    level, depth = np.unique(roots), 0
-    while (level := level[level >= leaves]).size:
+    level, depth = np.unique(roots), 0  # no other node is reached twice
+    while (level := level[level >= 0]).size:
         depth += 1
         if depth > MAX_DEPTH:
             raise malformed(f"a tree is deeper than {MAX_DEPTH}")
-        level = np.unique(children[level])
+        first, second = children[level].T
+        level = np.concatenate([first, second[second != first]])
     return depth
 
 
@@ -255,7 +252,7 @@ def branches_by_name(
     unknown = set(modes) - _MODES.keys()
     if unknown:
         raise wrong(f"has the node mode {min(unknown)[:40]!r}")
-    kinds = np.array([_MODES[m] for m in modes], np.int64)
+    kinds = np.fromiter(map(_MODES.__getitem__, modes), np.int64, len(modes))
     leaf = kinds < 0
     numbers = np.empty(len(kinds), np.int64)
     numbers[leaf] = np.arange(leaf.sum())

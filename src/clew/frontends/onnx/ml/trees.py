@@ -61,18 +61,15 @@ class _Votes:
 
 def _walked(forest: Forest, x: Expr) -> Expr:
     """Returns the leaves that cases `[N, F]` end at, `i32[T, N]`."""
-    tables = [Constant(t) for t in (forest.features, forest.splits, forest.children, forest.kinds)]
-    at: Expr = Constant(forest.roots[:, None])
-    for _ in range(max(forest.depth, 1)):  # a leaf goes on to itself
-        at = call(
-            "forest.step",
-            x,
-            at,
-            *tables,
-            comparison=forest.comparison,
-            missing=forest.missing,
-        )
-    return at
+    return call(
+        "forest.leaves",
+        x,
+        Constant(forest.roots),
+        Constant(forest.nodes),
+        depth=forest.depth,
+        comparison=forest.comparison,
+        missing=forest.missing,
+    )
 
 
 def _aggregated(
