@@ -20,7 +20,6 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
-    SmallBlocks,
     address_of,
     aligned_bytes,
     growing_bytes,
@@ -45,7 +44,7 @@ _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
 # Contexts that the segments of a template keep before they use each other's.
 _CONTEXTS = 16
 # Those of few steps take little memory: more are kept, up to so many, and to so many steps. These
-# are the limits of a model's programs (`kept_sizes`), which is why no size waits for tables again.
+# are at least the limits of programs at sizes, so none of these has to make its tables again.
 _MOST_CONTEXTS, _KEPT_STEPS = 1024, 8192
 
 
@@ -274,7 +273,6 @@ class Context(Shown):
         n_inputs = len(bound.inputs)
         self.bases = (ctypes.c_int64 * max(1, n_inputs + len(bound.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
-        self.blocks = SmallBlocks()
         self.records = bytearray(RECORD_BYTES * layout.n_records)
         self.loops = LoopTables(bound.loops)
         self.stacks = Stacks(bound.stacks, bound.outputs, self.loops, self.bases, n_inputs)

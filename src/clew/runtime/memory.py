@@ -9,6 +9,7 @@ import heapq
 import itertools
 import mmap
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -85,25 +86,41 @@ def write_addresses(arrays: Sequence[np.ndarray], words: ctypes.Array[ctypes.c_i
     return position
 
 
-class SmallBlocks:
-    """Memory of small results of calls. Several come from one allocation, which takes half the
-    time; a result that is kept keeps the whole allocation.
-    """
+class _Block:
+    """An allocation that is cut into small pieces."""
 
     def __init__(self) -> None:
-        self._block = np.empty(0, np.uint8)
+        self._array = np.empty(0, np.uint8)
         self._address = self._end = self._begin = 0
 
-    def take(self, size_bytes: int) -> tuple[np.ndarray, int, int]:
-        """Returns memory for a multiple of 64 bytes, up to `SMALL_BYTES`: an array, the position in
-        it, and the address.
-        """
+    def cut(self, size_bytes: int) -> tuple[np.ndarray, int, int]:
+        """Returns the next piece (see `small_bytes`), of a new allocation if this one is used."""
         begin = self._begin
         if begin + size_bytes > self._end:
-            self._block = aligned_bytes(_BLOCK_BYTES)
-            self._address, self._end, begin = address_of(self._block), _BLOCK_BYTES, 0
+            self._array = aligned_bytes(_BLOCK_BYTES)
+            self._address, self._end, begin = address_of(self._array), _BLOCK_BYTES, 0
         self._begin = begin + size_bytes
-        return self._block, begin, self._address + begin
+        return self._array, begin, self._address + begin
+
+
+# Blocks that no thread cuts at the moment; pop and append need no lock.
+_blocks: Final[deque[_Block]] = deque()
+
+
+def small_bytes(size_bytes: int) -> tuple[np.ndarray, int, int]:
+    """Returns memory for a result of a call, of a multiple of 64 bytes, up to `SMALL_BYTES`: an
+    array, the position in it, and the address.
+
+    Several results come from one allocation, which takes half the time; a result that is kept keeps
+    the whole allocation.
+    """
+    try:
+        block = _blocks.pop()
+    except IndexError:
+        block = _Block()
+    piece = block.cut(size_bytes)
+    _blocks.append(block)
+    return piece
 
 
 def private_pages(size_bytes: int) -> mmap.mmap:

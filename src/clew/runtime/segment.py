@@ -32,6 +32,7 @@ from clew.runtime.memory import (
     aligned_bytes,
     check_plan,
     round_up,
+    small_bytes,
     write_addresses,
 )
 from clew.runtime.plan import FlowKind, SegmentPlan
@@ -491,7 +492,7 @@ class NativeSegment(Shown):
             results = []
             for shape, dtype, size_bytes in self._outputs:
                 if size_bytes <= SMALL_BYTES:
-                    room, begin, bases[position] = context.blocks.take(size_bytes)
+                    room, begin, bases[position] = small_bytes(size_bytes)
                 else:
                     room = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
                     address = address_of(room)
