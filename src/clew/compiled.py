@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,18 @@ Array = np.ndarray[Any, Any]
 _OF_OWN: Final = 16
 # The most sets of sizes for which a model remembers the variant that serves them.
 _SERVED: Final = 1024
+
+
+class _Route(NamedTuple):
+    """What runs the calls at some sizes, if no variant does: a program and, for what later asks for
+    the last run, its build or, if the stored model has it, the key and the sizes. `specializes`
+    says whether the sizes may get a build of their own.
+    """
+
+    program: Program
+    build: Build | None
+    stored_sizes: tuple[SizesKey, Mapping[str, int]] | None
+    specializes: bool
 
 
 class CompiledModel(ProfiledModel[Kernel]):
@@ -153,6 +165,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._place: StoredBuild | None = None
         # The sizes of the last run, if the stored model ran it.
         self._last_sizes: tuple[SizesKey, Mapping[str, int]] | None = None
+        self._routes: dict[SizesKey, _Route] = {}
         if isinstance(module, Module) and self._free is not None and is_stored:
             self._place = StoredBuild(module, options, cache)
             self._stored = self._place.load()
@@ -311,6 +324,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         positions = tuple(sorted(found))
         if positions != self._by_value:  # keys of earlier builds lack the new positions
             self._builds.clear()
+            self._routes.clear()
             self._decide_by(positions)
         return self._make(
             sizes_key(arrays, positions), module, self._specialization(module, arrays)
@@ -331,6 +345,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if self._sized is None:
             values = [name for i in self._inputs for name in i.value_names]
             self._sized = build_for_all_sizes(module, self.options, self._cache, self._pool, values)
+            self._routes.clear()  # from now on, the stored model serves no more
             if not self._sized.unsized:
                 self._own_builds += 1
                 self._tell(module, self._sized.build)
@@ -355,7 +370,9 @@ class CompiledModel(ProfiledModel[Kernel]):
             oldest = next(iter(self._builds))
             self._builds.pop(oldest)
             self._at_sizes.discard(oldest)
+            self._routes.pop(oldest, None)
         self._builds[key] = build
+        self._routes.pop(key, None)
 
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
         with in_force(self.budgets):
@@ -412,7 +429,12 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
-            return self._program_at(sizes_key(arrays, self._by_value), arrays)
+            key = sizes_key(arrays, self._by_value)
+            variant = self._variant_for(key, arrays)
+            if variant is not None:
+                self._in_variant, self._last = (key, variant), None
+                return variant.program_for(arrays)
+            return self._program_at(key, arrays)
         if self._stored is not None:
             return self._stored.program
         assert self._last is not None
@@ -421,24 +443,44 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
         if not self._symbolic:
             return super()._run(checked, held)
-        empty = is_empty(checked)
-        if self._any_rank or self._by_ones or empty:
-            key = sizes_key(checked, self._by_value)
+        key = sizes_key(checked, self._by_value)
+        route = self._routes.get(key)
+        if route is None:
             variant = self._variant_for(key, checked)
             if variant is not None:
                 self._in_variant, self._last = (key, variant), None
                 return variant._run(checked, held)
-        # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
-        if not self.options.specialize or not self._serves_all or empty:
-            return super()._run(checked, held)
-        key = sizes_key(checked, self._by_value)
-        program = self._program_at(key, checked)
-        if key not in self._at_sizes and (self._stored is None or key in self._builds):
-            return self.outside(program, program(checked, held))  # these sizes have their own build
+            route = self._route(key, checked)
+        program, self._last, self._last_sizes, specializes = route
+        self._in_variant = None
+        if not specializes:
+            return self.outside(program, program(checked, held))
         if self._often is None:
             self._often = Specializer(self._program_alone, self._compile_seconds)
-        results = self._often.run(key, lambda: self._names_of(checked), program, checked, held)
+        results = self._often.run(key, self._names_of, program, checked, held)
         return self.outside(program, results)
+
+    def _route(self, key: SizesKey, arrays: Sequence[Any]) -> _Route:
+        """Returns the route of calls that no variant serves, given a call's key and inputs. It is
+        kept as long as the program.
+        """
+        program = self._program_at(key, arrays)
+        build, stored = self._last, self._stored
+        # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
+        specializes = self.options.specialize and self._serves_all and not is_empty(arrays)
+        # Other builds are for these sizes alone.
+        is_common = key in self._at_sizes or (stored is not None and key not in self._builds)
+        route = _Route(
+            program, build, None if build else self._last_sizes, specializes and is_common
+        )
+        if build is None:
+            assert stored is not None, "a program without a build"
+            most = kept_sizes(len(stored.kernels))
+            while len(self._routes) >= most:
+                self._routes.pop(next(iter(self._routes)), None)
+        if build is None or self._builds.get(key) is build:
+            self._routes[key] = route
+        return route
 
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
@@ -494,24 +536,19 @@ class CompiledModel(ProfiledModel[Kernel]):
         return sizes
 
     def _program_at(self, key: SizesKey, arrays: Sequence[Any]) -> Program:
-        """Returns the program for the sizes of checked inputs, from the cache if possible."""
+        """Returns the program for checked inputs that no variant serves, given their key."""
         stored = self._stored
-        variant = self._variant_for(key, arrays)
-        if variant is not None:
-            self._in_variant, self._last = (key, variant), None
-            return variant.program_for(arrays)
-        if stored is None or self._sized is not None:
-            return self._build_by(key, arrays).program
-        if key in self._builds:
-            return self._build_by(key, arrays).program
+        if stored is None or self._sized is not None or key in self._builds:
+            return self._build_of(key, arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
             with self._about_inputs(arrays):
                 check_sizes(self._inputs, arrays, self.options.sizes)
                 sizes = self._names_of(arrays)
             if not stored.serves(arrays):
-                return self._build_by(key, arrays).program
-            self._last_sizes, self._last, self._in_variant = (key, sizes), None, None
-        return stored.program_for(arrays)
+                return self._build_of(key, arrays).program
+            self._last_sizes = key, sizes
+        self._last, self._in_variant = None, None
+        return stored.program_at(key, arrays)
 
     @property
     def is_symbolic(self) -> bool:
@@ -570,10 +607,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         """
         if not self._symbolic:
             return self.build
-        return self._build_by(sizes_key(arrays, self._by_value), arrays)
+        return self._build_of(sizes_key(arrays, self._by_value), arrays)
 
-    def _build_by(self, key: SizesKey, arrays: Sequence[Array]) -> Build:
-        """`_build_for` with the key of the inputs."""
+    def _build_of(self, key: SizesKey, arrays: Sequence[Array]) -> Build:
+        """Returns the build for checked inputs, given their key. Errors: as `_build_for`."""
         found = self._builds.get(key)
         if found is None:
             with self._lock, self._about_inputs(arrays):

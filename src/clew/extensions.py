@@ -16,7 +16,7 @@ from clew.passes.fusion.fuse_regions import FuseRegions
 from clew.passes.fusion.mark_fusions import Fusion, MarkFusions
 from clew.passes.user_pass import GraphPass, placed
 from clew.schedules import Rule
-from clew.support.errors import InputError
+from clew.support.errors import PASSED_ON, InputError
 from clew.support.files import run_program
 
 Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend
@@ -40,7 +40,7 @@ def _in_file(file: Path) -> list[Extension]:
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)
-    except (MemoryError, KeyboardInterrupt):
+    except PASSED_ON:
         raise
     except BaseException as error:  # a user's program may raise anything
         raise InputError(

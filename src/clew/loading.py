@@ -125,8 +125,14 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
-            self._last = self._build_for(arrays)
-        assert self._last is not None
+            return self.program_at(sizes_key(arrays, self._deciding), arrays)
+        return self.program
+
+    def program_at(self, key: SizesKey, arrays: Sequence[Any]) -> Program:
+        """Returns the program of a model with symbolic sizes for checked inputs, given their
+        key.
+        """
+        self._last = self._build_of(key, arrays)
         return self._last.program
 
     def _last_key(self) -> SizesKey | None:
@@ -141,7 +147,9 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     def _build_for(self, arrays: Sequence[Any]) -> LoadedBuild:
         if not self._symbolic and self._last is not None:
             return self._last
-        key = sizes_key(arrays, self._deciding)
+        return self._build_of(sizes_key(arrays, self._deciding), arrays)
+
+    def _build_of(self, key: SizesKey, arrays: Sequence[Any]) -> LoadedBuild:
         found = self._builds.get(key)
         if found is None:
             check_sizes(self._inputs, arrays, self._sizes)

@@ -111,7 +111,7 @@ class Faked:
     def call(self, seq: int = 7, arrays: Sequence[Any] = ()) -> str:
         """Returns the name of the program that ran."""
         key = (((seq,),), ())
-        (name,) = self.specializer.run(key, lambda: {"seq": seq}, self.common, arrays)  # type: ignore[arg-type]
+        (name,) = self.specializer.run(key, lambda _: {"seq": seq}, self.common, arrays)  # type: ignore[arg-type]
         return str(name)
 
     def calls(self, count: int, seq: int = 7) -> list[str]:

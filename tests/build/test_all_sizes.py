@@ -316,6 +316,7 @@ def test_results_do_not_depend_on_earlier_sizes() -> None:
 
 
 def test_the_programs_of_the_last_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are their routes, and each call says which sizes ran last."""
     assert [kept_sizes(n) for n in (0, 1, 80, 10_000)] == [1024, 1024, 102, KEPT_SIZES]
     monkeypatch.setattr(models, "_KEPT_KERNELS", 1)
     make, feeds, _ = MODELS["positions"]
@@ -324,7 +325,12 @@ def test_the_programs_of_the_last_sizes_are_kept(monkeypatch: pytest.MonkeyPatch
     assert model.builds_made == 1
     assert len(model._builds) == KEPT_SIZES
     assert len(model._at_sizes) == KEPT_SIZES
+    assert model._routes.keys() == model._builds.keys()
+    for s in (KEPT_SIZES, KEPT_SIZES - 1, KEPT_SIZES):
+        same(model.run(feeds(1, s)), expected[s - 1])
+        assert s in model.build.sizes.values()
     same(model.run(feeds(1, 1)), expected[0])  # made again
+    assert model._routes.keys() == model._builds.keys()
     assert len(model._builds) == KEPT_SIZES
     assert model.builds_made == 1
 

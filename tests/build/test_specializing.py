@@ -236,7 +236,7 @@ def test_remarks_name_all_sizes(clock: Clock) -> None:
     specializer = Specializer(lambda sizes, manners: common, 0)  # type: ignore[arg-type, return-value]
     for _ in range(CALLS):
         key = (((2, 40),), ())
-        specializer.run(key, lambda: {"batch": 2, "seq": 40}, common, ())  # type: ignore[arg-type]
+        specializer.run(key, lambda _: {"batch": 2, "seq": 40}, common, ())  # type: ignore[arg-type]
     idle()
     (found,) = specializer.told()
     assert found.sizes == {"batch": 2, "seq": 40}
@@ -288,7 +288,7 @@ def test_a_model_without_its_specializer_is_gone(fake: Faked) -> None:
     common, built = orphan.common, orphan.built
     del orphan
     for _ in range(CALLS):
-        left.run((((1,),), ()), lambda: {"seq": 1}, common, ())  # type: ignore[arg-type]
+        left.run((((1,),), ()), lambda _: {"seq": 1}, common, ())  # type: ignore[arg-type]
     idle()
     assert built == []
 
@@ -367,7 +367,7 @@ def test_the_program_of_a_build_waits_for_no_call(monkeypatch: pytest.MonkeyPatc
     specializer = Specializer(build, 0)
 
     def call() -> None:
-        specializer.run(((), ()), lambda: {"seq": 1}, run, ())  # type: ignore[arg-type]
+        specializer.run(((), ()), lambda _: {"seq": 1}, run, ())  # type: ignore[arg-type]
 
     for _ in range(CALLS):
         call()

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import sys
 import time
@@ -5,6 +6,7 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from handmade import ARENA, INPUT, OUTPUT, code, f32, ref, step
@@ -22,6 +24,7 @@ from clew.runtime.memory import (
     most_alive_bytes,
     plan_arena,
     plan_segment,
+    write_addresses,
 )
 from clew.runtime.plan import ArenaBuffer, Flow, FlowKind, SegmentPlan, Step
 from clew.support.arrays import aligned_copy
@@ -150,8 +153,13 @@ def test_address_of_any_array() -> None:
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     frozen = array.copy()
     frozen.flags.writeable = False
-    for case in (array, array[1:], array.T, array[:, 1:], frozen, np.array(1.0)):
+    cases = [array, array[1:], array.T, array[:, 1:], frozen, np.array(1.0)]
+    cases.append(np.zeros(3, ml_dtypes.bfloat16))
+    for case in cases:
         assert address_of(case) == case.ctypes.data
+    words = (ctypes.c_int64 * 9)()
+    assert write_addresses(cases, words) == len(cases)
+    assert list(words) == [*(case.ctypes.data for case in cases), 0, 0]
 
 
 def test_planning_does_not_grow_with_the_length_of_lifetimes() -> None:

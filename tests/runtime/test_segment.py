@@ -55,6 +55,16 @@ def test_outputs_are_fresh_and_aligned() -> None:
     assert first.ctypes.data % 64 == second.ctypes.data % 64 == 0
 
 
+@pytest.mark.parametrize("elements", [1, 128, 129, 5000])
+def test_kept_results_stay_as_they_are(elements: int) -> None:
+    """Small ones share allocations: of 4096 bytes, which several hundred calls fill."""
+    segment = segment_of(chain(elements, 3))
+    x = np.ones(elements, np.float32)
+    kept = [segment([x * n, x])[0] for n in range(200)]
+    assert [one.max() for one in kept] == [one.min() for one in kept] == [n + 3 for n in range(200)]
+    assert all(one.ctypes.data % 64 == 0 and one.flags.writeable for one in kept)
+
+
 def test_outputs_may_be_given_even_over_inputs() -> None:
     segment = segment_of(chain(16, 3))
     x, out = np.ones(16, np.float32), np.empty(16, np.float32)

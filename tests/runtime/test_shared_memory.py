@@ -78,7 +78,7 @@ def test_calls_at_once_have_memory_of_their_own() -> None:
     assert {id(shared.take(MIB)) for _ in range(4)} <= {id(memory) for memory in held}
 
 
-@pytest.mark.parametrize(("steps", "kept"), [(1, 512), (100, 40), (1000, 16), (0, 16)])
+@pytest.mark.parametrize(("steps", "kept"), [(1, 1024), (100, 81), (1000, 16), (0, 16)])
 def test_segments_of_few_steps_keep_many_contexts(steps: int, kept: int) -> None:
     shared = SharedMemory([], steps)
     used: list[deque[Any]] = [deque(["a context"]) for _ in range(kept + 1)]

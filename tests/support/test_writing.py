@@ -123,6 +123,10 @@ def test_what_a_killed_process_leaves_is_removed_by_the_next_save(tmp_path: Path
         writing.write_bytes(tmp_path / "other", b"1")  # while it is being written: stays
         (left,) = {p.name for p in tmp_path.iterdir()} - {*foreign, "other"}
         saving.send_signal(signal.SIGKILL)
+    folder = tmp_path.resolve()
+    writing.write_bytes(folder / "f", b"half")  # a process looks for them once per folder
+    assert (folder / left).exists()
+    writing._clean.cache_clear()
     writing.write_bytes(tmp_path / "f", b"whole")
     assert {p.name for p in tmp_path.iterdir()} == {*foreign, "other", "f"}, left
     assert (tmp_path / "f").read_bytes() == b"whole"

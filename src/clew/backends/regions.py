@@ -18,7 +18,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.limits import Hung, within
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
+from clew.support.errors import PASSED_ON, ClewError, CompileError, UnsupportedError, locate
 from clew.version import package_version
 
 _LAYERS_SHOWN = 3
@@ -166,7 +166,7 @@ class Regions:
                 f"the backend {backend.name} has not compiled a region after {backend.limit_s:g} s",
                 hint=f"compile without {backend.name}, or raise its limit_s",
             ) from None
-        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        except PASSED_ON:
             raise
         except BaseException as error:  # whatever a backend's code raises
             raise CompileError(
@@ -290,7 +290,7 @@ class RegionReader:
                 hint=f"raise the limit_s of {name}, or compile the model without it",
                 layer=layers,
             ) from None
-        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        except PASSED_ON:
             raise
         except BaseException as error:  # whatever a backend's code raises
             raise CompileError(

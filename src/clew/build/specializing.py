@@ -107,30 +107,31 @@ class Manners:
 MakesProgram: TypeAlias = Callable[[Mapping[str, int], Manners], Program]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Met:
-    """Sizes that the model has met, with their calls and their own build."""
+    """Sizes that the model has met, with their calls and their own build. The sizes are known once
+    a build is made, and `times` are kept while it is tried.
+    """
 
-    sizes: Mapping[str, int]
+    process: int
     state: State = "counting"
-    process: int = field(default_factory=os.getpid)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     calls: int = 0
     seconds: float = 0.0
     own: Program | None = None
     arrays: tuple[Any, ...] = ()  # inputs of a call, for the first runs of the new build
     reason: str = ""
     medians: tuple[float, float] | None = None
-    times: tuple[deque[float], deque[float]] = field(
-        default_factory=lambda: (deque(maxlen=_TRIALS), deque(maxlen=_TRIALS))
-    )
+    times: tuple[deque[float], ...] = ()
 
     def chosen(self, common: Program) -> Program:
         """Returns the program for the next call."""
-        if self.own is None or self.state not in ("trying", "in use"):
+        own = self.own
+        if own is None or self.state not in ("trying", "in use"):
             return common
         if self.state == "trying" and len(self.times[0]) <= len(self.times[1]):
             return common
-        return self.own
+        return own
 
     def keep(self, arrays: Sequence[Any]) -> None:
         """Copies the inputs of a call, since their owner may change them."""
@@ -170,61 +171,82 @@ class Specializer:
         self._worth_s = max(worth_s, _LEAST_S)
         self._met: OrderedDict[SizesKey, _Met] = OrderedDict()
         self._lock = Lock()
-        self._running: set[object] = set()  # the calls in progress
+        self._running: set[object] = set()  # the calls in progress that began during a build
 
     def run(
         self,
         key: SizesKey,
-        sizes: Callable[[], Mapping[str, int]],
+        sizes: Callable[[Sequence[Any]], Mapping[str, int]],
         common: Program,
         arrays: Sequence[Any],
         held: Held = NOTHING_HELD,
     ) -> list[Any]:
-        """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name."""
-        with self._lock:
-            met = self._met.get(key)
-            if met is None or met.process != os.getpid():  # a forked child has no worker
-                met = self._met[key] = _Met(sizes())
-                self._forget()
+        """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name, given
+        the inputs.
+        """
+        # Calls of small models take microseconds: they lock only what changes the state of a build,
+        # and calls that threads make at once may be miscounted.
+        met = self._met.get(key)
+        try:
+            if met is None or met.process != _worker.process:  # a forked child has no worker
+                met = self._meet(key)
             else:
                 self._met.move_to_end(key)
-            program = met.chosen(common)
-        call = object()
+        except KeyError:  # another thread has just dropped these sizes
+            met = self._meet(key)
+        program = met.chosen(common)
+        call = object() if _worker.is_working else None
         try:
-            self._running.add(call)
+            if call is not None:
+                self._running.add(call)
             start = time.perf_counter()
             results = program(arrays, held)
             taken = time.perf_counter() - start
         finally:
-            self._running.discard(call)  # first: Ctrl-C cannot prevent it
-        with self._lock:  # failed calls do not count
-            self._note(met, program is not common, taken, arrays)
+            if call is not None:
+                self._running.discard(call)  # first: Ctrl-C cannot prevent it
+        # Failed calls do not count.
+        if met.state == "counting":
+            met.calls += 1
+            met.seconds += taken
+            if met.calls >= _FEWEST_CALLS and met.seconds >= self._worth_s:
+                self._begin(met, sizes(arrays), arrays)
+        elif met.state == "trying":
+            self._note(met, program is not common, taken)
         return results
+
+    def _meet(self, key: SizesKey) -> _Met:
+        """Returns the record of sizes that the model has not met lately."""
+        with self._lock:
+            met = self._met[key] = _Met(_worker.process)
+            # The least recently used are dropped, first those that have no build so far: what was
+            # compiled once is not compiled again because other sizes came.
+            while len(self._met) > KEPT_SIZES:
+                counting = (key for key, met in self._met.items() if met.state == "counting")
+                del self._met[next(counting, next(iter(self._met)))]
+        return met
 
     def told(self) -> list[SpecializedSizes]:
         """Returns the sizes that were met often and the states of their builds."""
         with self._lock:
             return [met.told() for met in self._met.values() if met.state != "counting"]
 
-    def _forget(self) -> None:
-        """Drops the least recently used sizes, first those that have no build so far: what was
-        compiled once is not compiled again because other sizes came.
-        """
-        while len(self._met) > KEPT_SIZES:
-            counting = (key for key, met in self._met.items() if met.state == "counting")
-            del self._met[next(counting, next(iter(self._met)))]
-
-    def _note(self, met: _Met, is_own: bool, taken: float, arrays: Sequence[Any]) -> None:
-        if met.state == "counting":
-            met.calls, met.seconds = met.calls + 1, met.seconds + taken
-            if met.calls >= _FEWEST_CALLS and met.seconds >= self._worth_s:
+    def _begin(self, met: _Met, sizes: Mapping[str, int], arrays: Sequence[Any]) -> None:
+        """Has the build for some sizes made, given the inputs of a call."""
+        with self._lock:
+            if met.state == "counting":
+                met.sizes = sizes
                 met.keep(arrays)
                 _worker.do(_Job(weakref.ref(self), met))
                 met.state = "building"
-        elif met.state == "trying":
-            met.times[is_own].append(taken)
-            if all(len(times) == _TRIALS for times in met.times):
-                self._decide(met)
+
+    def _note(self, met: _Met, is_own: bool, taken: float) -> None:
+        """Notes the time of a call while a build is tried."""
+        with self._lock:
+            if met.state == "trying":
+                met.times[is_own].append(taken)
+                if all(len(times) == _TRIALS for times in met.times):
+                    self._decide(met)
 
     def _decide(self, met: _Met) -> None:
         common, own = (statistics.median(list(times)[_NOT_COUNTED:]) for times in met.times)
@@ -256,9 +278,8 @@ class Specializer:
         manners.end()
         with self._lock:
             met.own, met.reason, met.arrays = program, reason, ()
+            met.times = deque(maxlen=_TRIALS), deque(maxlen=_TRIALS)
             met.state = "failed" if program is None else "trying"
-            for times in met.times:
-                times.clear()
 
 
 @dataclass(frozen=True)
@@ -289,6 +310,12 @@ class _Worker:
         self._thread: threading.Thread | None = None
         self._free = Lock()
         self.is_stopping = False
+        self.process = os.getpid()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether there are jobs, and thus builds that calls may disturb."""
+        return self._thread is not None
 
     def do(self, job: _Job) -> None:
         """Queues a job, and starts the thread if it is not running."""

@@ -17,7 +17,7 @@ from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, listed, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
-from clew.support.errors import CompileError, InputError
+from clew.support.errors import PASSED_ON, CompileError, InputError
 from clew.support.files import reason_of, run_program
 from clew.support.tables import table
 
@@ -143,7 +143,7 @@ def _pattern(text: str) -> Any:
             found = run_program(place)[name]
         else:
             found = getattr(importlib.import_module(place), name)
-    except (MemoryError, KeyboardInterrupt):
+    except PASSED_ON:
         raise
     except BaseException as error:  # a user's program may raise anything
         raise InputError("I145", f"no pattern {text!r}: {reason_of(error)}") from None

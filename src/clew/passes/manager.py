@@ -17,7 +17,7 @@ from clew.passes.relay_names import counterpart
 from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
 from clew.patterns import Rule, explain, find_all, unfired
-from clew.support.errors import ClewError, ClewWarning, CompileError, InputError, locate
+from clew.support.errors import PASSED_ON, ClewError, ClewWarning, CompileError, InputError, locate
 from clew.support.near import did_you_mean, listed
 from clew.support.shown import counted, indented
 from clew.trace.stages import Remark, StageLog, StageRecord
@@ -138,7 +138,7 @@ class PassManager:
                     current.review(module, new, context)
         except ClewError:
             raise
-        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        except PASSED_ON:
             raise
         except BaseException as error:
             folder = self._reproduce(module, position, error)

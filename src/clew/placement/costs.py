@@ -27,6 +27,7 @@ from clew.placement.search import Problem
 from clew.placement.units import Edge, Unit, UnitGraph, flops_of_unit
 from clew.placement.work import work_of
 from clew.runtime.spaces import HOST, MemorySpace
+from clew.support.errors import PASSED_ON
 
 _TINY: Final = parse_module(
     """clew 1
@@ -305,7 +306,7 @@ class _Meter:
             if simulated is not None:
                 return float(simulated)
             return alone_seconds(lambda: run(*buffers))
-        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        except PASSED_ON:
             raise
         except BaseException as error:  # whatever a backend's code raises
             return f"{type(error).__name__}: {error}"

@@ -43,8 +43,9 @@ _IDLE_ARENAS = 4
 _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
 # Contexts that the segments of a template keep before they use each other's.
 _CONTEXTS = 16
-# Those of few steps take little memory: more are kept, up to so many, and to so many steps.
-_MOST_CONTEXTS, _KEPT_STEPS = 512, 4096
+# Those of few steps take little memory: more are kept, up to so many, and to so many steps. These
+# are at least the limits of programs at sizes, so none of these has to make its tables again.
+_MOST_CONTEXTS, _KEPT_STEPS = 1024, 8192
 
 
 class Constants(Shown):

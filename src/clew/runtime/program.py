@@ -331,26 +331,34 @@ class Program(Shown):
         """Returns the outputs, which own their memory except the held ones."""
         if self._whole is not None:  # its outputs are new arrays
             return self._whole(arrays)
-        return self.borders.of(held).owned(arrays, self._run(arrays))
+        with self._quiet():
+            results = self._run(arrays)
+        return self.borders.of(held).owned(arrays, results)
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Returns the outputs as they are."""
+        """Returns the outputs as they are. Host steps may give warnings."""
         if self._whole is not None:
             return self._whole(arrays)
         frame = self._begun(arrays)
-        with self._quiet():
-            for run, inputs, outputs in self._steps:
-                results = run([frame[s] for s in inputs])
-                for slot, value in zip(outputs, results, strict=True):
-                    frame[slot] = value
+        for run, inputs, outputs in self._steps:
+            results = run([frame[s] for s in inputs])
+            for slot, value in zip(outputs, results, strict=True):
+                frame[slot] = value
         return [frame[slot] for slot in self.outputs]
+
+    def inside(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
+        """Runs the program of a branch or loop in a run of another program, which suppresses
+        warnings; otherwise as `observed`.
+        """
+        return self._run(arrays) if observer is None else self.observed(arrays, observer)
 
     def observed(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
         """Returns the outputs of a run with an observer around each instruction. They may share
         memory with inputs, constants and each other.
         """
         if observer is None:
-            return self._run(arrays)
+            with self._quiet():
+                return self._run(arrays)
         frame = self._begun(arrays)
         with self._quiet():
             for instruction in self.instructions:
@@ -419,7 +427,7 @@ def _results(
             return _on_host(instruction, inputs)
         case Branch():
             taken = instruction.then if bool(inputs[0]) else instruction.orelse
-            return taken.observed(inputs[1:], observer)
+            return taken.inside(inputs[1:], observer)
         case Repeat():
             return _repeat(instruction, inputs, observer)
 
@@ -458,14 +466,15 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
     while True:
         check_loop_steps(step)
         counter = np.asarray(step, np.int64)
-        if not bool(loop.cond.observed([counter, *state], observer)[0]):
+        if not bool(loop.cond.inside([counter, *state], observer)[0]):
             break
-        results = loop.body.observed([counter, *state], observer)
+        results = loop.body.inside([counter, *state], observer)
         state = list(results[: len(state)])
         for stack, value in zip(stacks, results[len(state) :], strict=True):
             stack.append(value)
             held += getattr(value, "nbytes", 0)
-        check_run_bytes("values that a loop stacks", held)
+        if stacks:
+            check_run_bytes("values that a loop stacks", held)
         step += 1
     stacked = [_stack(s) if s else e.array(state) for s, e in zip(stacks, loop.empty, strict=True)]
     return [*state, *stacked]

@@ -12,7 +12,7 @@ import numpy as np
 from clew.runtime.limits import Hung, within
 from clew.runtime.simulated import passed
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.support.errors import ClewError, ClewWarning, RunError, warn
+from clew.support.errors import PASSED_ON, ClewError, ClewWarning, RunError, warn
 from clew.support.text_arrays import dtype_name, dtype_named
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -120,7 +120,7 @@ class RegionCall:
                 f"{self._limit_s:g} s",
                 hint=f"compile without the backend {self.backend}, or raise its limit_s",
             ) from None
-        except (MemoryError, KeyboardInterrupt, GeneratorExit):
+        except PASSED_ON:
             raise
         except BaseException as error:  # whatever a backend's code raises
             raise RunError(
@@ -165,7 +165,7 @@ def copied(value: Any, source: MemorySpace, target: MemorySpace, expected: Value
             return target.from_host(array)
     except ClewError:
         raise
-    except (MemoryError, KeyboardInterrupt, GeneratorExit):
+    except PASSED_ON:
         raise
     except BaseException as error:  # whatever a backend's code raises
         raise RunError(

@@ -38,6 +38,8 @@ class Resident:
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays: Sequence[np.ndarray] = arrays
         self._calls = 0
+        # Whether calls have to be counted, because arrays may move.
+        self.is_pending = True
         self._thread: threading.Thread | None = None
         self._moved: list[list[np.ndarray]] = []  # until a call takes it
 
@@ -64,7 +66,9 @@ class Resident:
 
     def _taken(self) -> list[np.ndarray] | None:
         try:
-            return self._moved.pop()
+            moved = self._moved.pop()
+            self.is_pending = False
+            return moved
         except IndexError:  # another thread took it
             return None
 
@@ -76,6 +80,8 @@ class Resident:
         if worthwhile and settings().huge_pages:
             # A daemon: the end of the program does not wait for a copy that nobody will read.
             self._thread = start_thread(partial(self._work, arrays, total), "clew-resident")
+        else:
+            self.is_pending = False
 
     def _work(self, arrays: Sequence[np.ndarray], total_bytes: int) -> None:
         self._moved.append(_moved(arrays, total_bytes))

@@ -27,9 +27,13 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import (
+    SMALL_BYTES,
     address_of,
     aligned_bytes,
     check_plan,
+    round_up,
+    small_bytes,
+    write_addresses,
 )
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
@@ -41,6 +45,7 @@ from clew.support.budgets import current, too_many_iterations
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
 
+_ARRAY, _BYTES = np.ndarray, np.dtype(np.uint8)
 Run: TypeAlias = Callable[[], object]
 # The number of idle contexts to keep, each with an arena. More exist while more calls run at once.
 _IDLE_CONTEXTS = 4
@@ -91,15 +96,16 @@ class NativeSegment(Shown):
         self._starts, self._places = bound.layout.starts, bound.layout.places
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in bound.inputs]
         self._outputs = [
-            (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
+            (spec.shape, np.dtype(spec.dtype), round_up(spec.size_bytes, ALIGNMENT_BYTES))
             if not spec.is_stack
-            else ((0,), np.dtype(spec.dtype), ALIGNMENT_BYTES)  # until the rows exist
+            else ((0,), np.dtype(spec.dtype), 0)  # until the rows exist
             for spec in bound.outputs
         ]
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: deque[Context] = deque()  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
         self._capacity = self._first_capacity = first_capacity(bound.loops, bound.stacks)
+        self._may_stop = bool(bound.loops or self._capacity)
         self._working_bytes = 0 if memory is None else bound.working_bytes(pool.threads)
         self._watch: Watch | None = None
         self._watch_address: int | None = None
@@ -167,13 +173,14 @@ class NativeSegment(Shown):
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:
         """Runs a call whose addresses are in place. Errors: I266, I320."""
         self._go(context)
-        if self._bound.loops or self._capacity or context.records != self._no_records:
+        if self._may_stop or (self._no_records and context.records != self._no_records):
             self._finish(context, results)
         else:
             self._give_back(context)
-        moved = self._resident.count_call()
-        if moved is not None:
-            self._settle(Constants(moved))
+        if self._resident.is_pending:
+            moved = self._resident.count_call()
+            if moved is not None:
+                self._settle(Constants(moved))
 
     def _go(self, context: Context) -> None:
         """Runs a call."""
@@ -480,18 +487,18 @@ class NativeSegment(Shown):
         if self._bound.loops:
             context.loops.clear(current().loop_steps)
         bases = context.bases
-        position = 0
-        for array in arrays:
-            bases[position] = address_of(array)
-            position += 1
+        position = write_addresses(arrays, bases)
         if outputs is None:
             results = []
-            for shape, dtype, room_bytes in self._outputs:
-                room = np.empty(room_bytes, np.uint8)
-                address = address_of(room)
-                shift = -address % ALIGNMENT_BYTES
-                bases[position] = address + shift
-                results.append(np.ndarray(shape, dtype, room, shift))
+            for shape, dtype, size_bytes in self._outputs:
+                if size_bytes <= SMALL_BYTES:
+                    room, begin, bases[position] = small_bytes(size_bytes)
+                else:
+                    room = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
+                    address = address_of(room)
+                    begin = -address % ALIGNMENT_BYTES
+                    bases[position] = address + begin
+                results.append(_ARRAY(shape, dtype, room, begin))
                 position += 1
         else:
             for array in results:
@@ -508,6 +515,8 @@ class NativeSegment(Shown):
         arrays = list(inputs)
         for index, (shape, dtype) in enumerate(self._inputs):
             array = arrays[index]
+            if type(array) is not _ARRAY:
+                array = arrays[index] = np.asarray(array)
             if array.shape != shape or array.dtype != dtype:
                 raise mismatch("input", self._bound.inputs[index], array)
             flags = array.flags

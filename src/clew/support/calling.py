@@ -5,7 +5,8 @@ Everything that runs a model uses these functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from clew.support.errors import InputError
@@ -57,6 +58,16 @@ def in_order(
         )
     found = {**defaults, **found, **named}
     return list(by_name(names, found, options=options, of=of).values())
+
+
+def picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Returns a function that returns the items of a mapping or list at these keys, in order.
+
+    Errors of that function: KeyError or IndexError.
+    """
+    if len(keys) < 2:  # `itemgetter` returns no tuple then
+        return lambda items: tuple([items[key] for key in keys])
+    return operator.itemgetter(*keys)
 
 
 def _lacks(count: int, names: Sequence[str], defaults: Mapping[str, Any]) -> bool:

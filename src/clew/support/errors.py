@@ -10,8 +10,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+PASSED_ON: Final = (MemoryError, KeyboardInterrupt, GeneratorExit)
+"""Exceptions that say nothing about the code that raised them. What makes a coded error of all that
+foreign code raises passes them on.
+"""
 Surface: TypeAlias = Literal["python", "cli", "page"]
 """Where a message is read: in a Python program, on the command line, or on the explorer's page."""
 

@@ -16,6 +16,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -80,8 +81,11 @@ def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
         os.close(file)
 
 
+@lru_cache(maxsize=256)
 def _clean(folder: Path) -> None:
-    """Removes files that killed processes of this user have left behind: none has them locked."""
+    """Removes files that killed processes of this user have left behind: none has them locked. A
+    process does it once per folder, which may hold many files.
+    """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:  # it may not be listed
         for entry in entries:
             if fcntl is not None and _NAME.fullmatch(entry.name):

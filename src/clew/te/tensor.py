@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from clew.ir.dims import Dim, product
@@ -180,10 +180,12 @@ def power(base: Scalar, exponent: ScalarLike) -> Scalar:
     return binary("pow", base, exponent)
 
 
-def stages(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the computed tensors that the outputs need, producers first."""
+def stages(outputs: Sequence[Tensor], known: Container[int] = ()) -> list[Tensor]:
+    """Returns the computed tensors that the outputs need, producers first, without those in `known`
+    by id and what only these need.
+    """
     computed = (t for t in outputs if t.body is not None)
-    return post_order(computed, lambda t: [i for i in t.inputs if i.body is not None])
+    return post_order(computed, lambda t: [i for i in t.inputs if i.body is not None], known)
 
 
 __all__ = [

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
+from clew.ir.interpret import interpret
+from clew.support.errors import ClewError
 
 from .one_node import agrees, draw, fails, run
 
@@ -131,3 +135,26 @@ def test_scan_of_a_batch():
 def test_bad_scans(attributes):
     more = {"count": 2, "opset": 16, "body": body(), "num_scan_inputs": 1, **attributes}
     fails("M012", "Scan", {"s": draw(2), "x": draw(3, 2)}, **more)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_states_have_the_size_of_the_batch_whatever_its_name_is(op):
+    """A state of another size, `h_1`, kept the loop on the host: 1.3 ms instead of 0.03 ms."""
+    inputs = {n: a for n, a in recurrent(op).items() if a is not None}
+    free = {"x": [None, None, 4], "h": [1, None, 5], "c": [1, None, 5]}
+    outputs = ["y", "yh", "yc"][: 3 if op == "LSTM" else 2]
+    names = [n if n in inputs else "" for n in "xwrbnhc"]
+    node = helper.make_node(op, names[: 7 if op == "LSTM" else 6], outputs, hidden_size=5)
+    given = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, free[n]) for n in inputs if n in free
+    ]
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    weights = [numpy_helper.from_array(a, n) for n, a in inputs.items() if n not in free]
+    model = helper.make_model(helper.make_graph([node], "g", given, made, weights))
+    module = clew.load(model)
+    assert "?" not in str(module)
+    feeds = {n: inputs[n] for n in inputs if n in free}
+    assert interpret(module, feeds)["yh"].shape == (1, 3, 5)
+    with pytest.raises(ClewError) as raised:
+        interpret(module, {**feeds, "h": inputs["h"][:, :2]})
+    assert raised.value.code == "T108"

@@ -67,7 +67,7 @@ Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, 
 
 # The most kernels, each compiled or at given sizes, that a function keeps. Beyond that, the oldest
 # one is dropped, so that one more size costs one kernel.
-_KEPT_SHAPES = 512
+_KEPT_SHAPES = 1024
 # The most values of deciding arguments to compile kernels for; references run the others.
 _COMPILED_VALUES = 8
 # Up to this many elements, NumPy references take much less time than compiling a kernel.
@@ -123,8 +123,10 @@ class DeferredKernel:
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
-        # By exact sizes and shapes: the fitting and its kernel.
-        self._ready: OrderedDict[tuple[Any, ...], tuple[Fitting, Specialized]] = OrderedDict()
+        # By exact sizes and shapes: the kernel, and the fitting if it has other counts of rows.
+        self._ready: OrderedDict[tuple[Any, ...], tuple[Fitting | None, Specialized]] = (
+            OrderedDict()
+        )
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -178,9 +180,12 @@ class DeferredKernel:
         sizes = (*map(int, arrays[count:]), *self._outer) if self._names else ()
         shapes = tuple([a.shape for a in given])
         ready = self._ready.get((sizes, shapes))
-        if ready is not None and ready[0].takes(given):
+        if ready is not None:
             fitting, run = ready
-            return fitting.cut(run(fitting.widened(given)))
+            if fitting is None:  # the kernel is for these very counts
+                return run(given)
+            if fitting.takes(given):
+                return fitting.cut(run(fitting.widened(given)))
         return self._slowly(given, shapes, sizes)
 
     def _slowly(
@@ -223,7 +228,7 @@ class DeferredKernel:
         if found is None:
             return self._interpret(given, sizes)
         if not self._deciding and fitting.takes(given):
-            self._ready[told, shapes] = (fitting, found)
+            self._ready[told, shapes] = (None if fitting.is_exact else fitting, found)
             if len(self._ready) > _KEPT_SHAPES:
                 with suppress(KeyError):  # another thread took the last one
                     self._ready.popitem(last=False)
@@ -275,7 +280,10 @@ class DeferredKernel:
         if not self._template.is_possible or any(decides_now(arrays[n]) for n in self._deciding):
             return None
         program = self._template.at(self._sizes_of(arrays, given))
-        return None if program is None else lambda values: tuple(program(values))
+        if program is None:
+            return None
+        run = program.whole or program
+        return lambda values: tuple(run(values))
 
     def _nothing(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]

@@ -498,7 +498,7 @@ def _name_stages(
     position: int,
 ) -> None:
     """Names the stages of an operator after it. The last stage gets the operator's plain name."""
-    new = [s for s in stages(made) if id(s) not in named]
+    new = stages(made, named)
     short = op.name.rsplit(".", 1)[-1]
     for stage in new:
         alone = len(new) == 1 or stage is made[0]

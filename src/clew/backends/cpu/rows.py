@@ -116,6 +116,11 @@ class Fitting:
                 cuts.append((number, (*(slice(None),) * axis, slice(count))))
         return Fitting(tuple(pads), tuple(cuts), tuple(indices))  # type: ignore[arg-type]
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it changes and checks nothing."""
+        return not (self.pads or self.cuts or self.indices)
+
     def takes(self, arrays: Sequence[Array]) -> bool:
         """Whether all row indices in the arguments are below the count of rows."""
         return all(_are_below(arrays[number], count) for number, count in self.indices)

@@ -18,7 +18,14 @@ from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
 from clew.schedules import NO_REQUEST, Decision, Plan, Request, Rule, Settings, Space
-from clew.support.errors import ClewError, CompileError, InputError, ScheduleError, locate
+from clew.support.errors import (
+    PASSED_ON,
+    ClewError,
+    CompileError,
+    InputError,
+    ScheduleError,
+    locate,
+)
 
 ScheduleFunction = Callable[..., Any]
 Planned = Callable[[Request, Sequence[Rule[Any]]], Plan]
@@ -94,7 +101,7 @@ class ScheduleFor:
             except ClewError as error:
                 _name_use(error, nest, use)
                 raise
-            except (MemoryError, KeyboardInterrupt, GeneratorExit):
+            except PASSED_ON:
                 raise
             except BaseException as error:
                 raise CompileError(

@@ -29,7 +29,7 @@ from clew.frontends.torch.prims import without_view_prims
 from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.small_sizes import SmallSizes
 from clew.frontends.torch.writes import free_writes
-from clew.support.errors import ClewWarning, InputError, ModelError, locate
+from clew.support.errors import PASSED_ON, ClewWarning, InputError, ModelError, locate
 from clew.support.locks import Lock
 
 
@@ -115,7 +115,7 @@ def _by_torch(what: str, call: str) -> Iterator[None]:
         with _lock, warnings.catch_warnings(), free_time(), free_writes(), any_names():
             warnings.simplefilter("ignore")
             yield
-    except (MemoryError, KeyboardInterrupt, GeneratorExit):
+    except PASSED_ON:
         raise
     except BaseException as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()

@@ -18,7 +18,7 @@ from clew.frontends.torch.file import saved_program
 from clew.frontends.torch.places import is_layer, layer_names
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.tensors import writer
-from clew.support.errors import InputError
+from clew.support.errors import PASSED_ON, InputError
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def program_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> P
     try:
         with torch.no_grad():
             results = run.run(*_arguments(program, inputs))
-    except (MemoryError, KeyboardInterrupt):
+    except PASSED_ON:
         raise
     except Exception as error:  # of any type: torch raises it
         raise InputError(

@@ -15,7 +15,7 @@ from clew.ops.registry import Op, argument_references
 from clew.passes.base import Pass
 from clew.patterns import Match, Pattern, partition
 from clew.patterns.partition import Finder
-from clew.support.errors import ClewError, CompileError
+from clew.support.errors import PASSED_ON, ClewError, CompileError
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> An
         return ask(*args)
     except ClewError:
         raise
-    except (MemoryError, KeyboardInterrupt, GeneratorExit):
+    except PASSED_ON:
         raise
     except BaseException as error:  # whatever a backend's code raises
         raise CompileError(

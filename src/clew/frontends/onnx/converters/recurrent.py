@@ -170,7 +170,8 @@ def _first_state(
         return filled(0, x.tensor.dtype, (batch, hidden))
     if batch_first:
         given = call("transpose", given, axes=(1, 0, 2))
-    return of_direction(given, direction)
+    # The batch's size may have another name there; a loop's states keep theirs.
+    return reshaped(of_direction(given, direction), (batch, hidden))
 
 
 def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
