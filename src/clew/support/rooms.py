@@ -6,6 +6,7 @@ Some methods of a compiled model are implemented by packages that import compile
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,12 @@ Loader: TypeAlias = Callable[[], Callable[..., Any]]
 LOADING: Final = Lock()
 """Held while modules are imported on first use. Of two threads, one of which imports a package and
 the other a module of it, each may hold what the other waits for: Python then raises an error.
+
+A fork waits for it: the child could not import what another thread was importing.
 """
+os.register_at_fork(
+    before=LOADING.__enter__, after_in_parent=LOADING.release, after_in_child=LOADING.release
+)
 
 _LOADERS: Final[dict[str, Loader]] = {}
 
