@@ -95,5 +95,6 @@ def test_names_are_loaded_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatc
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(clew.__getattr__, ("compile", "diff", "ops")))
     finally:
+        vars(clew).clear()
         vars(clew).update(kept)
     assert together == [1, 1, 1]
