@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import pydoc
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 import clew
 
@@ -69,3 +76,25 @@ def test_each_name_has_a_docstring_and_help() -> None:
 def test_methods_that_load_a_room_say_what_they_return() -> None:
     assert inspect.signature(clew.CompiledModel.profile).return_annotation == "Profile"
     assert inspect.signature(clew.CompiledModel.graph).return_annotation == "ExecutorGraph"
+
+
+def test_names_are_loaded_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python detects a deadlock if one thread imports a package and another a module of it."""
+    inside, together = [], []
+
+    def load(name: str) -> Any:
+        inside.append(name)
+        time.sleep(0.01)
+        together.append(len(inside))
+        inside.remove(name)
+        return SimpleNamespace(compile=name, diff=name)
+
+    monkeypatch.setattr(importlib, "import_module", load)
+    kept = dict(vars(clew))
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(clew.__getattr__, ("compile", "diff", "ops")))
+    finally:
+        vars(clew).clear()
+        vars(clew).update(kept)
+    assert together == [1, 1, 1]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clew import rooms as rooms
 from clew.support.errors import ClewError, ClewWarning
+from clew.support.rooms import LOADING
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -144,11 +145,12 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     """Loads a public name from its module on first access."""
     home = _HOMES.get(name)
-    if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if home is None:
+    if name not in _ROOMS and home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(home), name)
+    with LOADING:
+        if home is None:
+            return importlib.import_module(f"{__name__}.{name}")
+        value = globals()[name] = getattr(importlib.import_module(home), name)
     return value
 
 

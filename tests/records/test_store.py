@@ -217,6 +217,19 @@ def test_a_file_in_a_folder_without_write_permission_is_read(tmp_path: Path) -> 
         folder.chmod(0o755)
 
 
+def test_readers_leave_no_log_behind_and_write_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Store(path) as store:
+        store.add([trial()])
+    before = path.read_bytes()
+    with Store(path, write=False) as store:
+        assert len(store.trials()) == 1
+        with pytest.raises(InputError, match="I380"):
+            store.add([trial("bb")])
+    assert [p.name for p in tmp_path.iterdir()] == ["t.db"]
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("write", [False, True])
 def test_other_tables_views_and_triggers_are_refused(tmp_path: Path, write: bool) -> None:
     """A view in place of a table could have rows without end."""

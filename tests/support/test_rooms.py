@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import clew
 from clew.support import rooms
+from clew.support.rooms import LOADING
 
 
 def _asked_for() -> set[str]:
@@ -30,3 +34,25 @@ def test_what_is_given_is_what_is_asked_for() -> None:
 @pytest.mark.parametrize("name", sorted(rooms._LOADERS))
 def test_each_is_a_function_of_a_module_above(name: str) -> None:
     assert rooms.room(name).__module__.startswith("clew.")
+
+
+def test_a_fork_waits_for_imports() -> None:
+    inside = threading.Event()
+    done: list[bool] = []
+
+    def load() -> None:
+        with LOADING:
+            inside.set()
+            time.sleep(0.05)
+            done.append(True)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if done else 1)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with LOADING:
+        pass

@@ -15,6 +15,7 @@ from clew.passes.placement.claims import RegionPattern
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
+from clew.support.rooms import LOADING
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
@@ -144,7 +145,8 @@ def _named(name: str) -> Backend:
 def _own(name: str) -> Backend:
     module, _, kind = _OWN[name].partition(":")
     try:
-        made: Backend = getattr(import_module(module), kind)()
+        with LOADING:
+            made: Backend = getattr(import_module(module), kind)()
     except ImportError as error:
         raise InputError(
             "I356",

@@ -8,6 +8,7 @@ from typing import Any
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
+from clew.support.rooms import LOADING
 from clew.support.settings import usable_cpus
 
 
@@ -17,10 +18,11 @@ def choices() -> dict[str, Any]:
     the number
     of threads. It imports much, so do not call it on the event loop's thread.
     """
-    from clew.backends.registry import backend_names  # noqa: PLC0415
-    from clew.compiler import PRECISIONS  # noqa: PLC0415
-    from clew.machine.target import target_names  # noqa: PLC0415
-    from clew.pipelines import pipeline  # noqa: PLC0415
+    with LOADING:
+        from clew.backends.registry import backend_names  # noqa: PLC0415
+        from clew.compiler import PRECISIONS  # noqa: PLC0415
+        from clew.machine.target import target_names  # noqa: PLC0415
+        from clew.pipelines import pipeline  # noqa: PLC0415
 
     return {
         "targets": list(target_names()),
@@ -41,7 +43,8 @@ def action_params(name: str) -> dict[str, Any]:
 
     Raises `Failure` (404) with I223 for an unknown action.
     """
-    from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
+    with LOADING:
+        from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
 
     if name not in ACTIONS:
         known = ", ".join(ACTIONS) or "none"

@@ -17,6 +17,7 @@ from clew.support.files import open_plain, reason_of
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
 from clew.support.recognize import kind_by_bytes, kind_in_memory, kind_of
+from clew.support.rooms import LOADING
 from clew.support.trust import trusting
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
@@ -24,7 +25,8 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 def _exported_program(program: Any, **options: Any) -> Module:
     """Reads a file, or an object of torch."""
-    from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
+    with LOADING:
+        from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
 
     return load(program, **options)
 
@@ -37,7 +39,8 @@ def exported_values(
 
     Errors: I415 (torch is not installed), M050, M052, M053, I173.
     """
-    from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
+    with LOADING:
+        from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
 
     with trusting(trust):
         return program_values(path, inputs)

@@ -24,7 +24,8 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
 
     Only regular files are opened. Each statement is a transaction of its own unless one is begun.
     A writer switches the file to write-ahead logging, so that readers and one writer do not wait
-    for each other; other writers wait up to half a minute.
+    for each other; other writers wait up to half a minute. The last connection to close deletes the
+    log and its index, also if it only reads.
 
     Errors: OSError, whose `strerror` says why; sqlite3.Error if it is not a database.
     """
@@ -33,7 +34,8 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
     name = quote(os.fspath(path.absolute()))
-    for options in ("mode=rwc",) if write else ("mode=ro", "immutable=1"):
+    # With mode=ro, the log and its index would stay behind. Write-protected files can be read, too.
+    for options in ("mode=rwc",) if write else ("mode=rw", "immutable=1"):
         made = sqlite3.connect(
             f"file:{name}?{options}",
             uri=True,
@@ -47,6 +49,8 @@ def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
             if write:
                 made.execute("PRAGMA journal_mode=WAL")
                 made.execute("PRAGMA synchronous=NORMAL")
+            else:
+                made.execute("PRAGMA query_only=ON")
             made.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         except sqlite3.OperationalError as error:
             # A reader of a folder it may not write to cannot share the index of the log.

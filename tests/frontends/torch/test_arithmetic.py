@@ -76,6 +76,17 @@ def test_signs_of_zeros():
     agrees(apply, torch.tensor([-0.0, 0.0, -0.0]), more=[(torch.tensor([0.0, -0.0, -0.0]),)])
 
 
+def test_roots_as_powers():
+    x = torch.tensor([-0.0, 0.0, -math.inf, math.inf, 4.0])
+    agrees(lambda *x: [1 / v**p for v in x for p in (0.5, -0.5)], x, x.half(), x.bfloat16())
+
+
+def test_mantissas_and_exponents():
+    x = torch.tensor([0.0, -0.0, 1.0, -6.5, 1e-45, -1e-39, 3e38, math.inf, -math.inf, math.nan])
+    numbers = x, x.double() * 1e-290, x.half() * 6e-8, x.bfloat16()
+    agrees(lambda *x: [part for v in x for part in v.frexp()], *numbers)
+
+
 def test_hardswish_of_f64_is_exact():
     agrees(torch.nn.functional.hardswish, torch.linspace(-4, 4, 33, dtype=torch.float64))
 

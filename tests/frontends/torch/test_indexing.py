@@ -45,6 +45,20 @@ def test_writing_at_places():
     agrees(put, x, *places, torch.randn(3), more=[(x * 2, *places[::-1], torch.randn(3))])
 
 
+def test_masks_that_select_nothing():
+    def put(x, mask):
+        one, two = x.clone(), x.clone()
+        one[mask] = one[mask] + 1
+        two[two > 0] = 0
+        return one, two
+
+    free = ({0: AUTO, 1: AUTO}, {0: AUTO})
+    shapes = [(5, 4), (0, 4)]
+    more = [(-torch.rand(shape), torch.zeros(shape[0], dtype=torch.bool)) for shape in shapes]
+    agrees(put, torch.randn(5, 4), torch.arange(5) > 2, dynamic=free, more=more)
+    agrees(put, *more[1])
+
+
 def test_free_sizes():
     def index(x, rows):
         y = x.clone()

@@ -71,3 +71,45 @@ def test_images_of_free_size_scaled(mode, scale):
         dynamic=free,
         more=more,
     )
+
+
+def test_images_whose_size_the_operator_rounds():
+    def enlarge(x):
+        pairs = (("nearest", 2.3), ("nearest-exact", 2.3), ("bilinear", 1.2))
+        return [F.interpolate(x, scale_factor=scale, mode=mode) for mode, scale in pairs]
+
+    more = [(torch.randn(1, 1, 13, 20),), (torch.randn(2, 1, 1, 1),), (torch.randn(2, 1, 3, 4),)]
+    agrees(enlarge, torch.randn(2, 1, 7, 9), dynamic=[{0: AUTO, 2: AUTO, 3: AUTO}], more=more)
+
+
+def test_axes_that_keep_their_size_are_copied():
+    def enlarge(x):
+        smooth = F.interpolate(x, scale_factor=1.2, mode="bilinear", antialias=True)
+        return smooth, F.interpolate(x, scale_factor=1.2, mode="bilinear")
+
+    agrees(enlarge, torch.randn(1, 1, 4, 9))
+
+
+def test_positions_are_rounded_to_f32():
+    def enlarge(x, y):
+        return F.interpolate(x, (9, 46), mode="nearest-exact"), F.interpolate(x, y.shape[2:])
+
+    images = torch.randn(1, 1, 5, 20), torch.randn(1, 1, 8, 58)
+    free = ({3: AUTO}, {2: AUTO, 3: AUTO})
+    agrees(enlarge, *images, dynamic=free, more=[(images[0], torch.randn(1, 1, 7, 46))])
+
+
+def test_windows_at_drawn_distances():
+    def pool(x, samples):
+        drawn = {"_random_samples": samples, "return_indices": True}
+        return F.fractional_max_pool2d(x, (2, 3), output_size=(5, 1), **drawn)
+
+    x = torch.randn(2, 3, 10, 12)
+    more = [(torch.randn(1, 3, 8, 9), torch.rand(1, 3, 2))]
+    free = ({0: AUTO, 2: AUTO, 3: AUTO}, {0: AUTO})
+    agrees(pool, x, torch.rand(2, 3, 2), dynamic=free, more=more)
+    samples = torch.rand(1, 2, 3)
+    agrees(
+        lambda x: F.fractional_max_pool3d(x, 2, output_ratio=0.5, _random_samples=samples),
+        torch.randn(2, 7, 6, 8),
+    )

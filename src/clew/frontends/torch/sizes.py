@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, ToFloat, TruncToInt
 
-from clew.frontends.building import call
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.ir.dims import Dim, SymDim, ceil_div, dim_max, dim_min
 from clew.ir.expr import Expr
 from clew.support.errors import UnsupportedError
@@ -21,7 +21,8 @@ class Sizes:
 
     A symbol of an input's size has a name. One that only the data decide (`u0`) is learned from the
     operator that decides it, or from the scalar that is read as a number. Integers that are rounded
-    from floats (`int(n * 1.5)`) are read from the scalars that compute them.
+    from floats (`int(n * 1.5)`) are read from the scalars that compute them. Those that an operator
+    computes itself (`scale_factor=2.3`) are computed from the sizes, in f64 as torch does.
     """
 
     def __init__(self) -> None:
@@ -122,6 +123,8 @@ class Sizes:
 
     def _of_number(self, expr: sympy.Expr) -> Dim:
         number = self._numbers.get(expr)
+        if number is None and isinstance(expr, _ROUNDED):
+            number = self._rounded(expr)
         if number is None:
             raise UnsupportedError(
                 "U060",
@@ -141,9 +144,38 @@ class Sizes:
         self.carriers[str(found)] = room
         return found
 
+    def _rounded(self, expr: sympy.Expr) -> Expr | None:
+        """Returns `int(n * 2.3)` as a scalar `i64[]` that is computed from sizes; None for other
+        expressions than rounded products and sums of sizes and numbers.
+        """
+        inner = self._float(expr.args[0]) if len(expr.args) == 1 else None
+        return None if inner is None else cast(call(_ROUNDINGS[type(expr)], inner), "i64")
+
+    def _float(self, expr: sympy.Expr) -> Expr | None:
+        """Returns a float of torch as a scalar `f64[]`, None if it is not computed from sizes."""
+        if expr.is_number:
+            return scalar(float(expr), "f64")
+        if isinstance(expr, ToFloat):
+            size = self._dim(expr.args[0])
+            if isinstance(size, int):
+                return scalar(float(size), "f64")
+            number = call("arange", start=size, stop=size + 1, step=1, dtype="i64")
+            return cast(reshaped(number, ()), "f64")
+        op = _ON_FLOATS.get(type(expr).__name__)
+        parts = [self._float(part) for part in expr.args] if op else [None]
+        if op is None or None in parts:
+            return None
+        return reduce(lambda a, b: call(op, a, b), parts)
+
 
 _MOST: Final = 1 << 20  # terms of a fraction whose products with sizes are exact in f64
 _ROUNDED: Final = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
+_ROUNDINGS: Final = {
+    CeilToInt: "ceil", FloorToInt: "floor", RoundToInt: "round", TruncToInt: "trunc",
+}  # fmt: skip
+_ON_FLOATS: Final[Mapping[str, str]] = {
+    "Add": "add", "Mul": "multiply", "FloatTrueDiv": "divide", "Max": "maximum", "Min": "minimum",
+}  # fmt: skip
 _RULES: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
     "Add": lambda a, b: a + b,
     "Mul": lambda a, b: a * b,

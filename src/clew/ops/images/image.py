@@ -83,6 +83,18 @@ def _nearest(place: Scalar, over: Scalar, rounding: str) -> Scalar:
     return -((over - place * 2) // (over * 2))
 
 
+def _in_single(i: Scalar, size: Dim, out: Dim, scale: Fraction | None, rule: str) -> Scalar:
+    """Returns the element below a position that is computed in f32, as torch does: where an exact
+    position is an integer, the rounded one may lie below it.
+    """
+    if scale is None:
+        step = te.cast("f32", te.size(size)) / te.cast("f32", te.size(out))
+    else:
+        step = te.as_scalar(float(np.float32(1 / scale)), "f32")
+    place = te.cast("f32", i) + (0.5 if rule == "half_pixel" else 0.0)
+    return te.cast("i64", te.call("floor", place * step))
+
+
 def _cropped(i: Scalar, size: Dim, out: Dim, roi: Tensor, axis: int, rank: int) -> Scalar:
     """Returns the source position of a result element if `roi` selects the part of the source that
     the result covers, in the order of operations of the standard's formula.
@@ -170,6 +182,8 @@ def _resampled(
                 assert roi is not None
                 place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
                 return read(i, _nearest_of_real(place, attrs["rounding"]))
+            if attrs["single"]:
+                return read(i, _in_single(i[axis], size, out, scale, attrs["coordinates"]))
             place, over = _origin(i[axis], size, out, scale, attrs["coordinates"])
             return read(i, _nearest(place, over, attrs["rounding"]))
         below, fraction = place_of(i)
@@ -296,6 +310,9 @@ def _sum(values: Sequence[Scalar]) -> Scalar:
         Sample(f32(1, 1, 9, 7), shape=(1, 1, 4, 3), mode="cubic", antialias=True,
                exclude_outside=True),
         Sample(f32(2, 32), shape=(1, 16), mode="cubic", antialias=True),
+        Sample(f32(1, 1, 20, 3), shape=(1, 1, 46, 5), single=True),
+        Sample(f32(1, 1, 7, 3), shape=(1, 1, 16, 6), scales=(1.0, 1.0, 2.3, 2.0), single=True,
+               coordinates="asymmetric"),
         Sample(f32(2, 3, 5, 4), f32(8), shape=(2, 3, 4, 6), mode="linear", low=-0.5, high=1.5,
                coordinates="tf_crop_and_resize", outside=7.5),
         Sample(f32(2, 2, 5, 4), f32(8), shape=(2, 2, 1, 6), coordinates="tf_crop_and_resize",
@@ -327,6 +344,7 @@ def resize(
     antialias: bool = False,
     outside: float = 0.0,
     axes: tuple[int, ...] = (),
+    single: bool = False,
 ) -> Tensor:
     """Resamples `x` to `shape`, one axis after another.
 
@@ -336,16 +354,18 @@ def resize(
     latter takes a `roi` with the first and then the last position, in [0, 1], of each axis that the
     result covers; `outside` is the value of elements beyond the source. `scales` are the factors
     between positions; if empty, the ratios of the sizes. `axes` are those of a shape or scales
-    known only at run time. `mode` is nearest (with its `rounding`), linear or cubic; `antialias`
-    widens the latter two where axes shrink. Beyond the edge, the edge element counts. Integers of
-    32 bits or more are summed in f64, all others in f32. Integer results are truncated, as in ONNX
-    Runtime; for cubic and `antialias` they are rounded and clamped to the dtype, as in the
-    standard's reference.
+    known only at run time. `mode` is nearest (with its `rounding`), linear or cubic; `single`
+    computes positions of nearest in f32, rounded down, as torch does. `antialias` widens the latter
+    two where axes shrink. Beyond the edge, the edge element counts. Integers of 32 bits or more are
+    summed in f64, all others in f32. Integer results are truncated, as in ONNX Runtime; for cubic
+    and `antialias` they are rounded and clamped to the dtype, as in the standard's reference.
 
     Errors: T107, T108, T110. Source: ONNX Resize-19.
     """
-    attrs = {"mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
-             "exclude_outside": exclude_outside, "antialias": antialias}  # fmt: skip
+    attrs = {
+        "mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
+        "exclude_outside": exclude_outside, "antialias": antialias, "single": single,
+    }  # fmt: skip
     crops = coordinates == "tf_crop_and_resize"
     known = not axes and mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
     if not known or len(shape) != x.rank or len(scales) not in (0, x.rank):

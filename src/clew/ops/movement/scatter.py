@@ -186,6 +186,11 @@ _BAD_ELEMENTS = (
 )
 
 
+def _has_elements(index: TensorType) -> bool:
+    """Whether there surely are indices. Their number may be known only during the run."""
+    return isinstance(index.size, int) and index.size > 0
+
+
 def _check_elements(
     name: str, x: Type, indices: Type, updates: Type, axis: int, reduction: str
 ) -> int:
@@ -198,7 +203,7 @@ def _check_elements(
         pairs = zip(index.shape, data.shape, strict=True)
         ints = [(k, s, d) for k, (s, d) in enumerate(pairs) if isinstance(s, int)]
         wrong = any(k != n and isinstance(d, int) and s > d for k, s, d in ints)
-        wrong = wrong or (data.shape[n] == 0 and index.size != 0)
+        wrong = wrong or (data.shape[n] == 0 and _has_elements(index))
     if wrong:
         raise GraphTypeError("T108", f"{name}: {new} at {index} does not fit {data}")
     if index.dtype not in ("i32", "i64"):
@@ -363,7 +368,7 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
         raise GraphTypeError("T108", f"{name}: {index} does not hold index tuples into {data}")
     wanted = (*index.shape[:-1], *data.shape[depth:])
     wrong = len(wanted) != new.rank or any(map(differ, wanted, new.shape))
-    if wrong or (0 in data.shape[:depth] and index.size != 0):
+    if wrong or (0 in data.shape[:depth] and _has_elements(index)):
         raise GraphTypeError("T108", f"{name}: {new} at {index} does not fit {data}")
     if index.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: indices are {index}, expected i32 or i64")

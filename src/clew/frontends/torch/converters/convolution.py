@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from clew.frontends.building import call, cast, per_channel, reshaped, scalar
 from clew.frontends.torch.converters.grouped import grouped
 from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.converters.windows import (
     adaptive_windows,
     divisors,
+    drawn_places,
+    largest_in_planes,
     largest_in_windows,
     strided_windows,
 )
@@ -322,11 +326,39 @@ def adaptive_max_pool(layer: Layer) -> Result:
     return [layer.shaped(x), layer.filled(0, 1)]
 
 
+@converter("fractional_max_pool2d", "fractional_max_pool3d")
+def fractional_max_pool(layer: Layer) -> Result:
+    """The largest element of windows at distances that samples decide, and its place."""
+    rank = _pool_rank(layer)
+    x, samples, kernel = (
+        layer.tensor(),
+        layer.tensor("random_samples"),
+        layer.integers("kernel_size"),
+    )
+    *lead, last = samples.tensor.shape
+    wanted = layer.result().shape[-rank:]
+    planes = product(x.tensor.shape[:-rank])
+    samples = reshaped(samples, (product(tuple(lead)), last))
+    places = []
+    for axis, (size, count, k) in enumerate(
+        zip(x.tensor.shape[-rank:], wanted, kernel, strict=True)
+    ):
+        # In two dimensions, the first sample is that of the width.
+        own = sliced(samples, 1, n := axis if rank == 3 else 1 - axis, n + 1)
+        own = reshaped(own, (planes,))
+        places.append(drawn_places(own, size, count, k))
+    image = reshaped(x, (planes, *x.tensor.shape[-rank:]))
+    values, found = largest_in_planes(image, places)
+    return [layer.shaped(values), layer.shaped(found, 1)]
+
+
 # --- resampling -----------------------------------------------------------------------------------
 
 
 # Scales of the overloads that take sizes, one for each axis.
 _SCALES: Final = ("scales", "scales_d", "scales_h", "scales_w")
+_MOST_POSITIONS: Final = 1 << 13  # of a free axis
+_CLOSE: Final = 1e-9  # far above the error of a position in f64, far below that in f32
 
 
 def _scales(layer: Layer, sizes: Sequence[Dim], counts: Sequence[Dim]) -> list[float]:
@@ -387,6 +419,53 @@ def _shifted_or_nearest(
     return x
 
 
+def _rounds_down(size: Dim, count: Dim, scale: float | None, half: float) -> bool:
+    """Whether a position that torch computes in f32 may be rounded to below an integer."""
+    if not isinstance(size, int) or not isinstance(count, int):
+        if scale is None or math.frexp(scale)[0] == 0.5:  # powers of two are exact
+            return scale is None
+        size = count = _MOST_POSITIONS
+    here = np.arange(count) + half
+    step = np.float32(1 / scale if scale is not None else size / count if count else 1)
+    exact = here * (1 / scale) if scale is not None else here * size / max(count, 1)
+    single = np.floor(here.astype(np.float32) * step)
+    return bool((np.floor(exact + _CLOSE) != single).any())
+
+
+def _may_stay(scale: float, size: Dim, count: Dim) -> bool:
+    """Whether a free size of more than one element may stay although a scale says otherwise."""
+    is_free = not isinstance(size, int) or not isinstance(count, int)
+    return is_free and size != count and 1 < scale < 1.5
+
+
+def _copied_or_linear(
+    layer: Layer, x: Expr, counts: Sequence[Dim], scales: Sequence[float]
+) -> Expr:
+    """Returns an image of free size, interpolated along axes that grow and copied along others."""
+    dtype = x.tensor.dtype
+    wide = "f64" if dtype == "f64" else "f32"
+    image: Expr = cast(x, wide)
+    half, one = scalar(0.5, wide), scalar(1, "i64")
+    for axis, (count, scale) in enumerate(zip(counts, scales, strict=True), 2):
+        size = image.tensor.shape[axis]
+        if size == count:
+            continue
+        here = call("arange", start=0, stop=count, step=1, dtype="i64")
+        number, out = (layer.importer.scalar_of(d, "i64") for d in (size, count))
+        place = call("multiply", call("add", cast(here, wide), half), scalar(1 / scale, wide))
+        place = call("maximum", call("subtract", place, half), scalar(0, wide))
+        place = call("where", call("equal", out, number), cast(here, wide), place)
+        last = call("subtract", number, one)
+        below = call("minimum", cast(call("floor", place), "i64"), last)
+        above = call("minimum", call("add", below, one), last)
+        share = call("subtract", place, cast(below, wide))
+        own = reshaped(share, (count, *(1,) * (image.tensor.rank - axis - 1)))
+        low, high = (call("gather", image, at, axis=axis) for at in (below, above))
+        low = call("multiply", low, call("subtract", scalar(1, wide), own))
+        image = call("add", low, call("multiply", high, own))
+    return cast(image, dtype)
+
+
 def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
     x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
     given = _scales(layer, x.tensor.shape[2:], wanted.shape[2:])
@@ -395,8 +474,21 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
         if any(_may_double(*triple) for triple in triples):
             return _shifted_or_nearest(layer, x, wanted.shape[2:], given)
         given = [_scale_in_use(*triple) for triple in triples]
+    triples = list(zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=True)) if given else []
+    # torch copies along axes that keep their size, except in `bicubic`.
+    if mode == "linear" or "_aa" in layer.op:
+        given = [1.0 if size == count else scale for scale, size, count in triples]
+        if coordinates == "half_pixel" and any(_may_stay(*triple) for triple in triples):
+            if mode == "cubic":
+                raise layer.unsupported("scales that may keep some free sizes, but not others")
+            return _copied_or_linear(layer, x, wanted.shape[2:], given)
     scales = (1.0, 1.0, *given) if given else ()
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
+    if mode == "nearest":
+        half = 0.0 if coordinates == "asymmetric" else 0.5
+        steps: Sequence[float | None] = given or [None] * (wanted.rank - 2)
+        axes = zip(x.tensor.shape[2:], wanted.shape[2:], steps, strict=True)
+        attrs["single"] = any(_rounds_down(*axis, half) for axis in axes)
     if "_aa" in layer.op:
         if layer.flag("align_corners"):
             raise layer.unsupported("align_corners together with antialias")

@@ -265,9 +265,10 @@ def power(layer: Layer) -> Result:
         if exponent == 1:
             return layer.to_result(a)
         if is_float(a.tensor.dtype):
-            if exponent == 0.5:
+            # torch takes roots, except in f16: `pow` of -0 and -inf has no sign, and is no NaN.
+            if exponent == 0.5 and a.tensor.dtype != "f16":
                 return layer.to_result(call("sqrt", a))
-            if exponent == -0.5:
+            if exponent == -0.5 and a.tensor.dtype != "f16":
                 return layer.to_result(call("rsqrt", a))
             if exponent == -1:
                 return layer.to_result(call("reciprocal", a))

@@ -249,6 +249,37 @@ def nextafter(layer: Layer) -> Result:
     return call("where", wrong, scalar(math.nan, dtype), found)
 
 
+@converter("frexp")
+def frexp(layer: Layer) -> Result:
+    """The mantissa in [0.5, 1) and the exponent, from the bits. Of zeros, infinities and NaN, they
+    are the number itself and 0.
+    """
+    x = layer.tensor()
+    wide = cast(x, "f64" if x.tensor.dtype == "f64" else "f32")
+    dtype = wide.tensor.dtype
+    integer, digits, bias = ("i64", 52, 1023) if dtype == "f64" else ("i32", 23, 127)
+
+    def constant(value: int) -> Expr:
+        return scalar(value, integer)
+
+    # Subnormal numbers are made normal by a power of two.
+    least = call("less", call("abs", wide), scalar(2.0 ** (1 - bias), dtype))
+    normal = call("where", least, call("multiply", wide, scalar(2.0**digits, dtype)), wide)
+    bits = call("bitcast", normal, dtype=integer)
+    biased = call("right_shift", bits, constant(digits))
+    biased = call("bitwise_and", biased, constant(2 * bias + 1))
+    exponent = call("subtract", biased, constant(bias - 1))
+    exponent = call("subtract", exponent, call("where", least, constant(digits), constant(0)))
+    kept = call("bitwise_and", bits, constant(~((2 * bias + 1) << digits)))
+    kept = call("bitwise_or", kept, constant((bias - 1) << digits))
+    mantissa = call("bitcast", kept, dtype=dtype)
+    odd = call("logical_or", call("equal", wide, scalar(0, dtype)), call("isinf", wide))
+    odd = call("logical_or", odd, call("isnan", wide))
+    mantissa = call("where", odd, wide, mantissa)
+    exponent = call("where", odd, constant(0), exponent)
+    return [cast(mantissa, x.tensor.dtype), cast(exponent, "i32")]
+
+
 @converter("angle")
 def angle(layer: Layer) -> Result:
     """Of real numbers: pi if they are negative."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.frontends.building import call, constant, reshaped, scalar
+from clew.frontends.building import call, cast, constant, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import floor_quotient
 from clew.ir.dims import Dim, product
@@ -114,6 +114,49 @@ def largest_in_windows(x: Expr, windows: Sequence[Windows]) -> tuple[Expr, Expr]
     wide = call("broadcast_to", table, shape=x.tensor.shape)
     place = call("gather_elements", wide, found, axis=axis)
     return values, reshaped(place, values.tensor.shape)
+
+
+def drawn_places(samples: Expr, size: Dim, count: Dim, kernel: int) -> Expr:
+    """Returns the positions of the elements of `count` windows per plane that cover an axis at
+    uneven distances, as `i64[..., count, kernel]`. Samples `[...]` in [0, 1) decide the distances,
+    in their dtype.
+
+    Source: B. Graham, Fractional Max-Pooling (2014), as torch computes it.
+    """
+    dtype, shape = samples.tensor.dtype, samples.tensor.shape
+    last = call("subtract", _of(size), scalar(kernel, "i64"))
+    gaps = call("maximum", call("subtract", _of(count), scalar(1, "i64")), scalar(1, "i64"))
+    step = call("divide", cast(last, dtype), cast(gaps, dtype))
+    start = reshaped(samples, (*shape, 1))
+    here = call("add", cast(_steps(count), dtype), start)
+    begins, first = (cast(call("multiply", p, step), "i64") for p in (here, start))
+    begins = call("subtract", begins, first)
+    at_end = call("equal", _steps(count), call("subtract", _of(count), scalar(1, "i64")))
+    begins = reshaped(call("where", at_end, last, begins), (*shape, count, 1))
+    return call("add", begins, constant(np.arange(kernel)))
+
+
+def largest_in_planes(x: Expr, places: Sequence[Expr]) -> tuple[Expr, Expr]:
+    """Returns the largest element of each window, and its place in the image. Each plane of the
+    image `[planes, *sizes]` has windows of its own: `i64[planes, count, kernel]` for each axis.
+    """
+    rank = len(places)
+    planes, *sizes = x.tensor.shape
+    table: Expr = scalar(0, "i64")
+    counts, kernel = (tuple(e.tensor.shape[n] for e in places) for n in (1, 2))
+    for axis, (rows, size) in enumerate(zip(places, sizes, strict=True)):
+        own: list[Dim] = [planes, *(1,) * (2 * rank)]
+        own[1 + axis], own[1 + rank + axis] = counts[axis], kernel[axis]
+        table = call("multiply", table, _of(size)) if axis else table
+        table = call("add", table, reshaped(rows, own))
+    table = reshaped(table, (planes, product(counts), product(kernel)))
+    flat = reshaped(table, (planes, product((*counts, *kernel))))
+    image = reshaped(x, (planes, product(tuple(sizes))))
+    found = reshaped(call("gather_elements", image, flat, axis=1), table.tensor.shape)
+    place = call("argmax", found, axis=2, keepdims=True)
+    place = call("gather_elements", table, place, axis=2)
+    values = call("max", found, axes=(2,), keepdims=False)
+    return reshaped(values, (planes, *counts)), reshaped(place, (planes, *counts))
 
 
 def _tables(windows: Sequence[Windows]) -> tuple[Expr, Expr]:
