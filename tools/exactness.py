@@ -49,10 +49,10 @@ Operators have these values in kernels, in constants that are folded, and in ref
 - Integers wrap, also the negative and the absolute value of the least integer. A division by 0
   gives the dividend.
 - Floats become integers by truncation; out of range, the result is that of x86, the lowest integer.
-- Floats are rounded to nearest even. Values of `f16` and `bf16` are computed in f32 and rounded where
-  products read them, where the model returns or casts them, and at the ends of branches and
-  iterations; without `WidenHalves`, after every operator. Subnormal numbers are kept, except results
-  of `bf16` on processors that round to it by one instruction, which gives zeros.
+- Floats are rounded to nearest even. Values of `f16` and `bf16` are computed in f32 and rounded
+  where products read them, where the model returns or casts them, and at the ends of branches and
+  iterations; without `WidenHalves`, after every operator. Subnormal numbers are kept, except
+  results of `bf16` on processors that round to it by one instruction, which gives zeros.
 
 ## Passes and rules
 
