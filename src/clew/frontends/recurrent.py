@@ -54,8 +54,14 @@ def over_time(
     cell: Cell, states: Sequence[Expr], lengths: Expr | None, captures: Captures
 ) -> list[Expr]:
     """Returns the last states, and the first of them stacked over time. `lengths` are those of the
-    sequences, where they differ.
+    sequences, where they differ. Between steps, states of narrow floats are not rounded.
     """
+    dtype = states[0].tensor.dtype
+    if dtype in ("f16", "bf16"):
+        weights = tuple(cast(weight, "f32") for weight in cell.weights)
+        wide = Cell(weights, cell.step, cast(cell.inputs, "f32"))
+        found = over_time(wide, [cast(state, "f32") for state in states], lengths, captures)
+        return [cast(value, dtype) for value in found]
     series = cell.inputs
     trips = series.tensor.shape[0]
     if trips == 0:

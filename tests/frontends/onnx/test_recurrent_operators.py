@@ -53,6 +53,13 @@ def test_recurrent_batch_first(op):
     agrees(op, recurrent(op, 2, layout=1), **options(op, 2, layout=1))
 
 
+@pytest.mark.parametrize("op", GATES)
+def test_states_of_narrow_floats_are_not_rounded_between_steps(op):
+    """As in ONNX Runtime, which computes these operators in f32."""
+    inputs = recurrent(op, lengths=[4, 1, 3], peepholes=op == "LSTM", dtype="f2")
+    agrees(op, inputs, by="onnxruntime", rtol=2**-10, atol=0, **options(op))
+
+
 @pytest.mark.parametrize("op", ["GRU", "RNN"])
 def test_recurrent_clip(op):
     agrees(op, recurrent(op), by="onnxruntime", **options(op, clip=0.3))
