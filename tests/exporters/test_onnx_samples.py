@@ -192,9 +192,9 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 739,
+        "": 741,
         "no elements": 53,
-        "layouts": 42,
+        "layouts": 43,
         "bits": 4,
         "beyond the range": 2,
         "one-sided": 3,
@@ -202,6 +202,7 @@ def test_reasons_of_refused_samples() -> None:
         "more than once": 1,
         "reflection": 1,
         "wrap": 1,
+        "rounded positions": 2,
         "f64": 1,
         "bool": 1,
         "not constants": 5,
@@ -221,6 +222,7 @@ def _kind(reason: str | None) -> str:
         "more than once": ("more than once",),
         "wrap": ("wrap",),
         "reflection": ("reflects",),
+        "rounded positions": ("rounded to f32",),
         "f64": ("f64",),
         "bool": ("bool",),
         "not constants": ("are not constants",),

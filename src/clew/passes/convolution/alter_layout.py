@@ -513,10 +513,11 @@ class _Alterer(Rewriter):
     def _channels_last(self, old: Call) -> Expr | None:
         """Returns the call over a plain image with its channels last, if its operator wants it."""
         assert isinstance(old.op, Op)
-        positions, types = old.op.traits.channels_last, [a.tensor for a in old.args]
+        positions = old.op.traits.channels_last
         if positions is None or old.attrs.layout != _PLAIN:
             return None
         assert old.op.layout_rule is not None
+        types = [a.tensor for a in old.args]
         found = old.op.layout_rule(old.attrs, types, _CHANNELS_LAST)
         if found is None:
             return None

@@ -127,7 +127,7 @@ class _Multiplier(Rewriter):
         one = layer.is_one_patch(data.tensor.concrete[2:])
         if not one and not _gains(layer, memory_bytes(data.tensor.dtype), self._target):
             return new
-        with self.covers(old, *old.args):
+        with self.covers(old):
             rows = get_op("reshape")(weight, shape=(layer.outer, layer.depth))
             if one:
                 patches = get_op("reshape")(data, shape=(layer.batch, layer.depth))

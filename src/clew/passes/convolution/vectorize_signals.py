@@ -117,7 +117,7 @@ class _Vectorizer(Rewriter):
         """
         (data, weight), attrs = conv.args[:2], conv.attrs
         plain = (attrs.data_layout, attrs.weight_layout, attrs.out_layout) == ("NCHW", "OIHW", "")
-        if not plain or attrs.live or not isinstance(weight, Constant):
+        if not plain or attrs.live or not isinstance(weight, Constant) or not weight.tensor.size:
             return False
         dtype = data.tensor.dtype
         if not is_float(dtype) or product_group(dtype) or conv.tensor.dtype != dtype:

@@ -81,21 +81,27 @@ class Selected(Rule[Steps]):
             return None
         tables = tuple(table.name for table in _others(work))
         lanes = _axis_of_lanes(info)
+        if not isinstance(info.store.buffer.shape[lanes], int):
+            lanes = -1  # planes are unrolled
         return Steps(work.start, target, info.name, work.root.name, tables, lanes)
 
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
         every = -(-match.info.store.buffer.typical_shape[-1] // lanes) if match.in_vectors else 1
         vectors = next(n for n in reversed(_VECTORS) if n <= max(every, 1))
-        return Space((Choice("vectors", vectors, _VECTORS, "vectors of results in registers"),))
+        options = _VECTORS if match.in_vectors else (1,)
+        return Space((Choice("vectors", vectors, options, "vectors of results in registers"),))
 
     def schedule(self, match: Steps, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
         info = infos[match.anchor]
         outer, own = infos[match.root].axes_in(match.result(schedule)), list(info.axes)
         column, across = outer.pop(match.lanes), own.pop(match.lanes)
-        most = match.target.vector_lanes(info.lane_dtype) if match.in_vectors else _PLANES
-        lanes = min(most, schedule.extent(column))
+        extent = schedule.extent(column)
+        if match.in_vectors:
+            lanes = min(match.target.vector_lanes(info.lane_dtype), extent)
+        else:  # loops between a panel and its planes leave no place for a tail
+            lanes = max(n for n in range(1, _PLANES + 1) if not extent % n)
         if not match.in_vectors:
             schedule.reorder(outer[0], column, *outer[1:])
         panel, lane = schedule.split(column, lanes * settings["vectors"])

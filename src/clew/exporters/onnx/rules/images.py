@@ -16,6 +16,8 @@ from clew.exporters.onnx.registry import Writing, writes
 def resize(w: Writing) -> str:
     """`Resize` by the sizes, or by scales that give them."""
     attrs, shape, wanted = w.attrs, w.shape(), w.type.concrete
+    if attrs.single:
+        w.refuse("its positions are rounded to f32 as PyTorch does")
     crops = attrs.coordinates == "tf_crop_and_resize"
     scales = sizes = None
     if attrs.scales:
