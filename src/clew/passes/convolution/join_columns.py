@@ -61,7 +61,9 @@ class _Joiner(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if new.op_name != "nn.conv2d" or argument_references(new.attrs) or not self._fits(new):
             return new
-        with self.covers(old, *old.args[:2]):
+        data, weight = old.args[:2]
+        pads = isinstance(data, Call) and data.op_name == "pad"  # becomes a part of the layer
+        with self.covers(old, weight, *([data] if pads else [])):
             return _joined(new)
 
     def _fits(self, conv: Call) -> bool:

@@ -131,7 +131,7 @@ class _Selector(Rewriter):
             old, new, weight.type, [*in_vectors, *in_bf16], self._select(in_vectors, in_bf16)
         )
         sized = None
-        with self.covers(old, *old.args):
+        with self.covers(old, old.args[1]):
             if selected is not direct and not new.tensor.is_static:
                 sized = self._by_size(new, weight, selected, tiles, in_bf16)
             name = selected.name if sized is None else "by size"

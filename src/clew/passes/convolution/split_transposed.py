@@ -147,7 +147,7 @@ class _Splitter(Rewriter):
             return new
         data, weight = new.args
         of_one = layer.groups == 1 and all(size == 1 for size in layer.sizes)
-        with self.covers(old, *old.args):
+        with self.covers(old, *(a for a in old.args if isinstance(a, Constant))):
             if of_one:
                 return _of_one_pixel(layer, data, weight)
             make = _of_products if _multiplies(layer, data, weight) else _of_places

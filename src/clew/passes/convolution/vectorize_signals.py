@@ -108,7 +108,7 @@ class _Vectorizer(Rewriter):
             )
             if blocks <= _MIN_GAIN * along:
                 return new
-        with self.covers(old, *old.args[:2]):
+        with self.covers(old, old.args[1]):
             return _along_signal(new, signal_parts(layer, target))
 
     def _fits(self, conv: Call) -> bool:
