@@ -35,6 +35,8 @@ def configure_llvm() -> None:
     LLVM's machine scheduler hoists broadcasts over register tiles until they spill.
     """
     llvm.set_option("", "--enable-misched=false")
+    # Else instructions that belong to no line, such as spills, would take their neighbor's.
+    llvm.set_option("", "--use-unknown-locations=Enable")
     # Otherwise a heuristic that loads early would order instructions; code generation orders them
     # itself.
 
