@@ -121,7 +121,8 @@ def _configure_here() -> bool:
 def toolchain(pipeline: str = "quick") -> str:
     """Returns all that determines an object's bytes besides module and target; for cache keys."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"llvm {version}, llvmlite {llvmlite.__version__}, {pipeline}, misched off, unknown lines, pic, small"
+    options = f"{pipeline}, misched off, unknown lines, pic, small"
+    return f"llvm {version}, llvmlite {llvmlite.__version__}, {options}"
 
 
 def _keep(text: str) -> Path:
