@@ -74,7 +74,8 @@ def text_concat(a: Array, b: Array) -> Array:
     """
     size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", sum(_bytes_over(x, size) for x in (a, b)))
-    return np.asarray(np.strings.add(a, b), TEXT)  # a scalar for rank 0
+    made = np.strings.add(a, b)
+    return made if isinstance(made, np.ndarray) else np.array(made, TEXT)  # a scalar for rank 0
 
 
 def _bytes_over(x: Array, size: int) -> int:
