@@ -14,6 +14,7 @@ Names are loaded on first use, which keeps `import clew` (and `clew --help`) fas
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from clew import rooms as rooms
@@ -145,7 +146,10 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     """Loads a public name from its module on first access."""
     home = _HOMES.get(name)
-    if name not in _ROOMS and home is None:
+    # An import statement asks first, and then imports a room itself. It must not wait here: its own
+    # module is locked, and the thread that holds `LOADING` may be importing that one.
+    imports = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
+    if home is None and (name not in _ROOMS or imports):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with LOADING:
         if home is None:

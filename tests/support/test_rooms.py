@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -56,3 +58,20 @@ def test_a_fork_waits_for_imports() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with LOADING:
         pass
+
+
+def test_an_import_statement_waits_for_no_other_import() -> None:
+    """Its own module is locked meanwhile, and the other thread may be importing that one."""
+    program = """
+import threading
+import clew
+from clew.support.rooms import LOADING
+
+with LOADING:
+    thread = threading.Thread(target=lambda: exec("from clew import ir"), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+assert clew.ir.__name__ == "clew.ir"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

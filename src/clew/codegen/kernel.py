@@ -270,7 +270,7 @@ class _Function:
         around = self._facts
         # The facts of a loop hold inside of it: they do not tell whether it runs.
         runs = at_least(loop.size, 1, around)
-        self._facts = (*around, *loop.index.facts)
+        self._facts = tuple(dict.fromkeys((*around, *loop.index.facts)))
         self._emit_for(loop, runs)
         self._facts = around
 

@@ -14,7 +14,7 @@ from clew.frontends.building import call, cast, filled, reshaped, scalar
 from clew.frontends.captures import Captures
 from clew.frontends.loops import build_loop, length_of
 from clew.ir.expr import Constant, Expr, Var
-from clew.ir.types import TensorType
+from clew.ir.types import NARROW_FLOATS, TensorType
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def over_time(
     sequences, where they differ. Between steps, states of narrow floats are not rounded.
     """
     dtype = states[0].tensor.dtype
-    if dtype in ("f16", "bf16"):
+    if dtype in NARROW_FLOATS:
         weights = tuple(cast(weight, "f32") for weight in cell.weights)
         wide = Cell(weights, cell.step, cast(cell.inputs, "f32"))
         found = over_time(wide, [cast(state, "f32") for state in states], lengths, captures)

@@ -88,6 +88,10 @@ def memory_bytes(dtype: str) -> int:
     return max(8, bits(dtype)) // 8
 
 
+NARROW_FLOATS: Final = ("f16", "bf16")
+"""Floats that kernels compute in f32 and round where they are stored."""
+
+
 def is_float(dtype: str) -> bool:
     """Whether the dtype is a floating-point dtype."""
     return dtype[0] == "f" or dtype == "bf16"

@@ -36,7 +36,8 @@ class Traits:
 
     selects: bool | None = None
     """Every element of the result is some element of the operands (as in a maximum), so rounding
-    may move before it. Read by ConvertPrecision. Derived for data movement; False for others.
+    may move before it. Read by ConvertPrecision and WidenHalves. Derived for data movement; False
+    for others.
     """
 
     well_conditioned: bool | None = None
@@ -73,7 +74,7 @@ class Traits:
     product: Literal["", "values", "weights"] = ""
     """Sums products of the first two operands, in the dtype given by the attribute `out_dtype`.
     With `weights`, the second is a weight, which is rounded if it is constant. Read by
-    ConvertPrecision and the precision reports.
+    ConvertPrecision, WidenHalves and the precision reports.
     """
 
     sizes: Literal["", "read", "computed", "computed from integers"] = ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ir.types import bits, from_numpy, is_float, is_integer, to_numpy
+from clew.ir.types import NARROW_FLOATS, bits, from_numpy, is_float, is_integer, to_numpy
 from clew.ops.common import (
     accumulator,
     assume_at_least,
@@ -82,7 +82,7 @@ def product_dtypes(
     small = ("i8", "u8", "i16", "u16")
     if data in small and weight in small:
         wide = dtype = "i32"
-    elif narrow_weight and data == "f32" and weight in ("f16", "bf16"):
+    elif narrow_weight and data == "f32" and weight in NARROW_FLOATS:
         wide = dtype = data
     elif data != weight:
         raise GraphTypeError("T101", f"{name}: data is {data}, weight is {weight}")

@@ -10,7 +10,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs, Constant, Expr
-from clew.ir.types import TensorType, to_numpy
+from clew.ir.types import NARROW_FLOATS, TensorType, to_numpy
 from clew.ops.common import (
     axes_of,
     axis_of,
@@ -247,7 +247,7 @@ def _batch_norm_decompose(
     x: Expr, gamma: Expr, beta: Expr, mean: Expr, var: Expr, *, epsilon: float
 ) -> Expr:
     dtype, rank = x.tensor.dtype, x.tensor.rank
-    if dtype in ("f16", "bf16"):
+    if dtype in NARROW_FLOATS:
         # A large mean cancels: a rounded shift would not be the mean's.
         wide = [get_op("cast")(value, dtype="f32") for value in (x, gamma, beta, mean, var)]
         result = _batch_norm_decompose(*wide, epsilon=epsilon)

@@ -12,14 +12,13 @@ import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
-from clew.ir.types import TensorType, is_float
+from clew.ir.types import NARROW_FLOATS, TensorType, is_float
 from clew.ops.registry import Op, all_ops, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Rule, RuleRewriter, is_constant, is_op, rule, wildcard
 from clew.patterns.exactness import ROUNDED
 
 Array = np.ndarray[Any, Any]
-_NARROW: Final = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class _Axes:
 def _axes(layer: Call) -> _Axes | None:
     """Returns the channel axes of a layer in plain layout."""
     attrs = layer.attrs
-    if layer.args[1].tensor.dtype in _NARROW:
+    if layer.args[1].tensor.dtype in NARROW_FLOATS:
         return None  # the scaled weights would be rounded once more
     if layer.op_name == "nn.dense":
         places = {"NK": (0, 1), "KN": (1, 0)}.get(attrs.weight_layout)

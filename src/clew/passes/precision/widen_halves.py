@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, replaces
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
@@ -19,7 +19,6 @@ from clew.patterns.exactness import Exactness
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
-_HALVES: Final = ("f16", "bf16")
 
 
 class WidenHalves(Pass):
@@ -50,6 +49,9 @@ class WidenHalves(Pass):
     )
 
     def run(self, module: Module, ctx: PassContext) -> Module:
+        nodes = post_order([function for _, function in module], into_functions=True)
+        if not any(has_dtype(node, dtype) for node in nodes for dtype in NARROW_FLOATS):
+            return module
         return _Widener(ctx.target).rewrite_module(module)
 
 
@@ -66,13 +68,9 @@ class _Widener(Rewriter):
 
     def enter(self, function: Function) -> None:
         """Finds the operands of products, which are stored rounded."""
-        for dtype in _HALVES:
-            operands = [
-                node.args[n]
-                for node in post_order(function.body)
-                if isinstance(node, Call)
-                for n in self._narrow_operands(node)
-            ]
+        calls = [n for n in post_order(function.body) if isinstance(n, Call)]
+        operands = [call.args[n] for call in calls for n in self._narrow_operands(call)]
+        for dtype in NARROW_FLOATS:
             self._rounded |= stored_rounded(function, operands, dtype)
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
@@ -112,7 +110,7 @@ class _Widener(Rewriter):
 
     def _widened(self, value: Expr) -> Expr:
         """Returns a value in f32. Every user gets a separate cast, which then fuses into it."""
-        if not any(has_dtype(value, dtype) for dtype in _HALVES):
+        if not any(has_dtype(value, dtype) for dtype in NARROW_FLOATS):
             return value
         if isinstance(value, Constant) and value.id not in self._wide:
             with self.covers(value):
@@ -124,7 +122,7 @@ class _Widener(Rewriter):
         """Returns the positions of the operands of a product that it reads in the narrow dtype."""
         traits = call.op.traits if isinstance(call.op, Op) else NO_TRAITS
         operands = call.args[: factors(call)]
-        dtype = next((d for d in _HALVES if all(has_dtype(a, d) for a in operands)), "")
+        dtype = next((d for d in NARROW_FLOATS if all(has_dtype(a, d) for a in operands)), "")
         if not traits.product or not dtype:
             return ()
         if traits.product == "values" or self._has_products(dtype):
@@ -143,7 +141,7 @@ class _Widener(Rewriter):
         """Whether a call moves elements of which some are stored narrow."""
         if call.op_name == "cast" or not _selects(call):
             return False
-        halves = [c for c in children if any(has_dtype(c, dtype) for dtype in _HALVES)]
+        halves = [c for c in children if any(has_dtype(c, dtype) for dtype in NARROW_FLOATS)]
         return call.id in self._rounded or not all(c.id in self._wide for c in halves)
 
 
