@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clew.backends.registry import backend
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
-    from clew.build.specializing import SpecializedSizes
+    from clew.serving.often import SpecializedSizes
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
@@ -104,7 +104,7 @@ _HOMES: Final = {
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Session": "clew.runtime.session",
-    "SpecializedSizes": "clew.build.specializing",
+    "SpecializedSizes": "clew.serving.often",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Quantized": "clew.quantization",

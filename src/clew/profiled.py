@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from clew.runtime.model import K, Model
+from clew.serving.model import K, Model
+from clew.serving.served import B
 from clew.support.rooms import room
 
 if TYPE_CHECKING:  # for type checkers only: a higher module
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # for type checkers only: a higher module
 _OPTIONS: Final = ("repeats", "warmup", "sample", "mode", "roofline", "on_progress")
 
 
-class ProfiledModel(Model[K]):
+class ProfiledModel(Model[K, B]):
     """A model with the method `profile`; `last_profile` is its last result."""
 
     last_profile: Profile | None = None

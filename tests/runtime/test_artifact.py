@@ -112,8 +112,8 @@ def test_constants_are_pages_of_the_file(saved: Any) -> None:
         if line.endswith(str(path)) and line.split()[1] == "r--s"
     ]
     assert spans
-    assert loaded._last is not None
-    constants = [c for s in loaded._last.segments for c in s.plan.constants]
+    assert loaded._chain.only is not None
+    constants = [c for s in loaded._chain.only.build.segments for c in s.plan.constants]
     assert len(constants) > 5
     for constant in constants:
         address = address_of(constant)

@@ -12,7 +12,7 @@ from typing import Final
 
 from clew.kernel import Kernel
 from clew.machine.probes.bandwidth import Level, level_of
-from clew.runtime.model import KernelTime
+from clew.serving.ready import KernelTime
 from clew.te.analysis import bytes_of, flops_of, product_work_of
 
 Peak = Callable[[str, str], float]

@@ -46,7 +46,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "clew.from_torch(pipeline.unet.eval(), args)",
     "onnxruntime.capi.onnxruntime_inference_collection.InferenceSession": _FILE,
     "clew.compiled.CompiledModel": _COMPILED,
-    "clew.runtime.model.Model": _COMPILED,
+    "clew.serving.model.Model": _COMPILED,
     "clew.extraction.part.Part": "give the module in it: part.module",
     "builtins.list": "give one model at a time",
     "builtins.tuple": "give one model at a time",

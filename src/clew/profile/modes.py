@@ -27,8 +27,8 @@ from clew.profile.rows import Gain, KernelProfile, LineShare, Outside
 from clew.profile.split import Split, estimated_splits, split_kernels
 from clew.profile.timing import Measured, Subject, measure
 from clew.profile.work import LayerWork
-from clew.runtime.model import Model
 from clew.runtime.program import RunRegion
+from clew.serving.model import Model
 from clew.support.errors import InputError
 from clew.trace.places import CodePlace
 

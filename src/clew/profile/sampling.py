@@ -26,9 +26,9 @@ from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame, samples_are_late
 from clew.runtime.context import Context
 from clew.runtime.driver import driver
-from clew.runtime.model import segment_inputs
 from clew.runtime.sampler import INTERVAL_NS, Row, Sampler, Samples
 from clew.runtime.segment import NativeSegment
+from clew.serving.ready import segment_inputs
 
 ENOUGH: Final = 400
 """The number of samples per kernel that sampling aims at: a share of one half then has a standard

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.runtime.model import Model, Ready
 from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
+from clew.serving.model import Model
+from clew.serving.ready import Ready
 
 FEWEST_ROUNDS: Final = 20
 _FEWEST_QUICK: Final = 5  # if the caller limits the time

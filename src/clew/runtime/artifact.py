@@ -18,7 +18,6 @@ from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
-from clew.runtime.model import SizesKey
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import (
     ArenaBuffer,
@@ -48,6 +47,7 @@ from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
+from clew.runtime.sizes_key import SizesKey
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool

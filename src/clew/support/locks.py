@@ -14,7 +14,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -39,6 +39,22 @@ class Lock(_thread.RLock):  # type: ignore[misc]  # typeshed: final, unlike the 
         lock: Any = self
         if not lock._is_owned():
             lock._at_fork_reinit()
+
+
+class Once(Generic[T]):
+    """A value that is made when it is first read, once."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: list[T] = []
+
+    def get(self) -> T:
+        """Returns the value. Errors: those of making it, which the next reader tries again."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
 
 
 class Turn:

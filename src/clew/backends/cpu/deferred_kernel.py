@@ -30,8 +30,8 @@ from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
-from clew.runtime.model import decides_now
 from clew.runtime.program import Program
+from clew.runtime.sizes_key import decides_now
 from clew.runtime.template import ProgramTemplate
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS

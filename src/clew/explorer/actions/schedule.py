@@ -24,7 +24,7 @@ from clew.explorer.views.code import code_of
 from clew.explorer.views.schedule import schedule_steps
 from clew.ir.dims import typical
 from clew.loop.schedule import Schedule
-from clew.runtime.model import segment_inputs
+from clew.serving.ready import segment_inputs
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, InputError, locate
 

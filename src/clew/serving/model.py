@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,59 +14,35 @@ from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
-from clew.runtime.program import Instruction, Program, RunSegment
+from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs, given_pairs, growing_names
 from clew.runtime.timing import Turns
-from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
+from clew.serving.chain import Chain
+from clew.serving.ready import KernelTime, Ready
+from clew.serving.served import B, Served
+from clew.support.budgets import Budgets, in_force
 from clew.support.call_form import CallForm, plain_count
 from clew.support.calling import in_order, one_argument, picker
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, content, is_text
+from clew.support.text_arrays import as_objects, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-# The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
-# decide shapes.
-SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
-KEPT_SIZES: Final = 32
-"""The least number of sets of sizes for which a model keeps a program."""
-_MOST_SIZES, _KEPT_KERNELS = 1024, 8192
 K = TypeVar("K")
-_FEW: Final = 8
 _ARRAY: Final = np.ndarray
 
 
-@dataclass(frozen=True)
-class KernelTime(Generic[K]):
-    """Measured time of one kernel in a run: median nanoseconds, and its share of the total."""
-
-    kernel: K
-    median_ns: float
-    share: float
-
-
-@dataclass(frozen=True)
-class Ready(Generic[K]):
-    """The program of a model at some sizes. `uses` holds the segment and step of each kernel."""
-
-    program: Program
-    segments: Sequence[NativeSegment]
-    uses: Sequence[tuple[K, int, int]]
-
-
-class Model(Shown, ABC, Generic[K]):
-    """A callable model with kernels of type `K`."""
+class Model(Shown, ABC, Generic[K, B]):
+    """A callable model with kernels of type `K`, whose programs come from builds of type `B`."""
 
     def __init__(
-        self,
-        inputs: Sequence[InputSpec],
-        outputs: Sequence[OutputSpec],
-        form: CallForm | None = None,
+        self, chain: Chain[B], outputs: Sequence[OutputSpec], form: CallForm | None = None
     ) -> None:
-        self._inputs = tuple(inputs)
+        self._chain = chain
+        self._inputs = inputs = chain.interface.inputs
         self._input_names = tuple(i.name for i in inputs)
         self._outputs = tuple(outputs)
         self._output_names = tuple(o.name for o in outputs)
@@ -102,9 +77,25 @@ class Model(Shown, ABC, Generic[K]):
         inputs = listed(f"{i.name} {i.shown_type}" for i in self._inputs)
         return f"{inputs or 'of no inputs'} -> {listed(self._output_names)}"
 
-    @abstractmethod
-    def program_for(self, arrays: Sequence[Any]) -> Program:
-        """Returns the program for checked inputs."""
+    def served_for(self, arrays: Sequence[Any]) -> Served[B]:
+        """Returns what answers a call with checked inputs: program, sizes, build, provider.
+
+        Errors: those of a call.
+        """
+        return self._chain.serve(arrays)
+
+    @property
+    def segment(self) -> NativeSegment | None:
+        """The native segment that does all the work of a call. None if a call runs more than that,
+        if calls differ in sizes, or if the model has its own budgets.
+        """
+        only = self._chain.only
+        if only is None or self.budgets is not None:
+            return None
+        if any(0 in spec.shape for spec in self._inputs):
+            return None
+        whole = only.program.whole
+        return whole if isinstance(whole, NativeSegment) else None
 
     @abstractmethod
     def ready_for(self, arrays: Sequence[Any]) -> Ready[K]:
@@ -229,7 +220,10 @@ class Model(Shown, ABC, Generic[K]):
             ) from error
 
     def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
-        program = self.program_for(checked)
+        served = self._chain.serve(checked)
+        program = served.program
+        if served.often is not None:
+            return self.outside(program, served.often.run(program, checked, held))
         whole = program.whole
         if whole is not None:  # its outputs are new arrays
             return whole(checked)
@@ -310,7 +304,7 @@ class Model(Shown, ABC, Generic[K]):
 
     def _with_replaced(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[Model[K], Mapping[str, Any]]:
+    ) -> tuple[Model[K, B], Mapping[str, Any]]:
         """Returns the model that has the replaced defaults as inputs, with the inputs of a call by
         name; this model if the call replaces none.
         """
@@ -347,10 +341,10 @@ class Model(Shown, ABC, Generic[K]):
         """Returns, for the last run, the shape of each input, or its value if it decides sizes.
         Empty for a model that has not run, or has no variable sizes.
         """
-        key = self._last_key()
-        if key is None:
+        latest = self._chain.latest
+        if latest is None or self._chain.only is not None:
             return {}
-        shapes, values = key
+        shapes, values = latest.key
         found: dict[str, Any] = {
             n: s for n, s in zip(self._input_names, shapes, strict=True) if s is not None
         }
@@ -361,10 +355,6 @@ class Model(Shown, ABC, Generic[K]):
                 if array.size == math.prod(found[spec.name]):  # a longer value was data in that run
                     found[spec.name] = array.reshape(found[spec.name]).copy()
         return found
-
-    def _last_key(self) -> SizesKey | None:
-        """Returns the key of the last run's build, if there can be several builds."""
-        return None
 
     def named_inputs(self, inputs: Any, *, partial: bool = False) -> dict[str, Any]:
         """Returns, by name, the inputs in one argument: a mapping, a tuple or list in order, or the
@@ -377,37 +367,6 @@ class Model(Shown, ABC, Generic[K]):
         )
 
 
-def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:
-    """Returns a description of the shapes of a call's inputs and of the declared shapes."""
-    texts = []
-    for spec, array in zip(specs, arrays, strict=True):
-        shape = getattr(array, "shape", None)
-        if shape is not None:
-            declared = "" if spec.is_static else f" (declared {spec.shown_shape})"
-            # Such values decide sizes and axes.
-            few = array.size <= _FEW and array.dtype.kind in "iu"
-            value = f" = {array.tolist()}" if few else ""
-            texts.append(f"{spec.name} {list(shape)}{declared}{value}")
-    return ", ".join(texts)
-
-
-def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
-    """Returns the key of the build for these inputs. `deciding` holds positions of inputs."""
-    shapes = tuple([getattr(a, "shape", None) for a in arrays])
-    return shapes, tuple([_content(arrays[n]) for n in deciding]) if deciding else ()
-
-
-def decides_now(array: Any) -> bool:
-    """Whether the contents of an array that may decide sizes are short enough to do so."""
-    return bool(array.size <= MAX_DECIDING_ELEMENTS)
-
-
-def _content(array: Array) -> bytes:
-    if not decides_now(array):
-        return b""
-    return content(array)
-
-
 def _outside(value: Any) -> Any:
     """Converts a result to the callers' form: text as Python strings, also in lists and maps."""
     if is_text(value):
@@ -417,30 +376,3 @@ def _outside(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _outside(item) for key, item in value.items()}
     return value
-
-
-def segment_inputs(
-    program: Program, segments: Sequence[NativeSegment], arrays: Sequence[Any]
-) -> dict[int, list[Array]]:
-    """Returns the inputs of each native segment in a run of the program (its last call in the
-    run).
-    """
-    seen: dict[int, list[Array]] = {}
-    numbers = {id(s): n for n, s in enumerate(segments)}
-
-    def note(
-        instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
-    ) -> Sequence[Any]:
-        if isinstance(instruction, RunSegment):
-            seen[numbers[id(instruction.segment)]] = list(inputs)
-        return run()
-
-    program.observed(arrays, note)
-    return seen
-
-
-def kept_sizes(kernels: int) -> int:
-    """Returns for how many sets of sizes to keep a program of so many kernels: for many, if each
-    takes little memory.
-    """
-    return max(KEPT_SIZES, min(_MOST_SIZES, _KEPT_KERNELS // max(kernels, 1)))

@@ -15,18 +15,18 @@ import statistics
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from clew.ir.module import Module
-from clew.runtime.model import KEPT_SIZES, SizesKey
 from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
+from clew.runtime.sizes_key import KEPT_SIZES, SizesKey
 from clew.support.background import start_thread
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
@@ -43,6 +43,7 @@ _WORTH: Final = 0.95  # of the common build's time
 _FIRST_RUNS: Final = 8
 _PATIENCE_S: Final = 0.05
 _PAUSE_S: Final = 0.001
+_calls: Final = count(1)
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,11 @@ class Manners:
 
     is_busy: Callable[[], bool] | None
 
-    def before_pass(self, name: str, module: Module) -> None:
+    def before_pass(self, name: str, module: object) -> None:
         """Waits before a pass."""
         self.wait()
 
-    def after_pass(self, name: str, module: Module) -> None:
+    def after_pass(self, name: str, module: object) -> None:
         """Does nothing."""
 
     def on_progress(self, text: str) -> None:
@@ -109,16 +110,18 @@ MakesProgram: TypeAlias = Callable[[Mapping[str, int], Manners], Program]
 
 @dataclass(slots=True)
 class _Met:
-    """Sizes that the model has met, with their calls and their own build. The sizes are known once
-    a build is made, and `times` are kept while it is tried.
+    """Sizes that the model has met, with their calls and their own build, which is timed while it
+    is tried. `used` numbers the latest call that used the build.
     """
 
     process: int
+    key: SizesKey
+    sizes: Mapping[str, int]
     state: State = "counting"
-    sizes: Mapping[str, int] = field(default_factory=dict)
     calls: int = 0
     seconds: float = 0.0
     own: Program | None = None
+    used: int = 0
     arrays: tuple[Any, ...] = ()  # inputs of a call, for the first runs of the new build
     reason: str = ""
     medians: tuple[float, float] | None = None
@@ -126,12 +129,13 @@ class _Met:
 
     def chosen(self, common: Program) -> Program:
         """Returns the program for the next call."""
-        own = self.own
-        if own is None or self.state not in ("trying", "in use"):
+        own, state = self.own, self.state
+        if own is None or state == "counting":
             return common
-        if self.state == "trying" and len(self.times[0]) <= len(self.times[1]):
-            return common
-        return own
+        if state == "trying":
+            return common if len(self.times[0]) <= len(self.times[1]) else own
+        self.used = next(_calls)
+        return own if state == "in use" else common
 
     def keep(self, arrays: Sequence[Any]) -> None:
         """Copies the inputs of a call, since their owner may change them."""
@@ -155,8 +159,42 @@ class _Met:
         return SpecializedSizes(dict(self.sizes), self.state, common, own, f"{names}: {text}")
 
 
-class Specializer:
-    """Runs the calls of a model at each of its sizes with the faster of two builds.
+class Often:
+    """Runs the calls at some sizes with the faster of two builds, once there are two."""
+
+    __slots__ = ("_builds", "_met")
+
+    def __init__(self, builds: OwnBuilds, met: _Met) -> None:
+        self._builds = builds
+        self._met = met
+
+    def run(self, common: Program, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs of a call; `common` is the program that serves all sizes."""
+        # Calls of small models take microseconds: they lock only what changes the state of a build,
+        # and calls that threads make at once may be miscounted.
+        builds, met = self._builds, self._met
+        if met.process != _worker.process:  # a forked child has no worker
+            met = self._met = builds.meet(met.key, met.sizes)
+        program = met.chosen(common)
+        if _worker.thread is not None:
+            taken, results = builds.timed_beside(program, arrays, held)
+        else:
+            start = time.perf_counter()
+            results = program(arrays, held)
+            taken = time.perf_counter() - start
+        # Failed calls do not count.
+        if met.state == "counting":
+            met.calls += 1
+            met.seconds += taken
+            if met.calls >= _FEWEST_CALLS and met.seconds >= builds.worth_s:
+                builds.begin(met, arrays)
+        elif met.state == "trying":
+            builds.note(met, program is not common, taken)
+        return results
+
+
+class OwnBuilds:
+    """The builds that a model has for sizes that it meets often.
 
     `build` makes the program for given sizes and may run in another thread. If it is a method, its
     object is not kept alive. `worth_s` is the total time, in seconds, that calls at some sizes must
@@ -168,79 +206,56 @@ class Specializer:
         self._build: Callable[[], MakesProgram | None] = (
             weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
         )
-        self._worth_s = max(worth_s, _LEAST_S)
-        self._met: OrderedDict[SizesKey, _Met] = OrderedDict()
+        self.worth_s = max(worth_s, _LEAST_S)
+        self._begun: dict[SizesKey, _Met] = {}  # sizes that have, or had, a build
         self._lock = Lock()
         self._running: set[object] = set()  # the calls in progress that began during a build
 
-    def run(
-        self,
-        key: SizesKey,
-        sizes: Callable[[Sequence[Any]], Mapping[str, int]],
-        common: Program,
-        arrays: Sequence[Any],
-        held: Held = NOTHING_HELD,
-    ) -> list[Any]:
-        """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name, given
-        the inputs.
-        """
-        # Calls of small models take microseconds: they lock only what changes the state of a build,
-        # and calls that threads make at once may be miscounted.
-        met = self._met.get(key)
+    def often(self, key: SizesKey, sizes: Mapping[str, int]) -> Often:
+        """Returns what runs the calls with a key, at sizes given by name."""
+        return Often(self, self.meet(key, sizes))
+
+    def meet(self, key: SizesKey, sizes: Mapping[str, int]) -> _Met:
+        """Returns the record of sizes, a new one if they have no build."""
+        met = self._begun.get(key)
+        if met is None or met.process != _worker.process:
+            met = _Met(_worker.process, key, sizes)
+        return met
+
+    def timed_beside(
+        self, program: Program, arrays: Sequence[Any], held: Held
+    ) -> tuple[float, list[Any]]:
+        """Returns the time and the outputs of a call that builds in progress wait for."""
+        call = object()
         try:
-            if met is None or met.process != _worker.process:  # a forked child has no worker
-                met = self._meet(key)
-            else:
-                self._met.move_to_end(key)
-        except KeyError:  # another thread has just dropped these sizes
-            met = self._meet(key)
-        program = met.chosen(common)
-        call = object() if _worker.is_working else None
-        try:
-            if call is not None:
-                self._running.add(call)
+            self._running.add(call)
             start = time.perf_counter()
             results = program(arrays, held)
-            taken = time.perf_counter() - start
+            return time.perf_counter() - start, results
         finally:
-            if call is not None:
-                self._running.discard(call)  # first: Ctrl-C cannot prevent it
-        # Failed calls do not count.
-        if met.state == "counting":
-            met.calls += 1
-            met.seconds += taken
-            if met.calls >= _FEWEST_CALLS and met.seconds >= self._worth_s:
-                self._begin(met, sizes(arrays), arrays)
-        elif met.state == "trying":
-            self._note(met, program is not common, taken)
-        return results
-
-    def _meet(self, key: SizesKey) -> _Met:
-        """Returns the record of sizes that the model has not met lately."""
-        with self._lock:
-            met = self._met[key] = _Met(_worker.process)
-            # The least recently used are dropped, first those that have no build so far: what was
-            # compiled once is not compiled again because other sizes came.
-            while len(self._met) > KEPT_SIZES:
-                counting = (key for key, met in self._met.items() if met.state == "counting")
-                del self._met[next(counting, next(iter(self._met)))]
-        return met
+            self._running.discard(call)  # first: Ctrl-C cannot prevent it
 
     def told(self) -> list[SpecializedSizes]:
         """Returns the sizes that were met often and the states of their builds."""
         with self._lock:
-            return [met.told() for met in self._met.values() if met.state != "counting"]
+            return [met.told() for met in self._begun.values() if met.state != "counting"]
 
-    def _begin(self, met: _Met, sizes: Mapping[str, int], arrays: Sequence[Any]) -> None:
+    def begin(self, met: _Met, arrays: Sequence[Any]) -> None:
         """Has the build for some sizes made, given the inputs of a call."""
         with self._lock:
-            if met.state == "counting":
-                met.sizes = sizes
-                met.keep(arrays)
-                _worker.do(_Job(weakref.ref(self), met))
-                met.state = "building"
+            if met.state != "counting":
+                return
+            met.keep(arrays)
+            # What was compiled once is not compiled again because other sizes came.
+            self._begun.pop(met.key, None)
+            self._begun[met.key] = met
+            while len(self._begun) > KEPT_SIZES:
+                counting = (key for key, m in self._begun.items() if m.state == "counting")
+                del self._begun[next(counting, next(iter(self._begun)))]
+            _worker.do(_Job(weakref.ref(self), met))
+            met.state = "building"
 
-    def _note(self, met: _Met, is_own: bool, taken: float) -> None:
+    def note(self, met: _Met, is_own: bool, taken: float) -> None:
         """Notes the time of a call while a build is tried."""
         with self._lock:
             if met.state == "trying":
@@ -254,8 +269,9 @@ class Specializer:
         if own > _WORTH * common:
             met.state, met.own = "not faster", None
             return
-        met.state = "in use"
-        others = [m for m in self._met.values() if m.state == "in use" and m is not met]
+        met.state, met.used = "in use", next(_calls)
+        others = [m for m in self._begun.values() if m.state == "in use" and m is not met]
+        others.sort(key=lambda m: m.used)
         for dropped in others[: max(len(others) - MOST + 1, 0)]:  # the least recently used
             dropped.state, dropped.own, dropped.medians = "counting", None, None
             dropped.calls, dropped.seconds = 0, 0.0
@@ -286,13 +302,13 @@ class Specializer:
 class _Job:
     """A build to make. It does not keep its model alive."""
 
-    specializer: weakref.ref[Specializer]
+    builds: weakref.ref[OwnBuilds]
     met: _Met
 
     def __call__(self) -> None:
-        specializer = self.specializer()
-        if specializer is not None:
-            specializer.make(self.met)
+        builds = self.builds()
+        if builds is not None:
+            builds.make(self.met)
 
 
 class _Worker:
@@ -307,31 +323,27 @@ class _Worker:
 
     def _renew(self) -> None:
         self._jobs: deque[_Job] = deque()
-        self._thread: threading.Thread | None = None
+        # The thread, while there are jobs, and thus builds that calls may disturb.
+        self.thread: threading.Thread | None = None
         self._free = Lock()
         self.is_stopping = False
         self.process = os.getpid()
-
-    @property
-    def is_working(self) -> bool:
-        """Whether there are jobs, and thus builds that calls may disturb."""
-        return self._thread is not None
 
     def do(self, job: _Job) -> None:
         """Queues a job, and starts the thread if it is not running."""
         with self._free:
             self._jobs.append(job)
             # A thread that Ctrl-C or the system kept from starting is not alive either.
-            is_alive = self._thread is not None and self._thread.is_alive()
+            is_alive = self.thread is not None and self.thread.is_alive()
             if not is_alive and not self.is_stopping:
-                self._thread = start_thread(self._work, "clew-specialize")
+                self.thread = start_thread(self._work, "clew-specialize")
 
     def _work(self) -> None:
         while True:
             with self._free:
                 if not self._jobs or self.is_stopping:
-                    if self._thread is threading.current_thread():
-                        self._thread = None
+                    if self.thread is threading.current_thread():
+                        self.thread = None
                     return
                 job = self._jobs.popleft()
             job()
@@ -339,7 +351,7 @@ class _Worker:
     def stop(self) -> None:
         """Tells the current job to end early, and waits for it."""
         self.is_stopping = True
-        thread = self._thread
+        thread = self.thread
         if thread is not None:
             thread.join()
 

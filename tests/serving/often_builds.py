@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from clew.build import specializing
-from clew.build.specializing import Manners, SpecializedSizes, Specializer
-from clew.compiled import CompiledModel
 from clew.runtime.ownership import NOTHING_HELD, Held
+from clew.serving import often
+from clew.serving.all_sizes import AllSizes
+from clew.serving.often import Manners, OwnBuilds, SpecializedSizes
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -32,8 +32,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "_WORTH": 1e9, "_FIRST_RUNS": 2, "_PATIENCE_S": 0.0,
     }  # fmt: skip
     for name, value in settings.items():
-        monkeypatch.setattr(specializing, name, value)
-    monkeypatch.setattr(CompiledModel, "_compile_seconds", 0.0)
+        monkeypatch.setattr(often, name, value)
+    monkeypatch.setattr(AllSizes, "_compile_seconds", 0.0)
     yield
     idle()
 
@@ -49,7 +49,7 @@ def until(holds: Callable[[], bool], do: Callable[[], object] = lambda: None) ->
 
 def idle() -> None:
     """Waits for the end of all jobs."""
-    until(lambda: specializing._worker._thread is None)
+    until(lambda: often._worker.thread is None)
 
 
 # ------------------------------------------------------------------------------- of fake programs
@@ -86,7 +86,7 @@ class Fake:
 
 
 class Faked:
-    """A specializer whose programs are fakes."""
+    """Own builds whose programs are fakes."""
 
     def __init__(self, clock: Clock, *, common: float = 2, worth_s: float = 0) -> None:
         self.clock = clock
@@ -98,7 +98,8 @@ class Faked:
         self.own_error: Exception | None = None  # of a run
         self.gate = threading.Event()
         self.gate.set()
-        self.specializer = Specializer(self.build, worth_s)
+        self.own_builds = OwnBuilds(self.build, worth_s)
+        self.records: dict[Any, Any] = {}
 
     def build(self, sizes: Mapping[str, int], manners: Manners) -> Any:
         self.built.append(sizes["seq"])
@@ -111,7 +112,10 @@ class Faked:
     def call(self, seq: int = 7, arrays: Sequence[Any] = ()) -> str:
         """Returns the name of the program that ran."""
         key = (((seq,),), ())
-        (name,) = self.specializer.run(key, lambda _: {"seq": seq}, self.common, arrays)  # type: ignore[arg-type]
+        record = self.records.get(key)
+        if record is None:
+            record = self.records[key] = self.own_builds.often(key, {"seq": seq})
+        (name,) = record.run(self.common, arrays)  # type: ignore[arg-type]
         return str(name)
 
     def calls(self, count: int, seq: int = 7) -> list[str]:
@@ -125,7 +129,7 @@ class Faked:
 
     @property
     def told(self) -> dict[int, SpecializedSizes]:
-        return {each.sizes["seq"]: each for each in self.specializer.told()}
+        return {each.sizes["seq"]: each for each in self.own_builds.told()}
 
     @property
     def states(self) -> dict[int, str]:
@@ -135,7 +139,7 @@ class Faked:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(specializing, "time", made)
+    monkeypatch.setattr(often, "time", made)
     return made
 
 

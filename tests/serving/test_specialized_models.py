@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 from free_models import decoder, drawn, feeds_of_decoder, made
-from often import CALLS, LIMIT_S, Faked, Feeds, idle, until
+from often_builds import CALLS, LIMIT_S, Faked, Feeds, idle, until
 from onnx import helper
 
 import clew
-from clew.build import specializing
-from clew.build.specializing import Manners
 from clew.compiled import CompiledModel
 from clew.runtime.ownership import NOTHING_HELD, Held
+from clew.serving import often
+from clew.serving.all_sizes import AllSizes
+from clew.serving.often import Manners
 from clew.support.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("soon", "shared_kernels")
@@ -73,13 +74,13 @@ class Own:
 def owns(monkeypatch: pytest.MonkeyPatch) -> list[Own]:
     """The builds made for some sizes alone, in their order."""
     found: list[Own] = []
-    alone = CompiledModel._program_alone
+    alone = AllSizes._program_alone
 
-    def noted(self: CompiledModel, sizes: Mapping[str, int], manners: Manners) -> Any:
+    def noted(self: AllSizes, sizes: Mapping[str, int], manners: Manners) -> Any:
         found.append(Own(dict(sizes), alone(self, sizes, manners)))
         return found[-1]
 
-    monkeypatch.setattr(CompiledModel, "_program_alone", noted)
+    monkeypatch.setattr(AllSizes, "_program_alone", noted)
     return found
 
 
@@ -167,7 +168,7 @@ def test_results_of_an_unspecialized_model_never_change(owns: list[Own]) -> None
 def test_a_dropped_build_leaves_the_results_of_the_common_one(
     owns: list[Own], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specializing, "_WORTH", 0.0)
+    monkeypatch.setattr(often, "_WORTH", 0.0)
     make, feeds, at = MODELS["images"]
     model, given = compiled(make()), feeds(*at)
     first = model.run(given)
@@ -185,10 +186,10 @@ def test_a_build_that_exceeds_a_budget_fails_alone(
 ) -> None:
     make, feeds, at = MODELS["images"]
 
-    def refuse(self: CompiledModel, sizes: Mapping[str, int], manners: Manners) -> Any:
+    def refuse(self: AllSizes, sizes: Mapping[str, int], manners: Manners) -> Any:
         raise InputError("C140", f"too large: {dict(sizes)}")
 
-    monkeypatch.setattr(CompiledModel, "_program_alone", refuse)
+    monkeypatch.setattr(AllSizes, "_program_alone", refuse)
     model, given = compiled(make()), feeds(*at)
     first = model.run(given)
     decided(model, given, state="failed")
@@ -309,7 +310,7 @@ def test_models_with_nothing_to_specialize(
     which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[Any] = []
-    monkeypatch.setattr(specializing._worker, "do", jobs.append)
+    monkeypatch.setattr(often._worker, "do", jobs.append)
     _, feeds, at = MODELS["images"]
     model: Any
     if which == "static":
@@ -360,8 +361,8 @@ def test_an_own_build_reads_the_weights_of_the_common_one(owns: list[Own]) -> No
     make, feeds, at = MODELS["decoder"]
     model = compiled(make(), cache=False)
     decided(model, feeds(*at))
-    assert model._sized is not None
-    shared = [c for s in model._sized.build.segments for c in s.constants]
+    assert model._chain.all_sizes is not None
+    shared = [c for s in model._chain.all_sizes.sized.build.segments for c in s.constants]
     own = [c for i in owns[0].program.instructions for c in i.segment.constants]
     large = [c for c in own if c.nbytes >= 4096]
     assert len(large) == 3
@@ -374,27 +375,27 @@ import atexit, sys, threading
 import numpy as np
 
 def report():  # registered first, called last
-    print(model.specialized[0].state, specializing._worker._thread)
+    print(model.specialized[0].state, often._worker.thread)
 
 atexit.register(report)
 import clew
-from clew.build import specializing
-from clew.compiled import CompiledModel
+from clew.serving import often
+from clew.serving.all_sizes import AllSizes
 
 begun, pause = threading.Event(), threading.Event()
-told = specializing.Manners.on_progress
+told = often.Manners.on_progress
 
 def on_progress(self, text):
     begun.set()
     if sys.argv[2] == "at once":
-        while not specializing._worker.is_stopping:
+        while not often._worker.is_stopping:
             pause.wait(0.01)
     told(self, text)
 
-specializing.Manners.on_progress = on_progress
-specializing._LEAST_S = CompiledModel._compile_seconds = 0.0
+often.Manners.on_progress = on_progress
+often._LEAST_S = AllSizes._compile_seconds = 0.0
 model = clew.compile(sys.argv[1], threads=1, cache=False)
-for _ in range(specializing._FEWEST_CALLS):
+for _ in range(often._FEWEST_CALLS):
     model(np.ones((1, 3, 9, 9), np.float32))
 assert begun.wait(60)
 print(model.specialized[0].state)

@@ -10,19 +10,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
-from typing import BinaryIO
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, Final
 
 from clew.backends.options import Options
+from clew.build.result import Build
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant
 from clew.ir.module import Module
 from clew.ir.printer import print_module
 from clew.ir.structural import array_digest
 from clew.ir.visit import post_order
-from clew.loading import LoadedModel, load_opened
 from clew.ops.registry import Op
+from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import Cache
+from clew.runtime.sizes_key import SizesKey
+from clew.serving.chain import Chain
+from clew.serving.from_file import LoadedChain, read_stored
+from clew.serving.often import Often
+from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
 from clew.support.budgets import Budgets, current
 from clew.support.collection import no_collections
@@ -35,6 +41,37 @@ _WRITTEN_AT_ONCE_BYTES = 4 << 20
 _MOST_BYTES = 2 << 30
 
 
+class Stored:
+    """Serves the sizes that the stored build serves, without running the passes.
+
+    `rebuild` makes the build that explains a program, from its sizes.
+    """
+
+    name: Final = "the stored build"
+
+    def __init__(
+        self,
+        chain: Chain[LoadedBuild],
+        rebuild: Callable[[Mapping[str, int]], Build],
+        often: Callable[[SizesKey, Mapping[str, int]], Often | None],
+    ) -> None:
+        self._chain = chain
+        self._rebuild = rebuild
+        self._often = often
+
+    def serve(self, request: Request) -> Served[Build] | Declined:
+        """Errors: I042 if sizes contradict each other."""
+        answer = self._chain.first(request)
+        if not isinstance(answer, Served):
+            return Declined(self.name, "; ".join(declined.reason for declined in answer))
+        key, sizes = request.key, request.sizes
+        often = None if request.is_empty else self._often(key, sizes)
+        return Served(
+            self.name, key, sizes, answer.program, rebuild=lambda: self._rebuild(sizes),
+            weight=answer.weight, often=often,
+        )  # fmt: skip
+
+
 class StoredBuild:
     """The place of one model's build in the cache."""
 
@@ -45,8 +82,8 @@ class StoredBuild:
         self._threads = options.threads
         self._backends = options.backends
 
-    def load(self) -> LoadedModel | None:
-        """Returns the build as a model ready to run; None if there is none, or it is damaged.
+    def load(self) -> LoadedChain | None:
+        """Returns what is stored, ready to run; None if there is none, or it is damaged.
 
         The file's checksum is computed once. Later loads only map the file, as long as its device,
         inode, size, and times of writing and change stay the same.
@@ -57,13 +94,13 @@ class StoredBuild:
         with file:
             checked = self._cache.get(self._seal) == _identity(file)
             try:
-                model = load_opened(file, self._threads, checked=checked, backends=self._backends)
+                found = read_stored(file, self._threads, checked=checked, backends=self._backends)
             except ClewError:
                 self._cache.drop(self._key)
                 return None
             self._cache.touch(file)  # changes the identity, too
             self._cache.put(self._seal, _identity(file))
-        return model
+        return found
 
     def keep(self, save: Callable[..., None], size_bytes: int) -> None:
         """Stores a build by `save(path, mode)`; large builds in the background.

@@ -16,6 +16,7 @@ from onnx import helper
 
 import clew
 from clew.runtime.guard import GuardSide
+from clew.serving.made_variants import MadeVariants
 from clew.support.errors import ClewError
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -179,7 +180,7 @@ def test_a_model_from_the_cache_is_saved_with_its_variants(
 
 _AGAIN = """
 import sys, clew
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_variants import feeds_of_total
 compiled = clew.compile(sys.argv[1], threads=1)
 assert compiled.from_cache
@@ -196,8 +197,9 @@ def test_the_second_process_loads_variants(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "total.onnx"
     path.write_bytes(total())
     assert clew.compile(path, threads=1).builds_made == 2
-    here = str(Path(__file__).parent)
-    subprocess.run([sys.executable, "-c", _AGAIN, str(path), here], check=True, timeout=120)
+    here = Path(__file__).parent
+    folders = [str(here), str(here.parent / "build")]
+    subprocess.run([sys.executable, "-c", _AGAIN, str(path), *folders], check=True, timeout=120)
 
 
 def test_an_empty_state_that_cannot_be_built_is_an_error_of_its_calls(
@@ -206,7 +208,7 @@ def test_an_empty_state_that_cannot_be_built_is_an_error_of_its_calls(
     def refuse(*args: Any) -> None:
         raise ClewError("C999", "refused")
 
-    monkeypatch.setattr(clew.CompiledModel, "_compiled_variant", refuse)
+    monkeypatch.setattr(MadeVariants, "get", refuse)
     compiled = clew.compile(total(), threads=1, cache=False)
     agrees(compiled.run, total(), feeds_of_total(1, 3))
     with pytest.raises(ClewError, match="C999"):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from often import (
+from often_builds import (
     CALLS,
     LIMIT_S,
     TRIALS,
@@ -26,9 +26,9 @@ from often import (
     until,
 )
 
-from clew.build import specializing
-from clew.build.specializing import MOST, Manners, Specializer, Stopped
-from clew.runtime.model import KEPT_SIZES
+from clew.runtime.sizes_key import KEPT_SIZES
+from clew.serving import often
+from clew.serving.often import MOST, Manners, OwnBuilds, Stopped
 from clew.support.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("soon")
@@ -42,12 +42,12 @@ def test_a_build_is_made_once_calls_took_as_long_as_the_common_one(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, worth: float, least: float, seconds: float,
     calls: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(specializing, "_LEAST_S", least)
+    monkeypatch.setattr(often, "_LEAST_S", least)
     model = Faked(clock, common=seconds, worth_s=worth)
     model.calls(calls - 1)
     idle()
     assert model.built == []
-    assert model.specializer.told() == []
+    assert model.own_builds.told() == []
     model.calls(20, seq=9)  # other sizes count for themselves
     idle()
     assert model.built == [9]
@@ -82,7 +82,7 @@ def test_calls_go_on_while_a_build_is_made(fake: Faked) -> None:
 def test_a_build_that_is_not_faster_is_dropped(
     fake: Faked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specializing, "_WORTH", 0.95)
+    monkeypatch.setattr(often, "_WORTH", 0.95)
     fake.own_seconds = [1.95]
     fake.decide()
     assert fake.states == {7: "not faster"}
@@ -101,8 +101,8 @@ def test_a_build_that_is_not_faster_is_dropped(
 def test_the_first_calls_of_a_build_are_not_counted(
     fake: Faked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specializing, "_WORTH", 0.95)
-    first_runs = [50.0] * specializing._FIRST_RUNS
+    monkeypatch.setattr(often, "_WORTH", 0.95)
+    first_runs = [50.0] * often._FIRST_RUNS
     fake.own_seconds = [*first_runs, 50, 1, 2]
     fake.decide()
     assert fake.told[7].own_s == 1.5
@@ -114,9 +114,9 @@ def test_the_first_calls_of_a_build_are_not_counted(
 
 
 def test_one_disturbed_call_decides_nothing(fake: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specializing, "_WORTH", 0.95)
-    monkeypatch.setattr(specializing, "_TRIALS", 5)
-    first_runs = [1.0] * specializing._FIRST_RUNS
+    monkeypatch.setattr(often, "_WORTH", 0.95)
+    monkeypatch.setattr(often, "_TRIALS", 5)
+    first_runs = [1.0] * often._FIRST_RUNS
     fake.own_seconds = [*first_runs, 1, 1, 90, 1, 1]
     fake.calls(CALLS)
     idle()
@@ -169,7 +169,7 @@ def test_a_failed_call_tells_nothing(fake: Faked) -> None:
     fake.call()
     idle()
     assert fake.states == {7: "trying"}
-    assert not fake.specializer._running
+    assert not fake.own_builds._running
 
 
 def test_few_builds_are_in_use_at_once(fake: Faked) -> None:
@@ -177,7 +177,7 @@ def test_few_builds_are_in_use_at_once(fake: Faked) -> None:
         fake.decide(seq)
     assert fake.states == dict.fromkeys(range(MOST), "in use")
     assert fake.call(0) == "own"  # so that 1 is the size not met for longest
-    oldest = weakref.ref(fake.specializer._met[((1,),), ()].own)
+    oldest = weakref.ref(fake.own_builds._begun[((1,),), ()].own)
     fake.decide(MOST)
     assert fake.states == dict.fromkeys([*range(2, MOST), 0, MOST], "in use")
     fake.last = None
@@ -206,12 +206,12 @@ def test_sizes_not_met_for_long_are_forgotten_unless_they_have_a_build(fake: Fak
     for seq in range(KEPT_SIZES, 2 * KEPT_SIZES):
         fake.call(seq)
     assert fake.states == {0: "in use"}
-    assert len(fake.specializer._met) == KEPT_SIZES
+    assert len(fake.own_builds._begun) == 1
     assert fake.call(0) == "own"
 
 
 def test_remarks(fake: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specializing, "_WORTH", 0.95)
+    monkeypatch.setattr(often, "_WORTH", 0.95)
     fake.common.seconds, fake.own_seconds = [2.128e-3], [1.32e-3]
     fake.calls(CALLS - 1)
     assert fake.told == {}
@@ -233,12 +233,12 @@ def test_remarks(fake: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_remarks_name_all_sizes(clock: Clock) -> None:
     common = Fake("common", clock, [1])
-    specializer = Specializer(lambda sizes, manners: common, 0)  # type: ignore[arg-type, return-value]
+    builds = OwnBuilds(lambda sizes, manners: common, 0)  # type: ignore[arg-type, return-value]
+    record = builds.often((((2, 40),), ()), {"batch": 2, "seq": 40})
     for _ in range(CALLS):
-        key = (((2, 40),), ())
-        specializer.run(key, lambda _: {"batch": 2, "seq": 40}, common, ())  # type: ignore[arg-type]
+        record.run(common, ())  # type: ignore[arg-type]
     idle()
-    (found,) = specializer.told()
+    (found,) = builds.told()
     assert found.sizes == {"batch": 2, "seq": 40}
     assert found.remark == "batch=2, seq=40: its own build is being timed"
 
@@ -255,12 +255,12 @@ def test_the_inputs_of_a_first_run_are_copies(fake: Faked) -> None:
     fake.gate.set()
     idle()
     assert fake.last is not None
-    assert len(fake.last.seen) == specializing._FIRST_RUNS
+    assert len(fake.last.seen) == often._FIRST_RUNS
     for seen in fake.last.seen:
         np.testing.assert_array_equal(seen[0], [0, 1, 2])
         assert len(seen[1]) == 1
         assert seen[2:] == (None, 4)
-    assert fake.specializer._met[((7,),), ()].arrays == ()
+    assert fake.own_builds._begun[((7,),), ()].arrays == ()
 
 
 def test_a_dropped_model_is_not_built_for(fake: Faked, clock: Clock) -> None:
@@ -269,9 +269,9 @@ def test_a_dropped_model_is_not_built_for(fake: Faked, clock: Clock) -> None:
     other = Faked(clock)
     other.calls(CALLS)
     assert other.states == {7: "building"}
-    built, specializer, whole = other.built, weakref.ref(other.specializer), weakref.ref(other)
+    built, left, whole = other.built, weakref.ref(other.own_builds), weakref.ref(other)
     del other
-    assert specializer() is None
+    assert left() is None
     assert whole() is None
     fake.gate.set()
     idle()
@@ -279,16 +279,15 @@ def test_a_dropped_model_is_not_built_for(fake: Faked, clock: Clock) -> None:
     assert fake.states == {7: "trying"}
 
 
-def test_a_model_without_its_specializer_is_gone(fake: Faked) -> None:
-    """A specializer does not keep the object of its method alive."""
-    specializer = fake.specializer
-    assert isinstance(specializer, Specializer)
+def test_own_builds_do_not_keep_a_model(fake: Faked) -> None:
+    """They do not keep the object of their method alive."""
     orphan = Faked(fake.clock)
-    left = orphan.specializer
+    left = orphan.own_builds
     common, built = orphan.common, orphan.built
     del orphan
+    record = left.often((((1,),), ()), {"seq": 1})
     for _ in range(CALLS):
-        left.run((((1,),), ()), lambda _: {"seq": 1}, common, ())  # type: ignore[arg-type]
+        record.run(common, ())  # type: ignore[arg-type]
     idle()
     assert built == []
 
@@ -314,14 +313,14 @@ def test_calls_from_threads_at_once(fake: Faked) -> None:
     assert len(names) == 1200
     assert sorted(fake.built) == list(sizes)
     assert fake.states == dict.fromkeys(sizes, "in use")
-    assert not fake.specializer._running
+    assert not fake.own_builds._running
 
 
 # ---------------------------------------------------------------------------------------- manners
 
 
 def test_a_build_waits_for_calls_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specializing, "_PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(often, "_PATIENCE_S", LIMIT_S)
     asked: list[bool] = []
 
     def is_busy() -> bool:
@@ -338,7 +337,7 @@ def test_a_build_waits_for_calls_but_not_for_long(monkeypatch: pytest.MonkeyPatc
     asked.clear()
     manners.after_pass("FuseOps", module)
     assert asked == []
-    monkeypatch.setattr(specializing, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(often, "_PATIENCE_S", 0.02)
     begun = time.monotonic()
     Manners(lambda: True).wait()
     assert 0.02 <= time.monotonic() - begun < LIMIT_S / 4
@@ -346,7 +345,7 @@ def test_a_build_waits_for_calls_but_not_for_long(monkeypatch: pytest.MonkeyPatc
 
 def test_the_program_of_a_build_waits_for_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may compile kernels during a call, which would wait for itself."""
-    monkeypatch.setattr(specializing, "_PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(often, "_PATIENCE_S", LIMIT_S)
     found: list[Manners] = []
     asked: list[bool] = []
 
@@ -364,10 +363,10 @@ def test_the_program_of_a_build_waits_for_no_call(monkeypatch: pytest.MonkeyPatc
             asked.append(time.monotonic() - begun < LIMIT_S / 4)
         return []
 
-    specializer = Specializer(build, 0)
+    record = OwnBuilds(build, 0).often(((), ()), {"seq": 1})
 
     def call() -> None:
-        specializer.run(((), ()), lambda _: {"seq": 1}, run, ())  # type: ignore[arg-type]
+        record.run(run, ())  # type: ignore[arg-type]
 
     for _ in range(CALLS):
         call()
@@ -377,8 +376,8 @@ def test_the_program_of_a_build_waits_for_no_call(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_build_ends_early_if_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specializing, "_PATIENCE_S", LIMIT_S)
-    monkeypatch.setattr(specializing._worker, "is_stopping", True)
+    monkeypatch.setattr(often, "_PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr(often._worker, "is_stopping", True)
     manners = Manners(lambda: True)
     begun = time.monotonic()
     manners.wait()

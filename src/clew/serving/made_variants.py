@@ -1,4 +1,4 @@
-"""The models of a model's variants (`runtime.variant`), each with builds of its own."""
+"""The variants of a model that this process compiles, made on first use."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ from clew.runtime.variant import Variant
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
 
-M = TypeVar("M")
-Make: TypeAlias = "Callable[[Variant, Module], M]"
+C = TypeVar("C")
+Make: TypeAlias = "Callable[[Variant, Module], C]"
 # The most variants that a model keeps.
 _KEPT: Final = 64
 
 
-class Variants(Generic[M]):
-    """The models of the variants that were needed so far; the most recently used ones are kept.
+class MadeVariants(Generic[C]):
+    """The chains of the variants that were needed so far; the most recently used ones are kept."""
 
-    The methods' argument `make` compiles the module of a variant. It is not stored, since a
-    reference back to the model would delay its release.
-    """
-
-    def __init__(self, model: Module | DeferredModule) -> None:
+    def __init__(self, model: Module | DeferredModule, make: Make[C]) -> None:
+        """`make` compiles the module of a variant."""
         self._model = model
-        self._made: OrderedDict[Variant, M | None] = OrderedDict()
+        self._make = make
+        self._made: OrderedDict[Variant, C | None] = OrderedDict()
         self._lock = Lock()
 
     @property
-    def models(self) -> dict[Variant, M]:
-        """The models by variant, the most recently used one last."""
-        return {variant: model for variant, model in self._made.items() if model is not None}
+    def chains(self) -> dict[Variant, C]:
+        """The chains by variant, the most recently used one last."""
+        with self._lock:
+            return {variant: chain for variant, chain in self._made.items() if chain is not None}
 
-    def get(self, variant: Variant, make: Make[M]) -> M | None:
-        """Returns the model of a variant; None if it has none (see `module_of`).
+    def get(self, variant: Variant) -> C | None:
+        """Returns the chain of a variant; None if it has none (see `module_of`).
 
         Errors: those of a build.
         """
         with self._lock:
             if variant not in self._made:
                 module = module_of(self._model, variant)
-                self._made[variant] = None if module is None else make(variant, module)
+                self._made[variant] = None if module is None else self._make(variant, module)
                 while len(self._made) > _KEPT:
                     self._made.popitem(last=False)
             self._made.move_to_end(variant)
