@@ -26,8 +26,8 @@ import typer
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
-from clew.bench.interleave import interleaved_ns
 from clew.machine.probes.bandwidth import Bandwidth
+from clew.profile.interleave import interleaved_ns
 from harness.report import circumstances, console, fill, markdown
 
 Array = np.ndarray[Any, Any]

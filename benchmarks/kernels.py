@@ -28,11 +28,11 @@ from rich.text import Text
 
 import clew
 from clew.bench.flops import model_flops
-from clew.bench.roofline import work_of
 from clew.machine.probes.bandwidth import Bandwidth, Pattern
 from clew.machine.probes.peak import DotPeak, FmaPeak, TilePeak
 from clew.machine.probes.products import unit_of
 from clew.machine.units import DotUnit
+from clew.profile.roofline import work_of
 from harness import single_op
 from harness.report import circumstances, console, fill, markdown, progress
 from harness.single_op import OneOp

@@ -20,11 +20,11 @@ from rich.table import Table
 
 import clew
 import zoo
-from clew.bench.roofline import Roof, rooflines, total
 from clew.cli.bench import roofs_table
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
 from clew.machine.probes.products import ProductPeaks
+from clew.profile.roofline import Roof, rooflines, total
 from harness.report import circumstances, console, fill, markdown, progress
 from peers import _models
 

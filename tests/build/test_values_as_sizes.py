@@ -14,7 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import clew
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.ir.parser import parse_module
 from clew.passes.name_values import named_values
 

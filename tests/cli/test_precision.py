@@ -9,7 +9,7 @@ import pytest
 import clew
 import zoo
 from clew.cli import app
-from clew.precision import Deviation, Kept, PrecisionReport
+from clew.compare.precision import Deviation, Kept, PrecisionReport
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -10,11 +10,11 @@ import pytest
 
 import clew
 from clew import te
+from clew.api.compiled_model import CompiledModel
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.builder import ModuleBuilder
 from clew.codegen.disassemble import disassemble
 from clew.codegen.kernel import emit_kernel
-from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 import clew
 import zoo
-from clew.compiled import CompiledModel
-from clew.loading import load_compiled
+from clew.api.compiled_model import CompiledModel
+from clew.api.loaded_model import load_compiled
 from clew.runtime.container import FORMAT_VERSION, HEADER_BYTES, read_container, write_container
 from clew.runtime.memory import address_of
 from clew.support.errors import ClewError

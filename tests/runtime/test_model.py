@@ -13,7 +13,7 @@ import pytest
 
 import clew
 import zoo
-from clew.loading import load_compiled
+from clew.api.loaded_model import load_compiled
 from clew.runtime.input_spec import InputSpec
 from clew.serving.model import Model
 from clew.support.errors import ClewError

@@ -11,7 +11,7 @@ import numpy as np
 import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
-from clew.compiler import passes_for
+from clew.compiling.compile import passes_for
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module

@@ -21,7 +21,7 @@ from often_builds import CALLS, LIMIT_S, Faked, Feeds, idle, until
 from onnx import helper
 
 import clew
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.serving import often
 from clew.serving.all_sizes import AllSizes

@@ -14,7 +14,7 @@ import pytest
 
 import clew
 from clew.support import rooms
-from clew.support.rooms import LOADING
+from clew.support.loading import LOADING
 
 
 def _asked_for() -> set[str]:
@@ -65,7 +65,7 @@ def test_an_import_statement_waits_for_no_other_import() -> None:
     program = """
 import threading
 import clew
-from clew.support.rooms import LOADING
+from clew.support.loading import LOADING
 
 with LOADING:
     thread = threading.Thread(target=lambda: exec("from clew import ir"), daemon=True)

@@ -14,8 +14,8 @@ from clew.machine.target import Target
 from clew.passes.placement.claims import RegionPattern
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import InputError
+from clew.support.loading import LOADING
 from clew.support.near import did_you_mean
-from clew.support.rooms import LOADING
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bench.engines import Feed, Outputs, Runner
-from clew.bench.interleave import interleaved_ns, median_ms
 from clew.machine.probes.peak import FmaPeak
+from clew.profile.interleave import interleaved_ns, median_ms
 from clew.support.difference import relative_error
 from clew.support.errors import CompileError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
+from clew.api.compile import compile
 from clew.bisection.onnx_reference import Layers, read, run
 from clew.build.wishes import layers_of
-from clew.compiler import compile
 from clew.frontends.onnx.file.sources import NodeView
 from clew.ir.module import Module
 from clew.support.archives import Archive

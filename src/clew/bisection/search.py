@@ -17,7 +17,7 @@ from clew.bisection.stage_search import search_stage
 from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
 from clew.build.inputs import Inputs, module_for
-from clew.extensions import extensions_of
+from clew.compiling.extensions import extensions_of
 from clew.ir.module import Module
 from clew.support.exhausted import coded_exhaustion
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clew.backends.host.steps import HostStep
-from clew.support.rooms import LOADING
+from clew.support.loading import LOADING
 
 
 def step_from_json(step: Mapping[str, Any], pool: Any, template: Any) -> Any:

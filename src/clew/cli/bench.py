@@ -23,9 +23,9 @@ from clew.support.tables import table
 
 if TYPE_CHECKING:
     from clew.bench.measure import Measured
-    from clew.bench.roofline import Roof
     from clew.bench.session import Run
     from clew.machine.probes.bandwidth import Level
+    from clew.profile.roofline import Roof
 
 _PRECISIONS = ("f32", "bf16", "auto")
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}

@@ -20,7 +20,7 @@ import typer
 import clew
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
-from clew.compile_options import CompileOptions, read_schedule
+from clew.compiling.options import CompileOptions, read_schedule
 from clew.support.bounds import BOUNDS
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name

@@ -15,7 +15,7 @@ from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.support.errors import CompileError
 from clew.support.tables import table
 

@@ -16,11 +16,11 @@ import numpy as np
 from clew.build.observe import node_values
 from clew.build.tracing import relayout
 from clew.compare.align import Match
+from clew.compare.precision import Deviation
 from clew.compare.state import Side
 from clew.ir.expr import Call, Constant
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
-from clew.precision import Deviation
 from clew.support.difference import relative_error, relative_length
 from clew.trace.values import follow_values
 

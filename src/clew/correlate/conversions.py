@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from clew.conversions import Conversion, Conversions
+from clew.correlate.conversion_rows import Conversion, Conversions
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
 from clew.trace.values import follow_values
 
 if TYPE_CHECKING:
-    from clew.compiled import CompiledModel
+    from clew.serving.built_model import BuiltModel
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
@@ -28,7 +28,7 @@ _WITH: Final = frozenset({"pad", "reshape", "transpose", "expand_dims"})
 _ADJUSTING: Final = frozenset({"add", "subtract", "clip"})
 
 
-def conversions_of(compiled: CompiledModel) -> Conversions:
+def conversions_of(compiled: BuiltModel) -> Conversions:
     """Returns the conversions of a compiled model, found by its trace. A model from any source has
     them.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
-from clew.support.rooms import LOADING
+from clew.support.loading import LOADING
 from clew.support.settings import usable_cpus
 
 
@@ -20,7 +20,7 @@ def choices() -> dict[str, Any]:
     """
     with LOADING:
         from clew.backends.registry import backend_names  # noqa: PLC0415
-        from clew.compiler import PRECISIONS  # noqa: PLC0415
+        from clew.compiling.compile import PRECISIONS  # noqa: PLC0415
         from clew.machine.target import target_names  # noqa: PLC0415
         from clew.pipelines import pipeline  # noqa: PLC0415
 

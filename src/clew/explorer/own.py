@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.explorer.schema import Options
 from clew.support.budgets import current
 from clew.support.errors import InputError

@@ -11,11 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.build.inputs import module_for
-from clew.compiled import CompiledModel
-from clew.compiler import compile
 from clew.editing.selection import parts_by_pattern
-from clew.extraction.capture import Unkept, capture
 from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import Cut, ModuleGraph, ValueNames
 from clew.extraction.onnx_form import Numbers, OnnxSource
@@ -29,6 +28,7 @@ from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
 from clew.support.recognize import form_of
+from clew.tap.capture import Unkept, capture
 
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from clew.extraction.capture import AS_IMPORTED, capture
 from clew.extraction.layers import LayerGraph
 from clew.extraction.part import OnnxPart, Part
 from clew.frontends.onnx.file.cut import Cutter
 from clew.support.errors import InputError
 from clew.support.links import current_links, following
 from clew.support.shown import Brief
+from clew.tap.capture import AS_IMPORTED, capture
 
 Array = np.ndarray[Any, Any]
 

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.extraction import files
-from clew.extraction.capture import Unkept
 from clew.extraction.stored import StoredPart
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.near import fitting
 from clew.support.shown import Brief, Shown, counted
 from clew.support.text_arrays import content, inside
+from clew.tap.capture import Unkept
 
 Array = np.ndarray[Any, Any]
 # The largest error of a part compiled with other options, against the imported graph.

@@ -16,8 +16,8 @@ from clew.support.exhausted import coded_exhaustion
 from clew.support.files import open_plain, reason_of
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
+from clew.support.loading import LOADING
 from clew.support.recognize import kind_by_bytes, kind_in_memory, kind_of
-from clew.support.rooms import LOADING
 from clew.support.trust import trusting
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"

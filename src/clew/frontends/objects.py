@@ -45,7 +45,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "diffusers.pipelines.pipeline_utils.DiffusionPipeline": "give one of the models in it: "
     "clew.from_torch(pipeline.unet.eval(), args)",
     "onnxruntime.capi.onnxruntime_inference_collection.InferenceSession": _FILE,
-    "clew.compiled.CompiledModel": _COMPILED,
+    "clew.api.compiled_model.CompiledModel": _COMPILED,
     "clew.serving.model.Model": _COMPILED,
     "clew.extraction.part.Part": "give the module in it: part.module",
     "builtins.list": "give one model at a time",

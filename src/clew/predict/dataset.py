@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
-from clew.compile_options import CompileOptions
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
+from clew.compiling.options import CompileOptions
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from clew.applied_records import with_records
 from clew.backends.backend import Backend
 from clew.backends.calls import kernel_calls, kernel_names, name_of
 from clew.backends.cpu.lowering import KernelSource
@@ -24,8 +23,9 @@ from clew.build.program_builder import ProgramBuilder
 from clew.build.result import KernelUse
 from clew.build.sizes import sized
 from clew.codegen.artifact import KernelCode
-from clew.compiler import passes_for
-from clew.extensions import Extension, extended, extensions_of
+from clew.compiling.applied_records import with_records
+from clew.compiling.compile import passes_for
+from clew.compiling.extensions import Extension, extended, extensions_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module

@@ -69,7 +69,7 @@ class Measured:
 class Subject:
     """A model to measure, and its inputs."""
 
-    model: Model[Any]
+    model: Model[Any, Any]
     arrays: Sequence[Any]
 
 
@@ -103,7 +103,7 @@ def measure(
     return [_measured(r, t) for r, t in zip(readies, turns, strict=True)]
 
 
-def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
+def _inputs(model: Model[Any, Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     """Returns a function that checks the inputs in each run, as a call of the model does."""
     return lambda: model.checked(arrays)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import numpy as np
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.support.archives import Archive
 from clew.support.errors import ClewError, ClewWarning, InputError
 from clew.support.files import reason_of

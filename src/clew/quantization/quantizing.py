@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
-from clew.extensions import extensions_of
+from clew.compiling.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.onnx.file.notes import KEY as NOTES_KEY
 from clew.frontends.onnx.file.qdq import FORMS, Operand, Product, check_form, write_quantized
 from clew.ir.module import Module

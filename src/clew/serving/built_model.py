@@ -10,13 +10,13 @@ from typing import Any, Self
 from clew.backends.options import Options
 from clew.build.all_sizes import build_at
 from clew.build.inputs import form_of
+from clew.build.kernel import Kernel, never_built
 from clew.build.kernel_trace import kernel_traces
 from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
 from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
-from clew.kernel import Kernel, never_built
 from clew.runtime.cache import Cache
 from clew.serving.from_module import ModuleChain
 from clew.serving.model import Model
@@ -45,13 +45,15 @@ class BuiltModel(Model[Kernel, Build]):
         *,
         defaults: Defaults | None = None,
         told: set[str] | None = None,
+        is_stored: bool = True,
     ) -> None:
-        """`defaults` are the inputs that are constants until a call replaces them, and `told` holds
-        the warnings that were issued before.
+        """With `is_stored`, the build comes from the cache, or is stored there. `defaults` are the
+        inputs that are constants until a call replaces them, and `told` holds the warnings that
+        were issued before.
 
         Errors: those of a build.
         """
-        chain = ModuleChain(module, options, cache, told=told)
+        chain = ModuleChain(module, options, cache, told=told, is_stored=is_stored)
         super().__init__(chain, chain.outputs, form_of(module))
         self.budgets = options.budgets
         self.options = options

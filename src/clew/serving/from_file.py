@@ -38,7 +38,7 @@ from clew.serving.served import Declined, Provider, Request
 from clew.serving.variants import Variants
 from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
-from clew.support.rooms import room
+from clew.support.loading import LOADING
 
 # Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (
@@ -122,7 +122,10 @@ def _read(
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = None
         if has_regions(text) or backends:
-            regions = room("saved_regions")(backends, count)
+            with LOADING:
+                from clew.backends.regions import RegionReader  # noqa: PLC0415
+
+            regions = RegionReader(backends, count)
         reader = BuildReader(container, pool, resolve, regions)
         return _chain(reader, text, text)
     except _CONTRADICTIONS as error:
@@ -165,5 +168,7 @@ def _sizes(shapes: Sequence[tuple[int, ...] | None]) -> str:
 
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns the function that finds one by name."""
-    resolver: HostResolver = room("saved_step")
-    return resolver
+    with LOADING:
+        from clew.build.saved_steps import step_from_json  # noqa: PLC0415
+
+    return step_from_json

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from clew.compiler import compile
+from clew.api.compile import compile
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.traced import Traced, hidden_symbols, is_size

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.torch.result_views import ResultViews
 from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.api.compile import compile
 from clew.bisection.numbers import error_of
-from clew.compiler import compile
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.passes.decisions import Decision

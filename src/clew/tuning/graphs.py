@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.applied_records import deciding
+from clew.api.compiled_model import CompiledModel
 from clew.bisection.numbers import error_of
 from clew.build.result import Build
-from clew.compiled import CompiledModel
+from clew.compiling.applied_records import deciding
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.decisions import Decision, Decisions

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from clew.api.compiled_model import CompiledModel
 from clew.backends.cpu.history import with_choices
 from clew.backends.cpu.lowering import KernelSource
-from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.apply_history import ApplyHistory, untuned

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from clew import frontends
-from clew.applied_records import AUTO
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.compiling.applied_records import AUTO
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import runner_at

@@ -43,7 +43,7 @@ def values(session: Session, which: str) -> schema.Values:
 
     Outside loops the iteration is ignored; an iteration beyond the last means the last.
 
-    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
+    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `BuiltModel.tap`), I245
     during a measurement of the model, I061 (inputs that cannot be drawn), and those of a run.
     """
     iteration, key = _parsed(which)

@@ -15,8 +15,8 @@ import numpy as np
 
 from clew import frontends
 from clew.build.inputs import module_for
-from clew.compiler import compile
-from clew.extensions import extensions_of
+from clew.compiling.compile import build_model
+from clew.compiling.extensions import extensions_of
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
 from clew.machine.target import Target
@@ -212,7 +212,7 @@ class _Variants:
         seen = _Narrowed()
         keep = (*self._options["keep_f32"], *map(glob.escape, names))
         changed = {"keep_f32": keep, "precision": precision, "instruments": [seen], "trace": False}
-        compiled = compile(self._module, **{**self._options, **changed})
+        compiled = build_model(self._module, **{**self._options, **changed})
         runs = [compiled.run(compiled.named_inputs(feed)) for feed in self._feeds]
         return [{n: np.array(v) for n, v in run.items() if _is_float(v)} for run in runs], seen
 

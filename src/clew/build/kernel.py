@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.backends.cpu.lowering import operator_calls
+from clew.build.kernel_html import kernel_html
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.result import Build, BuildTemplate, KernelUse
 from clew.codegen.artifact import KernelCode
@@ -14,7 +15,6 @@ from clew.ir.expr import Call
 from clew.machine.target import Target
 from clew.schedules import Decision
 from clew.support.errors import Hint, InputError
-from clew.support.rooms import room
 from clew.te.analysis import product_dtypes_of
 
 
@@ -29,8 +29,7 @@ class Kernel:
         return f"<Kernel {self.name}: {', '.join(self.layers)}>"
 
     def _repr_html_(self) -> str:
-        shown: str = room("kernel_html")(self)
-        return shown
+        return kernel_html(self)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,4 @@
-"""Models whose runs can be profiled.
-
-The profiler depends on compiled models, so it is loaded on the first call.
-"""
+"""Models whose runs can be profiled; the profiler is imported by the first call."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clew.serving.model import K, Model
 from clew.serving.served import B
-from clew.support.rooms import room
+from clew.support.loading import LOADING
 
-if TYPE_CHECKING:  # for type checkers only: a higher module
+if TYPE_CHECKING:
     from clew.profile.report import Profile
 
 _OPTIONS: Final = ("repeats", "warmup", "sample", "mode", "roofline", "on_progress")
@@ -48,7 +45,10 @@ class ProfiledModel(Model[K, B]):
 
         Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116 (invalid numbers).
         """
-        found: Profile = room("profile")(
+        with LOADING:
+            from clew.profile.modes import profile  # noqa: PLC0415
+
+        found = profile(
             self,
             self._given_or_drawn(inputs, named, _OPTIONS),
             repeats=repeats,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clew.kernel import Kernel
+from clew.build.kernel import Kernel
 from clew.machine.probes.bandwidth import Level, level_of
 from clew.serving.ready import KernelTime
 from clew.te.analysis import bytes_of, flops_of, product_work_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from clew.support.errors import InputError
 from clew.support.files import open_plain
-from clew.support.rooms import LOADING
+from clew.support.loading import LOADING
 from clew.support.size_ranges import read_size_text
 
 _LONGEST_SCHEDULE_BYTES = 1 << 20

@@ -1,21 +1,20 @@
-"""`compile`: compiles a model to native code, as straight-line calls."""
+"""Compiles a model to native code, as straight-line calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from clew import frontends
-from clew.applied_records import with_records
 from clew.backends.backend import Backend
 from clew.backends.options import Options
 from clew.backends.registry import backends_of
 from clew.build.sizes import sized
 from clew.build.wishes import kept_layers, tell, unknown_layers
-from clew.compiled import CompiledModel
-from clew.extensions import Extension, extended, extensions_of
+from clew.compiling.applied_records import with_records
+from clew.compiling.extensions import Extension, extended, extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target, target_of
@@ -31,19 +30,21 @@ from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.guard import GuardSide
 from clew.runtime.threads import thread_count
+from clew.serving.built_model import BuiltModel
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.collection import collected_at_the_end
 from clew.support.errors import ClewWarning, InputError
 from clew.support.exhausted import coded_exhaustion
-from clew.support.rooms import room
 from clew.support.size_ranges import GivenSize
 
+M = TypeVar("M", bound=BuiltModel)
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
 @coded_exhaustion
-def compile(
+def compile_as(
+    kind: type[M],
     model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",
     *,
@@ -72,61 +73,16 @@ def compile(
     place: Any = None,
     fallback: bool = False,
     tuned: str | Path | None = "auto",
-) -> CompiledModel:
-    """Returns the model compiled for a target.
+) -> M:
+    """Returns a model of a kind, compiled with the arguments of `clew.compile`; `place` must not
+    be `auto`, which the caller resolves.
 
-    `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
-    3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes).
-    A backend named in `required` must get part of the model.
-    `fuse=None` puts each operator in its own kernel. `extend` adds passes (`graph_pass`), fusions
-    (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python files that define these
-    in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
-    matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
-    target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
-    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, `links`
-    says which links to external data are followed, and `trust` lets a file run code that it
-    contains, all as for `clew.load`. `sizes` gives,
-    by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range, both ends
-    included, that calls must keep; `[1, 8]` lists the sizes expected most, while others work too;
-    `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first two
-    (docs/names.md). `specialize=False` never makes a build for sizes that are met often
-    (`compiled.specialized`), so that equal inputs always give equal bits. `trace=False` records no
-    lineage and does not change the generated code. `guard` places every buffer between guard pages
-    (for tests), aligned to its end or start. `bounds` selects the treatment of values used as
-    indices: with `check`, an index out of range ends the run with I320; with `clamp`, it is
-    clamped. `budgets` limit the resources a file, its compilation and its runs may use
-    (`Budgets.strict()` for untrusted files). If the graph depends on values or shapes known only
-    during a run (docs/deciding-inputs.md), the model is imported when it is called. `backends` take
-    regions of the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place`
-    says which parts: the first backend takes what it can (`"first"`), or measured costs decide
-    (`"auto"`, as `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of
-    a call, a rule of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region
-    that its backend fails to compile goes to the next one that takes it, or to the CPU, and one
-    that it fails to run to the CPU, with a warning. `tuned` is the file with the records of
-    `clew.tune`, whose best choices are applied: `auto` is the default file (`CLEW_TUNING`) if it
-    exists, None uses no records (docs/tune.md).
-
-    A request that has no effect in this model is an error if it is an exact name or a required
-    fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
-    (docs/names.md).
-
-    Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
-    I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
-    `disabled`), I315 and I316 (`sizes`), I320 (an index among constants), I321 (`bounds`),
-    I350 to I358 (`backends`, `place`), I380 to I382 (`tuned`), C070 (a backend that cannot compile
-    a region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
-    (`budgets`), and those of loading.
+    Errors: as `clew.compile`.
     """
     machine = target_of(target)
     extend = extensions_of(extend)
     count = thread_count(threads)
     given: Sequence[Backend | str] = [*backends, *(x for x in extend if isinstance(x, Backend))]
-    if place == "auto":
-        place = room("placement")(
-            model, given, target=machine, threads=count, tuned=tuned, shapes=inputs, links=links,
-            trust=trust, opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
-            on_progress=on_progress,
-        )  # fmt: skip
     rule = rule_of(place)
     placement = place if hasattr(place, "rule") else None
     given = given or rule.backends
@@ -183,7 +139,16 @@ def compile(
         again = defaults.with_inputs
         defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes)[0])
     with collected_at_the_end():
-        return CompiledModel(module, options, store, defaults=defaults)
+        return kind(module, options, store, defaults=defaults)
+
+
+def build_model(
+    model: Module | DeferredModule | frontends.ModelSource,
+    target: str | Target = "cpu",
+    **options: Any,
+) -> BuiltModel:
+    """Returns a model compiled with options of `clew.compile`, for use inside clew."""
+    return compile_as(BuiltModel, model, target, **options)
 
 
 def _requiring(

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.compiling.compile import build_model
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
+from clew.serving.built_model import BuiltModel
 from clew.support.text_arrays import inside
 from clew.trace.span import Span
 
@@ -81,9 +81,9 @@ def compiled_for(
     *,
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
-) -> CompiledModel:
+) -> BuiltModel:
     """Returns a model, compiled as imported, that returns the values of nodes."""
-    return compile(
+    return build_model(
         giving(module, nodes),
         threads=threads,
         trace=False,

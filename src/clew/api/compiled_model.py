@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clew.api.profiled_model import ProfiledModel
+from clew.build.kernel import Kernel
 from clew.build.result import Build
-from clew.conversions import Conversions
-from clew.graph_json import ExecutorGraph
-from clew.kernel import Kernel
-from clew.profiled import ProfiledModel
+from clew.correlate.conversion_rows import Conversions
+from clew.correlate.graph_json import ExecutorGraph
 from clew.serving.built_model import BuiltModel
-from clew.support.rooms import room
+from clew.support.loading import LOADING
 
 
 class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
@@ -33,8 +33,10 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
     """
 
     def _repr_html_(self) -> str:
-        shown: str = room("model_html")(self)
-        return shown
+        with LOADING:
+            from clew.explorer.notebook import model_html  # noqa: PLC0415
+
+        return model_html(self, self.last_profile)
 
     def graph(self) -> ExecutorGraph:
         """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
@@ -42,8 +44,10 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 (see `build`).
         """
-        found: ExecutorGraph = room("executor_graph")(self)
-        return found
+        with LOADING:
+            from clew.correlate.document import executor_graph  # noqa: PLC0415
+
+        return executor_graph(self)
 
     def conversions(self) -> Conversions:
         """Returns the steps that only change how values are stored, as integers, floats or in
@@ -53,8 +57,10 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 (see `build`), I045 (compiled without its trace).
         """
-        found: Conversions = room("conversions")(self)
-        return found
+        with LOADING:
+            from clew.correlate.conversions import conversions_of  # noqa: PLC0415
+
+        return conversions_of(self)
 
     def tap(
         self,
@@ -83,7 +89,10 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
         """
         checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         self.served_for(checked)
-        return room("tap")(self, layers, checked, output=output, force=force, iterations=iterations)
+        with LOADING:
+            from clew.tap import tap  # noqa: PLC0415
+
+        return tap(self, layers, checked, output=output, force=force, iterations=iterations)
 
     def report(
         self,
@@ -103,7 +112,10 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
         Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
         cannot be drawn), I250 (the page was not built), I251 (the file).
         """
-        room("report")(self, path, profile=profile, inputs=inputs, shapes=shapes)
+        with LOADING:
+            from clew.explorer.report import report  # noqa: PLC0415
+
+        report(self, path, profile=profile, inputs=inputs, shapes=shapes)
 
     def explore(
         self,
@@ -123,4 +135,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 and I045 (see `trace`), I225 (host or port), I343 (port).
         """
-        return room("explore")(self, port=port, host=host, browser=browser, block=block)
+        with LOADING:
+            from clew.explorer.serving import explore  # noqa: PLC0415
+
+        return explore(self, port=port, host=host, browser=browser, block=block)

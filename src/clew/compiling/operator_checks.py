@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from clew.compiler import compile
+from clew.compiling.compile import build_model
 from clew.loop.interpret import interpret
 from clew.loop.ir import Stmt, loops
 from clew.loop.lower import lower
@@ -158,7 +158,7 @@ def _check_native(op: Op, sample: Sample) -> None:
     for level, side in zip(_LEVELS, GuardSide, strict=True):
         for neighbors in (False, True) if plain else (False,):
             model = model_of(op, [sample], neighbors=neighbors)
-            compiled = compile(
+            compiled = build_model(
                 model.module,
                 opt_level=level,
                 threads=1,

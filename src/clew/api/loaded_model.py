@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.profiled import ProfiledModel
+from clew.api.profiled_model import ProfiledModel
 from clew.runtime.artifact import LoadedBuild, LoadedKernel
 from clew.serving.from_file import LoadedChain, read_saved
 from clew.serving.ready import Ready
