@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
+from clew.build.kernel_trace import UseTrace
+from clew.ir.expr import Call
 from clew.support import markup
-
-if TYPE_CHECKING:
-    from clew.build.kernel import Kernel
 
 _LINES: Final = 60
 # The page's hues (frontend/src/colors.ts), at a lightness that suits both themes.
 _HUES: Final = (250, 65, 205, 105, 345, 160, 300, 30)
 
 
-def kernel_html(kernel: Kernel) -> str:
+class ShownKernel(Protocol):
+    """What the view shows of a `clew.Kernel`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def layers(self) -> Sequence[str]: ...
+    @property
+    def ops(self) -> Sequence[str]: ...
+    @property
+    def calls(self) -> Sequence[Call]: ...
+    @property
+    def rules(self) -> Sequence[str]: ...
+    @property
+    def object_code(self) -> bytes: ...
+    @property
+    def traced(self) -> UseTrace: ...
+
+
+def kernel_html(kernel: ShownKernel) -> str:
     """Returns a kernel's layers, operators and loop nest, each line in its layer's color."""
     about = {
         "layers": markup.code(", ".join(kernel.layers)),
@@ -43,7 +61,7 @@ def loop_ops(lines: int, stages: Mapping[int, str], ops: Mapping[str, int]) -> l
     return [ops.get(stages[n], -1) if n in stages else -1 for n in range(1, lines + 1)]
 
 
-def _color_of(kernel: Kernel, position: int) -> str:
+def _color_of(kernel: ShownKernel, position: int) -> str:
     """Returns the color of an operator's first layer, by its place in the kernel's layers."""
     own = kernel.calls[position].layers
     place = next((n for n, layer in enumerate(kernel.layers) if layer in own), None)
