@@ -84,6 +84,14 @@ class Model(Shown, ABC, Generic[K, B]):
         """
         return self._chain.serve(arrays)
 
+    def served(self, /, *inputs: Any, **named: Any) -> Served[B]:
+        """Returns what answers a call with these inputs, given as in a call: the program, its sizes
+        and build, which provider it comes from, and why those before it declined (`print` it).
+
+        Errors: those of a call.
+        """
+        return self.served_for(self.checked(inputs, named))
+
     @property
     def segment(self) -> NativeSegment | None:
         """The native segment that does all the work of a call. None if a call runs more than that,

@@ -75,6 +75,11 @@ class Served(Shown, Generic[B]):
         at = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         return f"by {self.provider}{f' at {at}' if at else ''}"
 
+    def __str__(self) -> str:
+        """The provider and the sizes, and a line for each provider that declined."""
+        declined = "".join(f"\n  not by {each}" for each in self.declined)
+        return f"served {self._about()}{declined}"
+
     @cached_property
     def build(self) -> B:
         """The build. Errors: those of a build, if it has to be made."""
