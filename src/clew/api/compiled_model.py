@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.api.profiled_model import ProfiledModel
 from clew.build.kernel import Kernel
 from clew.build.result import Build
-from clew.correlate.conversion_rows import Conversions
-from clew.correlate.graph_json import ExecutorGraph
 from clew.serving.built_model import BuiltModel
 from clew.support.loading import LOADING
+
+if TYPE_CHECKING:  # imported by the first call of what returns them
+    from clew.correlate.conversion_rows import Conversions
+    from clew.correlate.graph_json import ExecutorGraph
 
 
 class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
