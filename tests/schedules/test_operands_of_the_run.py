@@ -169,6 +169,9 @@ def test_convolutions(turn: int) -> None:
         ((3, 17, 5, 3), (19, 17, 5, 3), {}),  # one patch
         ((2, 40, 31, 9), (3, 40, 1, 1), {}),  # few channels
         ((1, 40, 3, 5), (64, 40, 1, 1), {"strides": (2, 2)}),
+        ((1, 24, 5, 5), (192, 6, 5, 5), {"groups": 4, "padding": (2, 2, 2, 2)}),
+        ((2, 6, 16, 15), (48, 3, 3, 3), {"groups": 2, "strides": (2, 2)}),  # blocks of no size
+        ((1, 3, 20, 20), (32, 3, 3, 3), {"strides": (2, 2)}),  # a small image
     ],
 )
 def test_small_images_are_multiplied_by_weights_as_they_lie(
@@ -191,6 +194,12 @@ def test_weights_that_serve_many_pixels_are_packed() -> None:
 
     assert packs(20)
     assert not packs(4)
+
+
+def test_weights_of_channels_of_their_own_stay_as_they_lie() -> None:
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(1, 64, 7, 7), graph.x(64, 1, 3, 3), groups=64)
+    assert rules(clew.compile(module(graph, y), target="cpu-avx512")) == ["windows"]
 
 
 @pytest.mark.parametrize("groups", [2, 8, 17])
