@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 # The most multiplications of one convolution for all places, relative to one for each place.
 _MOST_WASTE: Final = 1.5
-# Products with a weight of the run: the most to add up for a place, the channels for each pixel that
-# make filters slower, those that make half-empty vectors slower, and the dtypes of sums.
+# Products with a weight of the run: the most to add up for a place, the channels for each pixel
+# that make filters slower, those that make half-empty vectors slower, and the dtypes of sums.
 _MOST_TERMS: Final = 9
 _CHANNELS_OF_A_PIXEL: Final = 2
 _MANY_CHANNELS: Final = 128
