@@ -71,6 +71,7 @@ def test_products(turn: int) -> None:
         (16, "NK", ["dots"]),
         (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
         (16, "KN", ["elementwise", "matmul"]),
+        (300, "KN", ["elementwise", "matmul"]),
     ],
 )
 def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: list[str]) -> None:
@@ -78,6 +79,35 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
     y = graph("nn.dense", graph.x(rows, 1024), graph.x(1024, 1024), weight_layout=layout)
     compiled = check(module(graph, y), {}, rows, target="cpu-avx512")
     assert rules(compiled) == wanted
+
+
+def test_many_rows_pack_a_matrix_of_any_size() -> None:
+    for rows, wanted in ((120, ["matmul"]), (200, ["elementwise", "matmul"])):
+        graph = Graph()
+        y = graph("nn.dense", graph.x(rows, 48), graph.x(48, 70), weight_layout="KN")
+        assert rules(check(module(graph, y), {}, rows, target="cpu-avx512")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "copied"),
+    [
+        ((14,), 1024, 256, True),
+        ((3, 67), 1024, 300, True),
+        ((N, 5), 3072, 256, True),
+        ((20,), 1008, 256, False),  # no two rows compete
+        ((20,), 1536, 256, False),  # seven do, which a place of the cache holds
+        ((8,), 1024, 256, False),  # likewise
+        ((20,), 1024, 100, False),  # too few columns read the copy
+    ],
+)
+def test_rows_that_compete_for_places_of_a_cache_are_copied(
+    rows: tuple[Any, ...], depth: int, columns: int, *, copied: bool
+) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(*rows, depth), graph.w(columns, depth), weight_layout="NK")
+    compiled = check(module(graph, y), {"n": 9}, len(rows), target="cpu-avx512")
+    steps = [str(step) for kernel in compiled.kernels for step in kernel.schedule.steps]
+    assert any(step.startswith("cache_read") for step in steps) == copied
 
 
 @pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
