@@ -42,7 +42,8 @@ def cache_read(
     that its lines do not compete for the same places in a cache.
 
     Errors: S002, S004 for a negative gap, S020; S024 if the stage already has such a copy; S034 if
-    the stage reads no input with this name; S035 if not exactly one load reads it, by the loops of `axes`.
+    the stage reads no input with this name; S035 if not exactly one load reads it, by the loops of
+    `axes`.
     """
     if gap:
         check_positive("gap", gap)
