@@ -170,6 +170,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-8-rows": (dense(8, 512, 512), "f32"),
     "dense-64-rows": (dense(64, 256, 512), "f32"),
     "dense-512-rows": (dense(512, 256, 512), "f32"),
+    "dense-crowded-rows": (dense(64, 1024, 256), "f32"),
     "dense-64-rows-bf16": (dense(64, 256, 512), "bf16"),
     "dense-free-rows": (free_dense, "f32"),
     "dense-u8-i8": (integers, "f32"),
