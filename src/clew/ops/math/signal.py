@@ -322,10 +322,10 @@ def _transform(x: Expr, inverse: bool, wanted: int, scale: float = 1.0) -> Expr:
     rows, n, parts = x.tensor.shape
     assert isinstance(n, int)
     halves = parts == 1 and not inverse and n % 2 == 0 and wanted <= n // 2 + 1
-    if halves and _is_fast(n // 2):
+    if halves and is_fast(n // 2):
         pairs = _call("reshape", x, shape=(rows, n // 2, 2))
         return _resized(_fast(pairs, n // 2, "real", inverse, scale), wanted)
-    if _is_fast(n):
+    if is_fast(n):
         return _resized(_fast(_complex(x), n, "complex", inverse, scale), wanted)
     if n <= _DIRECT:
         return _direct(x, inverse, wanted, scale)
@@ -346,7 +346,7 @@ def _complex(x: Expr) -> Expr:
     return _call("pad", x, pads=(0, 0, 0, 0, 0, 1), mode="constant", value=0.0)
 
 
-def _is_fast(length: int) -> bool:
+def is_fast(length: int) -> bool:
     """Whether there is a fast transform of complex numbers, and it is faster than a product."""
     return length >= _LEAST_FAST and sides(length) is not None
 
@@ -409,7 +409,7 @@ def _hermitian(x: Expr, n: int) -> Expr:
     bins, parts = x.tensor.shape[1:]
     assert isinstance(bins, int)
     assert isinstance(parts, int)
-    if n % 2 == 0 and _is_fast(n // 2):
+    if n % 2 == 0 and is_fast(n // 2):
         found = _fast(_complex(x), n // 2, "hermitian", True, 1 / n)
         return _call("reshape", found, shape=(x.tensor.shape[0], n, 1))
     if n <= _DIRECT:
