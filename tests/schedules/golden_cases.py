@@ -225,6 +225,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "scatter": (updates, "f32"),
     "top_k": (largest, "f32"),
     "best_boxes": (best_boxes, "f32"),
+    "fourier": (lambda g: g("dft", g.x(6, 400, 1), onesided=True), "f32"),
     "regions": (regions(40, scale=0.0625), "f32"),
     "regions-few": (regions(2, samples=2), "f32"),
 }  # fmt: skip

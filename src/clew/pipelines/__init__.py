@@ -16,6 +16,7 @@ from clew.passes.convolution.multiply_patches import MultiplyPatches
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
+from clew.passes.convolution.transform_frames import TransformFrames
 from clew.passes.convolution.vectorize_signals import VectorizeSignals
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
@@ -98,6 +99,7 @@ def pipeline(
         SplitTransposed(),  # after scales are in the weights: it hides the channels from them
         CombineParallelMatmul(),  # needs final weights
         DeadCode(),  # so that no layout is converted for an unused value
+        TransformFrames(),  # needs final weights of signals
         SkipPadding(),  # needs final weights; before windows of one tap become products
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images

@@ -234,9 +234,25 @@ def _or_zero(result: Lanes, divisor: Lanes, guarded: bool) -> Lanes:
     return pick(divisor == 0, result.like(0), result) if guarded else result
 
 
+def _truncated_quotient(x: Lanes, y: Lanes) -> Lanes:
+    """Returns the quotient by a divisor that never traps.
+
+    No target divides vectors of integers, so those of up to 32 bits are divided as floats with
+    many more digits: a quotient that is not an integer differs from the nearest one by more than
+    its rounding error.
+    """
+    width = bits(x.dtype)
+    if x.value.lanes == 1 or width > 32 or literal_of(y.value) is not None:
+        return x / y
+    wide, whole = ("f32", "i32") if width <= 16 else ("f64", x.dtype)
+    numbers = [_integer_to_float(n, wide) for n in (x, y)]
+    kind = "fptosi" if whole[0] == "i" else "fptoui"
+    return _resize((numbers[0] / numbers[1]).convert(kind, whole), x.dtype)
+
+
 def _truncating_quotient(x: Lanes, y: Lanes) -> Lanes:
     safe, guarded = _safe_divisor(x, y)
-    return _or_zero(x / safe, y, guarded)
+    return _or_zero(_truncated_quotient(x, safe), y, guarded)
 
 
 def _positive_literal(y: Lanes) -> int:
@@ -256,7 +272,7 @@ def _floor_division(x: Lanes, y: Lanes) -> Lanes:
     if x.dtype[0] == "u":
         return _truncating_quotient(x, y)
     safe, guarded = _safe_divisor(x, y)
-    quotient = x / safe
+    quotient = _truncated_quotient(x, safe)
     rest = x - quotient * safe
     if number:
         return quotient + (rest >> (bits(x.dtype) - 1))
@@ -269,7 +285,10 @@ def _floor_modulus(x: Lanes, y: Lanes) -> Lanes:
     if _is_power_of_two(number):
         return x & (number - 1)
     safe, guarded = _safe_divisor(x, y)
-    rest = x.remainder(safe)
+    if literal_of(safe.value) is not None or bits(x.dtype) > 32:
+        rest = x.remainder(safe)
+    else:
+        rest = x - _truncated_quotient(x, safe) * safe
     if x.dtype[0] == "u":
         return _or_zero(rest, y, guarded)
     if number:

@@ -65,6 +65,12 @@ WHOLE: Final = (
     aten.triu.default,
     aten.tril.default,
     aten.roll.default,
+    aten.reflection_pad1d.default,
+    aten.reflection_pad2d.default,
+    aten.reflection_pad3d.default,
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
 )
 # Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
 # other ones.

@@ -143,9 +143,9 @@ def _remainder(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _floor_remainder(x: Scalar, y: Scalar) -> Scalar:
-    rest = _remainder(x, y)
-    if x.dtype[0] == "u":
-        return rest
+    if not is_float(x.dtype):
+        return x % y
+    rest = te.call("fmod", x, y)
     wrong = rest.not_equal(0) & ((rest < 0) ^ (y < 0))
     return te.select(wrong, rest + y, rest)
 
