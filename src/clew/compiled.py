@@ -454,11 +454,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         program, self._last, self._last_sizes, specializes = route
         self._in_variant = None
         if not specializes:
-            return self.outside(program, program(checked, held))
+            return program(checked, held)
         if self._often is None:
             self._often = Specializer(self._program_alone, self._compile_seconds)
-        results = self._often.run(key, self._names_of, program, checked, held)
-        return self.outside(program, results)
+        return self._often.run(key, self._names_of, program, checked, held)
 
     def _route(self, key: SizesKey, arrays: Sequence[Any]) -> _Route:
         """Returns the route of calls that no variant serves, given a call's key and inputs. It is
@@ -468,6 +467,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         build, stored = self._last, self._stored
         # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
         specializes = self.options.specialize and self._serves_all and not is_empty(arrays)
+        specializes = specializes and not program.only_collects
         # Other builds are for these sizes alone.
         is_common = key in self._at_sizes or (stored is not None and key not in self._builds)
         route = _Route(

@@ -26,7 +26,7 @@ from clew.support.calling import in_order, one_argument, picker
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, content, is_text
+from clew.support.text_arrays import content
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
@@ -233,12 +233,7 @@ class Model(Shown, ABC, Generic[K]):
         whole = program.whole
         if whole is not None:  # its outputs are new arrays
             return whole(checked)
-        return self.outside(program, program(checked, held))
-
-    @staticmethod
-    def outside(program: Program, results: list[Any]) -> list[Any]:
-        """Returns a program's results in the form that callers get."""
-        return results if program.is_native else [_outside(value) for value in results]
+        return program(checked, held)
 
     def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:
         """Returns the time of each kernel that runs with these inputs, given as in a call. Without
@@ -406,17 +401,6 @@ def _content(array: Array) -> bytes:
     if not decides_now(array):
         return b""
     return content(array)
-
-
-def _outside(value: Any) -> Any:
-    """Converts a result to the callers' form: text as Python strings, also in lists and maps."""
-    if is_text(value):
-        return as_objects(value)
-    if isinstance(value, list):
-        return [_outside(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _outside(item) for key, item in value.items()}
-    return value
 
 
 def segment_inputs(
