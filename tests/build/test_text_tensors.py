@@ -188,3 +188,21 @@ def test_constants_of_other_objects_are_refused() -> None:
     for wrong in (["a", None], ["\ud800"]):
         with pytest.raises(GraphTypeError, match="T001"):
             Constant(np.array(wrong, object))
+
+
+def test_a_lookup_is_one_step_for_all_sizes() -> None:
+    """It runs no kernel, so that a build for single sizes would gain nothing."""
+    node = helper.make_node(
+        "LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[7]
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([node], "lookup", [x], [y])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
+    compiled = clew.compile(helper.make_model(graph, opset_imports=opsets), cache=False)
+    for _ in range(40):
+        found = compiled(np.array(["a", "b"] * 500, object))
+    assert found.tolist() == [7, -1] * 500
+    assert compiled.build.program.whole is not None
+    assert compiled.build.program.only_collects
+    assert compiled.specialized == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from operator import not_
 from typing import Any, Final, TypeVar
 
@@ -19,7 +19,7 @@ from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import TEXT, text_array
+from clew.support.text_arrays import TEXT, text_array, zeros
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -121,20 +121,31 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
         check_run_bytes("the pieces of text.split", _TEXT_BYTES * most)
-    rows = [text.split(delimiter or None, max_splits) for text in texts]
-    counts = np.fromiter(map(len, rows), np.int64, len(rows)).reshape(x.shape)
+    pieces, counts = _pieces(texts, delimiter, max_splits)
     longest = int(counts.max(initial=0))
-    check_run_bytes("the result of text.split", longest * len(rows) * x.itemsize)
-    if longest * len(rows) > MAX_PIECES:
+    check_run_bytes("the result of text.split", longest * len(texts) * x.itemsize)
+    if longest * len(texts) > MAX_PIECES:
         raise GraphTypeError(
             "T161",
-            f"text.split: {len(rows)} texts of up to {longest} pieces each are more than "
+            f"text.split: {len(texts)} texts of up to {longest} pieces each are more than "
             f"{MAX_PIECES} results",
             hint="split shorter texts, or set maxsplit",
         )
-    for row in rows if counts.min(initial=longest) < longest else ():
-        row += [""] * (longest - len(row))
-    return text_array(list(chain.from_iterable(rows)), (*x.shape, longest)), counts
+    if longest * len(texts) == len(pieces):
+        return text_array(pieces, (*x.shape, longest)), counts.reshape(x.shape)
+    filled = zeros((len(texts), longest), TEXT)
+    filled[np.arange(longest) < counts[:, None]] = text_array(pieces, (len(pieces),))
+    return filled.reshape(*x.shape, longest), counts.reshape(x.shape)
+
+
+def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
+    """Returns the pieces of all texts in order, and the number of pieces of each."""
+    if len(delimiter) == 1 and max_splits < 0 and texts:  # one split, and no list for each text
+        delimiters = map(str.count, texts, repeat(delimiter))
+        counts = np.fromiter(delimiters, np.int64, len(texts)) + 1
+        return delimiter.join(texts).split(delimiter), counts
+    rows = [text.split(delimiter or None, max_splits) for text in texts]
+    return list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
@@ -296,7 +307,6 @@ def _text_full_match_types(x: Type, *, pattern: str) -> Type:
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _WHOLE: Final = re.compile(r"[+-]?\d{1,400}", re.ASCII)
-_FLOATS, _INTEGERS = re.compile(r"[0-9.eE+-]*"), re.compile(r"[0-9+-]*")
 _SPECIAL: Final = {
     "inf": np.inf, "+inf": np.inf, "-inf": -np.inf,
     "infinity": np.inf, "+infinity": np.inf, "-infinity": -np.inf,
@@ -341,13 +351,12 @@ def _exact(dtype: str) -> Any:
 
 
 def _plain_numbers(texts: Sequence[str], dtype: str) -> Array | None:
-    """Returns the numbers that texts without white space or names spell; None if there are others
-    among them.
-    """
-    # Of these characters, Python takes the same texts as `_NUMBER` and `_WHOLE`.
-    known, convert = (_FLOATS, float) if is_float(dtype) else (_INTEGERS, int)
-    if dtype == "bool" or not known.fullmatch("".join(texts)):
+    """Returns the numbers that texts spell as Python does; None if one does not."""
+    joined = "".join(texts)
+    # Else, Python takes the same texts as `_NUMBER`, `_WHOLE` and `_SPECIAL`.
+    if dtype == "bool" or "_" in joined or not joined.isascii():
         return None
+    convert = float if is_float(dtype) else int
     try:
         return np.fromiter(map(convert, texts), _exact(dtype), len(texts))
     except (ValueError, OverflowError):
