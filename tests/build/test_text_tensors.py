@@ -14,7 +14,7 @@ from clew.ir.expr import Constant
 from clew.ir.parser import parse_module
 from clew.ir.textfile import load_arrays, save_arrays
 from clew.support.errors import GraphTypeError, InputError, ModelError
-from clew.support.text_arrays import TEXT, packed, unpacked
+from clew.support.text_arrays import TEXT, holds_text, packed, unpacked
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -133,6 +133,15 @@ def test_each_array_of_objects_is_checked(wrong: list[object]) -> None:
     assert compiled(np.array(["a", "b"], object)).tolist() == ["a", "b"]
     with pytest.raises(InputError, match="I043"):
         compiled(np.array(wrong, object))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "\udc00"])
+@pytest.mark.parametrize("place", [0, 4095, 4096, 9999])
+def test_long_arrays_are_checked_to_the_end(wrong: object, place: int) -> None:
+    texts = np.array(["a", "é"] * 5000, object)
+    assert holds_text(texts)
+    texts[place] = wrong
+    assert not holds_text(texts)
 
 
 def test_texts_of_other_classes_become_plain_ones() -> None:
