@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 _OPS = [op for op in all_ops() if op.is_builtin]
 # They take one element at least, or one that is in a list, and refuse others when they run.
-_REFUSING = ("map.to_vector", "one_hot_of_known", "rank.scalar", "sequence.split")
+_REFUSING = ("map.to_vector", "one_hot_of_keys", "rank.scalar", "sequence.split")
 
 
 def _with_size(arg: Any, axes: Sequence[int], size: int) -> Any:

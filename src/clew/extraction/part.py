@@ -18,7 +18,7 @@ from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.near import fitting
 from clew.support.shown import Brief, Shown, counted
-from clew.support.text_arrays import content, inside
+from clew.support.text_arrays import content
 from clew.tap.capture import Unkept
 
 Array = np.ndarray[Any, Any]
@@ -195,7 +195,7 @@ def check_of(
 
 def compared(name: str, found: Any, wanted: Array) -> OutputCheck:
     """Returns the comparison of a result with the captured one."""
-    array = inside(found)
+    array = np.asarray(found)
     same = array.dtype == wanted.dtype and array.shape == wanted.shape
     bits = same and content(array) == content(wanted)
     return OutputCheck(name, bits, 0.0 if bits else relative_error(array, wanted))

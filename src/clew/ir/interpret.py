@@ -115,7 +115,7 @@ def _checked(param: Var, value: Array) -> Array:
     if not isinstance(type_, TensorType):
         return value
     array = np.asarray(value)
-    if type_.dtype == "str" and array.dtype.kind in "OSU":
+    if type_.dtype == "str" and array.dtype.kind in "OSUT":
         array = as_text(array)
     fits = len(array.shape) == type_.rank and all(
         not isinstance(d, int) or d == n for d, n in zip(type_.shape, array.shape, strict=False)

@@ -119,5 +119,11 @@ class Traits:
     `dilation` and `layout` of `nn.max_pool2d`. Read by LiftSignals and FlattenClips.
     """
 
+    collects: bool = False
+    """A host operator that puts elements or texts in new arrays, without arithmetic on floats. Read
+    by the runtime: its results share no memory with operands, NumPy gives no warnings about them,
+    and a build for single sizes gains nothing.
+    """
+
 
 NO_TRAITS: Final = Traits()

@@ -19,6 +19,7 @@ from clew.api.compiled_model import CompiledModel
 from clew.support.archives import Archive
 from clew.support.errors import ClewError, ClewWarning, InputError
 from clew.support.files import reason_of
+from clew.support.text_arrays import content
 
 DRAWN: Final = "drawn"
 """Calibration data by this name are drawn at random."""
@@ -120,7 +121,7 @@ class _Read(Sequence[Any]):
 def _checksum(feed: Feed) -> int:
     found = 0
     for name in sorted(feed):
-        found = zlib.crc32(np.ascontiguousarray(feed[name]).tobytes(), found)
+        found = zlib.crc32(content(feed[name]), found)
     return found
 
 

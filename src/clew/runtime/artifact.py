@@ -54,7 +54,7 @@ from clew.runtime.threads import ThreadPool
 from clew.support.array_records import array_of
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
-from clew.support.text_arrays import dtype_named, unpacked
+from clew.support.text_arrays import TEXT, dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
 
@@ -282,7 +282,7 @@ class BuildReader:
 
     def _array(self, record: Json) -> np.ndarray:
         data, dtype = self._blobs[record["blob"]], dtype_named(record["dtype"])
-        if dtype.kind == "T":
+        if dtype == TEXT:
             return unpacked(data, tuple(record["shape"]))
         return data.view(dtype).reshape(record["shape"])
 

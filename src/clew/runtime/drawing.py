@@ -11,6 +11,7 @@ from clew.ir.dim_places import size_places
 from clew.ir.dims import value_at
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
+from clew.support.text_arrays import TEXT
 
 if TYPE_CHECKING:
     from clew.runtime.input_spec import InputSpec
@@ -162,7 +163,7 @@ def _draw_one(
 def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:
     floating = dtype.kind in "fV"  # V: bfloat16 and similar dtypes
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
-    return np.asarray(drawn).astype(dtype)
+    return np.asarray(drawn if dtype != TEXT else drawn.astype(str)).astype(dtype)
 
 
 def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:

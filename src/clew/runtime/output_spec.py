@@ -30,7 +30,8 @@ class OutputSpec:
             return "of unknown type"
         if self.dtype is None:
             return "no tensor"
-        return f"{self.dtype}[{'...' if self.shape is None else ', '.join(map(str, self.shape))}]"
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{dtype_name(self.dtype)}[{sizes}]"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the type as JSON values; `from_json` reads it."""

@@ -125,6 +125,7 @@ class Border:
         held: Held = NOTHING_HELD,
     ) -> None:
         self._constants = list(constants)
+        self._constant_owners = frozenset(id(_owner(array)) for array in self._constants)
         self._foreign = [n for n in range(len(inputs)) if n not in held.inputs]
         self._shown = [n for n in range(len(results)) if n not in held.outputs]
         states = {inputs[n] for n in held.inputs}
@@ -161,13 +162,13 @@ class Border:
         return results
 
     def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
-        known = [*inputs, *self._constants, *(results[n] for n in self._kept)]
-        taken = _Taken(known)
+        known = [*inputs, *(results[n] for n in self._kept)]
+        taken = _Taken(known, self._constants, self._constant_owners)
         for number in self._checked:
             results[number] = taken.owned(results[number])
         if self._states:
             shown = [results[n] for n in self._shown]
-            taken = _Taken([*(inputs[n] for n in self._foreign), *shown])
+            taken = _Taken([*(inputs[n] for n in self._foreign), *shown], (), frozenset())
             for number in self._states:
                 results[number] = taken.apart(results[number])
 
@@ -191,14 +192,17 @@ class Borders:
 
 
 class _Taken:
-    """Memory in use: that of the arrays in `values`.
+    """Memory in use: that of the arrays in `values` and of `constants`, whose `owners` are known.
 
     Two arrays share no memory if different arrays own theirs. Addresses are looked at only if the
     owner is the same, or is no array.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values = values
+    def __init__(
+        self, values: Sequence[Any], constants: Sequence[Array], owners: frozenset[int]
+    ) -> None:
+        self._values = [*values, *constants]
+        self._constant_owners = owners
         self._owners = {id(_owner(array)) for array in _arrays(values)}
         self._more: list[Array] = []
 
@@ -221,7 +225,8 @@ class _Taken:
 
     def _is_used(self, value: Array) -> bool:
         owner = _owner(value)
-        if isinstance(owner, np.ndarray) and owner.flags.owndata and id(owner) not in self._owners:
+        known = id(owner) in self._owners or id(owner) in self._constant_owners
+        if isinstance(owner, np.ndarray) and owner.flags.owndata and not known:
             return False
         return self._addresses.meets(value) or _Addresses(self._more).meets(value)
 

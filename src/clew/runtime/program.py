@@ -78,8 +78,15 @@ class RunHost:
     layers: tuple[str, ...] = ()
     node: int = NO_NODE
 
+    @property
+    def collects(self) -> bool:
+        """Whether the function only puts elements in new arrays (`Traits.collects`)."""
+        return getattr(self.function, "collects", False)
+
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of new arrays, or of the arguments."""
+        if self.collects:
+            return [Memory(Owner.RUN, slot) for slot in self.outputs]
         passed = OTHER if any(m.owner is Owner.OTHER for m in given) else ANY
         return [passed] * len(self.outputs)
 
@@ -256,8 +263,14 @@ class Program(Shown):
         self._frame: list[Any] = [None] * slots
         for slot, value in constants.items():
             self._frame[slot] = value
-        self._whole = self._single_segment()
-        self._is_mixed = not all(isinstance(i, (RunSegment, View)) for i in self.instructions)
+        self._whole = self._single_step()
+        plain = [isinstance(i, View) or _collects(i) for i in self.instructions]
+        # Whether it runs no kernel, and nothing else that takes longer for sizes that vary.
+        self.only_collects = all(plain)
+        self._is_mixed = not all(
+            is_plain or isinstance(i, RunSegment)
+            for is_plain, i in zip(plain, self.instructions, strict=True)
+        )
         self._steps = [(_runner(i), i.inputs, i.outputs) for i in self.instructions]
         self._like = borders
 
@@ -298,18 +311,16 @@ class Program(Shown):
             found.update(zip(instruction.outputs, made, strict=True))
         return [found[slot] for slot in self.outputs]
 
-    def _single_segment(self) -> Runnable | None:
-        """Returns the segment that makes up the whole program, if there is one. It may leave inputs
-        unread and have its outputs in another order.
+    def _single_step(self) -> Runnable | None:
+        """Returns what runs the only instruction of a program, if it makes new arrays. The program
+        may leave inputs unread and have its outputs in another order.
         """
         if len(self.instructions) != 1 or len(set(self.outputs)) < len(self.outputs):
             return None
         only = self.instructions[0]
-        if not isinstance(only, RunSegment) or not set(only.inputs) <= set(self.inputs):
+        run = self._reading(only)
+        if run is None:
             return None
-        run: Runnable = only.segment
-        if only.inputs != self.inputs:
-            run = _reordered(run, [self.inputs.index(slot) for slot in only.inputs])
         if only.outputs == self.outputs:
             return run
         if not set(self.outputs) <= set(only.outputs):
@@ -317,15 +328,22 @@ class Program(Shown):
         whole, shown = run, [only.outputs.index(slot) for slot in self.outputs]
         return lambda arrays: _chosen(whole(arrays), shown)
 
-    @property
-    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """What runs the whole program in one native call, if there is one."""
-        return self._whole
+    def _reading(self, only: Instruction) -> Runnable | None:
+        """Returns what runs an instruction on the program's inputs; None if it reads anything else,
+        or if its results may not be new arrays.
+        """
+        places = [self.inputs.index(s) if s in self.inputs else -1 for s in only.inputs]
+        if isinstance(only, RunHost) and only.collects:
+            constants = [self.constants.get(slot) for slot in only.inputs]
+            return partial(_collected, only, constants, [p for p in enumerate(places) if p[1] >= 0])
+        if not isinstance(only, RunSegment) or -1 in places:
+            return None
+        return only.segment if only.inputs == self.inputs else _reordered(only.segment, places)
 
     @property
-    def is_native(self) -> bool:
-        """Whether the whole program is one native segment."""
-        return self._whole is not None
+    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """What runs the whole program in one call, if there is one. Its results are new arrays."""
+        return self._whole
 
     def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs, which own their memory except the held ones."""
@@ -393,8 +411,24 @@ class Program(Shown):
         return found
 
 
+def _collects(instruction: Instruction) -> bool:
+    return isinstance(instruction, RunHost) and instruction.collects
+
+
 def _reordered(run: Runnable, places: list[int]) -> Runnable:
     return lambda arrays: run([arrays[place] for place in places])
+
+
+def _collected(
+    step: RunHost, constants: list[Any], read: list[tuple[int, int]], arrays: Sequence[Any]
+) -> list[Any]:
+    """Returns the results of a host step whose arguments are constants, except those at places that
+    `read` pairs with the program's inputs.
+    """
+    inputs = constants.copy()
+    for place, number in read:
+        inputs[place] = arrays[number]
+    return list(_on_host(step, inputs))
 
 
 def _chosen(values: Sequence[Any], places: list[int]) -> list[Any]:

@@ -24,7 +24,6 @@ from clew.support.errors import InputError
 from clew.support.locks import Turn
 from clew.support.near import did_you_mean, listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 State: TypeAlias = "Mapping[str, Array]"
@@ -288,7 +287,7 @@ def _next_value(pair: StatePair, value: Any) -> Array:
 
 
 def _view(array: Array) -> Array:
-    """Returns a read-only view of an array; of text, Python strings."""
-    view = as_objects(array) if is_text(array) else array.view()
+    """Returns a read-only view of an array."""
+    view = array.view()
     view.flags.writeable = False
     return view

@@ -87,17 +87,18 @@ class AllSizes:
         build = sized.at(sizes)
         if build is None:
             return Declined(self.name, "it is not valid at these sizes")
-        often = None if request.is_empty else self.often(request.key, sizes)
+        often = None if request.is_empty else self.often(request.key, sizes, build.program)
         return Served(
             self.name, request.key, sizes, build.program, build,
             weight=len(build.uses), often=often,
         )  # fmt: skip
 
-    def often(self, key: SizesKey, sizes: Mapping[str, int]) -> Often | None:
-        """Returns what runs the calls with a key; None with `specialize=False`. Calls without
-        elements are short and rare, so builds for their sizes do not pay off.
+    def often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
+        """Returns what runs the calls with a key; None with `specialize=False`, or if a
+        build of their own has nothing to compile. Calls without elements are short and rare, so
+        builds for their sizes do not pay off.
         """
-        if not self._maker.options.specialize:
+        if not self._maker.options.specialize or program.only_collects:
             return None
         if self._own is None:
             with self._lock:

@@ -14,7 +14,6 @@ from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
-from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs, given_pairs, growing_names
@@ -28,7 +27,6 @@ from clew.support.calling import in_order, one_argument, picker
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 K = TypeVar("K")
@@ -231,16 +229,11 @@ class Model(Shown, ABC, Generic[K, B]):
         served = self._chain.serve(checked)
         program = served.program
         if served.often is not None:
-            return self.outside(program, served.often.run(program, checked, held))
+            return served.often.run(program, checked, held)
         whole = program.whole
         if whole is not None:  # its outputs are new arrays
             return whole(checked)
-        return self.outside(program, program(checked, held))
-
-    @staticmethod
-    def outside(program: Program, results: list[Any]) -> list[Any]:
-        """Returns a program's results in the form that callers get."""
-        return results if program.is_native else [_outside(value) for value in results]
+        return program(checked, held)
 
     def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:
         """Returns the time of each kernel that runs with these inputs, given as in a call. Without
@@ -373,14 +366,3 @@ class Model(Shown, ABC, Generic[K, B]):
         return one_argument(
             self._input_names, inputs, maps=self._maps, defaults=self._initial, partial=partial
         )
-
-
-def _outside(value: Any) -> Any:
-    """Converts a result to the callers' form: text as Python strings, also in lists and maps."""
-    if is_text(value):
-        return as_objects(value)
-    if isinstance(value, list):
-        return [_outside(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _outside(item) for key, item in value.items()}
-    return value

@@ -24,6 +24,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import Cache
+from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
@@ -53,7 +54,7 @@ class Stored:
         self,
         chain: Chain[LoadedBuild],
         rebuild: Callable[[Mapping[str, int]], Build],
-        often: Callable[[SizesKey, Mapping[str, int]], Often | None],
+        often: Callable[[SizesKey, Mapping[str, int], Program], Often | None],
     ) -> None:
         self._chain = chain
         self._rebuild = rebuild
@@ -65,7 +66,7 @@ class Stored:
         if not isinstance(answer, Served):
             return Declined(self.name, "; ".join(declined.reason for declined in answer))
         key, sizes = request.key, request.sizes
-        often = None if request.is_empty else self._often(key, sizes)
+        often = None if request.is_empty else self._often(key, sizes, answer.program)
         return Served(
             self.name, key, sizes, answer.program, rebuild=lambda: self._rebuild(sizes),
             weight=answer.weight, often=often,

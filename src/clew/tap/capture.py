@@ -12,7 +12,6 @@ from clew.compiling.compile import build_model
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.serving.built_model import BuiltModel
-from clew.support.text_arrays import inside
 from clew.trace.span import Span
 
 Array = np.ndarray[Any, Any]
@@ -62,7 +61,7 @@ def capture(
     given = dict(zip(model.input_names, model.drawn(values_, seed=seed), strict=True))
     results = model(given) if wanted else ()
     arrays = results if len(wanted) > 1 else (results,)
-    values = dict(zip(wanted, map(inside, arrays), strict=bool(wanted)))
+    values = dict(zip(wanted, map(np.asarray, arrays), strict=bool(wanted)))
     params = {p.id: given[p.name] for p in module.main.params}
     return Captured(given, {**params, **values})
 

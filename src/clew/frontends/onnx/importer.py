@@ -57,7 +57,7 @@ from clew.ir.types import (
     Type,
     bits,
 )
-from clew.ir.values import KnownValues
+from clew.ir.values import KnownValues, is_symbolic
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
@@ -198,7 +198,7 @@ class Importer:
         """Returns a value of the main graph that is known without a run, else None."""
         found = self._top.values.get(name)
         value = None if found is None else self.known.get(found)
-        return None if value is None or value.dtype == object else value
+        return None if value is None or is_symbolic(value) else value
 
     def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
         """Returns layers that no part of the graph serves: name, operator, and fate."""
@@ -342,7 +342,7 @@ class Importer:
         if expr is None:
             return False
         known = self.known.get(expr)
-        if known is not None and known.dtype == object:
+        if known is not None and is_symbolic(known):
             return True
         return not isinstance(expr.type, TensorType) or not expr.type.is_static
 

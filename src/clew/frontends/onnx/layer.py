@@ -22,7 +22,7 @@ from clew.frontends.onnx.scope import Scope
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
-from clew.ir.values import KnownValues
+from clew.ir.values import KnownValues, is_symbolic
 from clew.ops.registry import Op
 from clew.support.errors import Hint, ModelError, UnsupportedError
 
@@ -197,7 +197,7 @@ class Layer:
     def known_value(self, expr: Expr) -> NDArray[Any] | None:
         """Returns the value of an expression if it is known before the run."""
         found = self.importer.known.get(expr)
-        if found is None or found.dtype == object:
+        if found is None or is_symbolic(found):
             self.importer.asked.unknown(expr)
         return found
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import SequenceType, TensorType, Type, UnrankedType, is_native
+from clew.ir.values import is_symbolic
 from clew.ops.registry import Op, get_op
 
 Known: TypeAlias = "Callable[[Expr], np.ndarray[Any, Any] | None]"
@@ -55,7 +56,7 @@ def _place(position: Expr, known: Known, count: int, *, end: bool = False) -> in
     the run to report.
     """
     value = known(position)
-    if value is None or value.dtype == object or value.size != 1:
+    if value is None or is_symbolic(value) or value.size != 1:
         return None
     index = int(value.reshape(-1)[0])
     if not -count <= index < count + end:
@@ -121,7 +122,7 @@ def _split(call: Call, known: Known) -> Expr | None:
     axis = attrs.axis % x.tensor.rank
     size = x.tensor.shape[axis]
     value = known(call.args[1]) if len(call.args) > 1 else None
-    if len(call.args) > 1 and (value is None or value.dtype == object):
+    if len(call.args) > 1 and (value is None or is_symbolic(value)):
         return None
     if value is not None and value.ndim == 1:
         sizes = [int(n) for n in value]

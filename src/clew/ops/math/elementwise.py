@@ -274,6 +274,11 @@ def equal(a: Tensor, b: Tensor) -> Tensor:
     return broadcast("equal", a, b, lambda x, y: x.equal(y))
 
 
+@equal.reference
+def _equal_reference(a: Array, b: Array) -> Array:
+    return np.equal(a, b)
+
+
 @register_op(
     "not_equal",
     traits=Traits(symbolic=symbolic.NOT_EQUAL, sizes="computed"),

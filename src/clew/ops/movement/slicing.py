@@ -28,6 +28,7 @@ from clew.ops.common import (
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -388,7 +389,7 @@ def _pad_reference(x: Array, *, pads: tuple[int, ...], mode: str, value: float) 
     if not x.ndim:
         return x
     widths = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
-    fill: Any = "" if x.dtype.kind == "T" else value
+    fill: Any = np.array("", TEXT) if x.dtype == TEXT else value
     options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
     wide = np.pad(x, widths, mode=mode, **options)  # type: ignore[call-overload]
     crop = tuple(

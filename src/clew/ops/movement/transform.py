@@ -30,6 +30,7 @@ from clew.ops.common import (
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import zeros
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -353,7 +354,7 @@ def trilu(x: Tensor, *, k: int = 0, upper: bool = True) -> Tensor:
 def _trilu_reference(x: Array, *, k: int, upper: bool) -> Array:
     row, column = np.indices(x.shape[-2:])
     kept = column >= row + k if upper else column <= row + k
-    return np.where(kept, x, np.zeros((), x.dtype))
+    return np.where(kept, x, zeros((), x.dtype))
 
 
 @trilu.dynamic

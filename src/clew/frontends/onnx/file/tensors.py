@@ -18,6 +18,7 @@ from clew.frontends.onnx.names import display
 from clew.ir.expr import Constant
 from clew.ir.types import STORAGE, TensorType, bits, from_numpy, to_numpy
 from clew.support.errors import ModelError, UnsupportedError
+from clew.support.text_arrays import zeros
 
 _DTYPES: Final[dict[int, str]] = {
     TensorProto.FLOAT: "f32",
@@ -310,6 +311,6 @@ def sparse_to_array(
     places = indices
     if indices.ndim == 2:
         places = np.ravel_multi_index(tuple(indices.T), shape) if shape else indices.sum(1)
-    flat = np.zeros(size, values.dtype)
+    flat = zeros((size,), values.dtype)
     flat[places] = values
     return flat.reshape(shape)
