@@ -307,6 +307,8 @@ class _Converter(Rewriter):
         if found is None:
             with self.covers(old):
                 found = in_dtype(value, self._options.dtype)
+            if isinstance(value, Constant):
+                replaces(value, found)
             self._narrow[value.id] = found
         return found
 
