@@ -117,7 +117,9 @@ class _Evaluator:
         """Whether a node has narrow floats."""
         return has_narrow(node.type)
 
-    relayout = staticmethod(lambda *args: relayout(*args))
+    def relayout(self, value: Any, source: Type, target: Type, like: Any) -> Any:
+        """Returns a value of type `source` in the layout of type `target`."""
+        return relayout(value, source, target, like)
 
 
 def evaluate(
