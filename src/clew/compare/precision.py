@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from clew.compiling.compile import build_model
 from clew.compiling.extensions import extensions_of
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
+from clew.ir.types import NARROW_FLOATS
 from clew.machine.target import Target
 from clew.passes.precision.convert_precision import ConvertPrecision, narrowed_products, products_of
 from clew.support.difference import relative_error, relative_length
 from clew.support.errors import InputError
 from clew.support.shown import Shown
-
-_NARROW: Final = ("bf16", "f16")
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ def precision_report(
     Errors: I013 (not a narrow precision), I047 (no inputs, or no output of floats), and those of
     compiling and running.
     """
-    if precision not in _NARROW:
-        known = ", ".join(_NARROW)
+    if precision not in NARROW_FLOATS:
+        known = ", ".join(NARROW_FLOATS)
         raise InputError("I013", f"precision {precision!r} is not narrow", hint=f"one of {known}")
     feeds = list(inputs) if isinstance(inputs, list) else [inputs]
     if not feeds:

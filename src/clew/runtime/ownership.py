@@ -63,6 +63,31 @@ class Memory:
         return _ends_before(self, other) or _ends_before(other, self)
 
 
+class _Apart:
+    """Memory of which no element is in another one. Takes logarithmic time for each, since a split
+    may have thousands of results.
+    """
+
+    def __init__(self) -> None:
+        self._in_order: dict[int, list[Memory]] = {}
+
+    def has_room(self, memory: Memory) -> bool:
+        """Whether memory is apart from all that was added."""
+        there, place = self._in_order.get(memory.root, []), self._place(memory)
+        if place and there[place - 1] == memory:
+            return False
+        return place == len(there) or _ends_before(memory, there[place])
+
+    def add(self, memory: Memory) -> None:
+        """Adds memory that is apart from the others."""
+        self._in_order.setdefault(memory.root, []).insert(self._place(memory), memory)
+
+    def _place(self, memory: Memory) -> int:
+        """Returns how many of those in the same root end before it."""
+        there = self._in_order.get(memory.root, [])
+        return bisect_left(there, True, key=lambda other: not _ends_before(other, memory))
+
+
 def _ends_before(first: Memory, second: Memory) -> bool:
     return first.size is not None and at_least(second.offset - first.offset - first.size)
 
@@ -134,7 +159,7 @@ class Border:
         self._kept: list[int] = []
         self._checked: list[int] = []
         self._states: list[int] = []
-        shown: list[Memory] = []
+        shown = _Apart()
         for number in (*self._shown, *sorted(held.outputs)):
             memory, is_state = results[number], number in held.outputs
             match memory.owner:
@@ -142,9 +167,9 @@ class Border:
                     (self._states if is_state else self._checked).append(number)
                     continue
                 case Owner.RUN:
-                    is_own = all(memory.is_apart(other) for other in shown)
-                    if not is_state:
-                        shown.append(memory)
+                    is_own = shown.has_room(memory)
+                    if is_own and not is_state:
+                        shown.add(memory)
                 case Owner.INPUT:
                     is_own = is_state and memory.root in states
                 case Owner.CONSTANT:

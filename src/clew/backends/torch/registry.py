@@ -22,7 +22,7 @@ import torch
 
 from clew.backends.torch.tensors import DTYPES, Array, tensor_of
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
-from clew.ir.types import TensorType, TupleType, is_float
+from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, is_float
 from clew.ops.registry import Op
 
 Step: TypeAlias = Callable[..., Any]
@@ -30,7 +30,6 @@ Step: TypeAlias = Callable[..., Any]
 Rule: TypeAlias = "Callable[[Building], Step]"
 
 _RULES: Final[dict[str, Rule]] = {}
-_NARROW: Final = ("f16", "bf16")
 
 
 class Refused(Exception):
@@ -122,10 +121,10 @@ class Building:
 
     def widened(self, step: Step) -> Step:
         """Returns a step that computes in f32 if an argument is a narrow float, and rounds once."""
-        if not any(t.dtype in _NARROW for t in self.types):
+        if not any(t.dtype in NARROW_FLOATS for t in self.types):
             return step
         each = [
-            self.converted(n, torch.float32) if t.dtype in _NARROW else _same
+            self.converted(n, torch.float32) if t.dtype in NARROW_FLOATS else _same
             for n, t in enumerate(self.types)
         ]
         dtype = self.dtype
@@ -173,5 +172,5 @@ def _check(call: Call) -> None:
 
 def wide_dtype(type_: TensorType) -> torch.dtype:
     """Returns the dtype that sums of elements are accumulated in."""
-    narrow = is_float(type_.dtype) and type_.dtype in _NARROW
+    narrow = is_float(type_.dtype) and type_.dtype in NARROW_FLOATS
     return torch.float32 if narrow else DTYPES[type_.dtype]

@@ -12,7 +12,7 @@ from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType, bits
+from clew.ir.types import NARROW_FLOATS, TensorType, bits
 from clew.ops.math.dense_codes import (
     codes_of_row,
     pack_codes,
@@ -24,7 +24,7 @@ from clew.passes.precision.integer_operands import Array, constant_of, known_val
 from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
-_FLOATS: Final = ("f32", "f16", "bf16")
+_FLOATS: Final = ("f32", *NARROW_FLOATS)
 _PANEL: Final = 4
 """Vectors of columns in a panel: as many sums as hide the latency of their additions."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.torch.converters.reals import Real, chosen, polynomial
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Converter, Result, converter
@@ -106,7 +106,7 @@ def is_negative(x: Expr) -> Expr:
     dtype = x.tensor.dtype
     if not is_float(dtype):
         return call("less", x, scalar(0, dtype))
-    wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = cast_wide(x)
     integer = "i64" if wide.tensor.dtype == "f64" else "i32"
     return call("less", call("bitcast", wide, dtype=integer), scalar(0, integer))
 
