@@ -413,3 +413,23 @@ def test_a_forked_child_makes_its_own_builds(clock: Clock, fake: Faked) -> None:
     fake.gate.set()
     idle()
     assert fake.states == {7: "trying"}
+
+
+def test_sizes_are_dropped_while_other_threads_call(fake: Faked) -> None:
+    """A call moves its entry to the end, without the lock."""
+    met: Any = fake.specializer._met
+
+    class Moving:
+        """Sizes that another thread calls at every look."""
+
+        process = os.getpid()
+
+        @property
+        def state(self) -> str:
+            """In use, and moved."""
+            met.move_to_end(next(iter(met)))
+            return "in use"
+
+    for n in range(KEPT_SIZES):
+        met["key", n] = Moving()
+    assert fake.call() == "common"

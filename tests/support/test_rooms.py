@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +77,22 @@ with LOADING:
 assert clew.ir.__name__ == "clew.ir"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_interrupt_waits_until_modules_are_there() -> None:
+    """Half a module would be imported again, and define again what it has defined."""
+    done: list[str] = []
+
+    def load() -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return done.append("imported")
+
+    rooms.give({"of_a_test": load})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rooms.room("of_a_test")
+    finally:
+        del rooms._LOADERS["of_a_test"]
+        assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    assert done == ["imported"]

@@ -222,8 +222,8 @@ class Specializer:
             # The least recently used are dropped, first those that have no build so far: what was
             # compiled once is not compiled again because other sizes came.
             while len(self._met) > KEPT_SIZES:
-                counting = (key for key, met in self._met.items() if met.state == "counting")
-                del self._met[next(counting, next(iter(self._met)))]
+                known = list(self._met.items())  # other threads move entries meanwhile
+                del self._met[next((k for k, m in known if m.state == "counting"), known[0][0])]
         return met
 
     def told(self) -> list[SpecializedSizes]:

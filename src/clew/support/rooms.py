@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from clew.support.interrupts import held_interrupts
 from clew.support.locks import Lock
 
 Loader: TypeAlias = Callable[[], Callable[..., Any]]
@@ -35,5 +36,5 @@ def give(loaders: Mapping[str, Loader]) -> None:
 
 def room(name: str) -> Callable[..., Any]:
     """Returns a function of a higher module; the module is imported on first use."""
-    with LOADING:
+    with LOADING, held_interrupts():
         return _LOADERS[name]()
