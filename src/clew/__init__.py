@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.support.errors import ClewError, ClewWarning
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.version import VERSION as __version__
 
@@ -150,7 +151,7 @@ def __getattr__(name: str) -> Any:
     imports = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
     if home is None and (name not in _ROOMS or imports):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with LOADING:
+    with LOADING, held_interrupts():
         if home is None:
             return importlib.import_module(f"{__name__}.{name}")
         value = globals()[name] = getattr(importlib.import_module(home), name)

@@ -307,7 +307,7 @@ def test_loading_needs_nothing_that_compiles(
     assert_equal(dict(np.load(out)), compiled.run(feed))
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
-    ends = {"support", "version", "rooms", "loading", "profiled"}
+    ends = {"support", "version", "api", "serving"}
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
     dims = {
         f"clew.ir.{name}"

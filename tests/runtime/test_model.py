@@ -52,7 +52,7 @@ def assert_same(given: dict[str, Any], expected: dict[str, Any]) -> None:
 def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Returns a network of the zoo compiled, or saved and loaded again, for some threads."""
 
-    def get(name: str, threads: int) -> Model[Any]:
+    def get(name: str, threads: int) -> Model[Any, Any]:
         compiled = clew.compile(zoo.path(name), threads=threads)
         if request.param == "compiled":
             return compiled

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import pytest
+
+import clew
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 
@@ -48,3 +54,26 @@ with LOADING:
 assert clew.ir.__name__ == "clew.ir"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_interrupt_waits_until_modules_are_there() -> None:
+    """Half a module would be imported again, and define again what it has defined."""
+    done: list[str] = []
+
+    def load() -> None:
+        with LOADING, held_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            done.append("imported")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load()
+    finally:
+        assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    assert done == ["imported"]
+
+
+def test_all_imports_on_first_use_hold_interrupts() -> None:
+    for file in Path(clew.__file__).parent.rglob("*.py"):
+        assert "with LOADING:" not in file.read_text(encoding="utf-8"), file

@@ -18,6 +18,7 @@ from clew.passes.base import Pass
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets
 from clew.support.exhausted import coded_exhaustion
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.size_ranges import GivenSize
 
@@ -99,7 +100,7 @@ def compile(
     """
     extend = extensions_of(extend)
     if place == "auto":
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.placement.placing import placed_for_compile  # noqa: PLC0415
 
         place = placed_for_compile(

@@ -10,6 +10,7 @@ from clew.api.profiled_model import ProfiledModel
 from clew.build.kernel import Kernel
 from clew.build.result import Build
 from clew.serving.built_model import BuiltModel
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 if TYPE_CHECKING:  # imported by the first call of what returns them
@@ -35,7 +36,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
     """
 
     def _repr_html_(self) -> str:
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.explorer.notebook import model_html  # noqa: PLC0415
 
         return model_html(self, self.last_profile)
@@ -46,7 +47,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 (see `build`).
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.correlate.document import executor_graph  # noqa: PLC0415
 
         return executor_graph(self)
@@ -59,7 +60,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 (see `build`), I045 (compiled without its trace).
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.correlate.conversions import conversions_of  # noqa: PLC0415
 
         return conversions_of(self)
@@ -91,7 +92,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
         """
         checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         self.served_for(checked)
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.tap import tap  # noqa: PLC0415
 
         return tap(self, layers, checked, output=output, force=force, iterations=iterations)
@@ -114,7 +115,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
         Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
         cannot be drawn), I250 (the page was not built), I251 (the file).
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.explorer.report import report  # noqa: PLC0415
 
         report(self, path, profile=profile, inputs=inputs, shapes=shapes)
@@ -137,7 +138,7 @@ class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
 
         Errors: I044 and I045 (see `trace`), I225 (host or port), I343 (port).
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.explorer.serving import explore  # noqa: PLC0415
 
         return explore(self, port=port, host=host, browser=browser, block=block)

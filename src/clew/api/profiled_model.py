@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clew.serving.model import K, Model
 from clew.serving.served import B
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ProfiledModel(Model[K, B]):
 
         Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116 (invalid numbers).
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.profile.modes import profile  # noqa: PLC0415
 
         found = profile(

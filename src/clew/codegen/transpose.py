@@ -42,9 +42,10 @@ def unrolled_beside(
     for atom, coefficient in form.terms:
         if not isinstance(atom, Index) or id(atom) not in numbers or coefficient != 1:
             continue
+        if not isinstance(atom.extent, int):
+            continue  # a loop of a free size that runs at most once
         if any(contains(other, atom) for other, _ in form.terms if other is not atom):
             continue
-        assert isinstance(atom.extent, int)
         return numbers[id(atom)], atom.extent
     return None
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.support.errors import InputError
 from clew.support.files import open_plain
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.size_ranges import read_size_text
 
@@ -83,7 +84,7 @@ class CompileOptions:
 
         Errors: I176 (`extend`), I315 (`sizes`), P020 (`schedules`), P021 (`choices`).
         """
-        with LOADING:  # it loads the compiler
+        with LOADING, held_interrupts():  # it loads the compiler
             from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415
 
         replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]

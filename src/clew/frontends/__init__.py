@@ -14,6 +14,7 @@ from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.files import open_plain, reason_of
+from clew.support.interrupts import held_interrupts
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
 from clew.support.loading import LOADING
@@ -25,7 +26,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 def _exported_program(program: Any, **options: Any) -> Module:
     """Reads a file, or an object of torch."""
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
 
     return load(program, **options)
@@ -39,7 +40,7 @@ def exported_values(
 
     Errors: I415 (torch is not installed), M050, M052, M053, I173.
     """
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
 
     with trusting(trust):

@@ -38,6 +38,7 @@ from clew.serving.served import Declined, Provider, Request
 from clew.serving.variants import Variants
 from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
+from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 # Exceptions from reading inconsistent text.
@@ -122,7 +123,7 @@ def _read(
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = None
         if has_regions(text) or backends:
-            with LOADING:
+            with LOADING, held_interrupts():
                 from clew.backends.regions import RegionReader  # noqa: PLC0415
 
             regions = RegionReader(backends, count)
@@ -168,7 +169,7 @@ def _sizes(shapes: Sequence[tuple[int, ...] | None]) -> str:
 
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns the function that finds one by name."""
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.build.saved_steps import step_from_json  # noqa: PLC0415
 
     return step_from_json

@@ -54,6 +54,27 @@ def lasting_interrupts() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Holds an interrupt that comes in the block until it ends.
+
+    An import that an interrupt ends leaves half a module behind: another attempt would define again
+    what the first one has defined. Only the main thread gets interrupts.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[-1])
+
+
+@contextmanager
 def repeated_interrupts() -> Iterator[None]:
     """Repeats, in the block, an interrupt that Python ignored, instead of printing it."""
     before = sys.unraisablehook

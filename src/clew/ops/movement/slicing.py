@@ -182,6 +182,10 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
         raise GraphTypeError("T107", "slice: stride is 0")
     low, high = (0, size) if stride > 0 else (-1, size - 1)
     first, last = _clamped(begin, size, 0, high), _clamped(end, size, low, high)
+    for bound in (begin, end):
+        if not isinstance(bound, int):
+            assume_at_least(bound, low)
+            assume_at_least(high, bound)
     if stride > 0:
         if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
             last = size + end  # also if it is below 0: there are no elements then
