@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import geometric_mean
@@ -119,15 +120,14 @@ def _section(each: Results, now: Moment) -> str:
     measured = each.measured
     commit = f"at `{measured.commit}`" if measured.commit else "at an unrecorded commit"
     old = "**Old.** " if is_old(measured, now) else ""
-    parts = [
-        f"{old}{each.cpu}, {measured.date}, {commit}, {_ago(measured, now).removesuffix(' (old)')} "
-        f"package commits ago; {each.machine}."
-    ]
+    ago = _ago(measured, now).removesuffix(" (old)")
+    line = f"{old}{each.cpu}, {measured.date}, {commit}, {ago} package commits ago; {each.machine}."
+    parts = [textwrap.fill(line, 100)]
     if each.subject:
         return "\n\n".join([*parts, *_comparison(each.tables)])
     for table in each.tables:
         title = f"**{table.title}**; " if table.title else ""
-        parts += [f"{title}{table.note}"] if title or table.note else []
+        parts += [textwrap.fill(f"{title}{table.note}", 100)] if title or table.note else []
         parts.append(markdown(table.columns, table.rows, table.names))
     return "\n\n".join(parts)
 
@@ -143,7 +143,7 @@ def _comparison(tables: Sequence[Table]) -> list[str]:
             rows[row[0]] += _cells(dict(zip(table.columns, row, strict=True)))
     errors = {row[0]: row[table.columns.index(_ERROR)] for table in tables for row in table.rows}
     cells = [[*row, errors[name]] for name, row in rows.items()]
-    return [f"{peaks}.", markdown([*columns, _ERROR], cells, 1)]
+    return [textwrap.fill(f"{peaks}.", 100), markdown([*columns, _ERROR], cells, 1)]
 
 
 def _cells(row: Mapping[str, str]) -> list[str]:

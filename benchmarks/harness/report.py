@@ -28,9 +28,14 @@ def machine(target: Target) -> str:
     """Returns the machine's relevant features, without its name."""
     features = [f for f in _FEATURES if target.has(f)]
     return (
-        f"{usable_cpus()} cores, {target.vector_bits}-bit vectors, L1 {target.l1_bytes >> 10} KiB, "
+        f"{_cores()}, {target.vector_bits}-bit vectors, L1 {target.l1_bytes >> 10} KiB, "
         f"L2 {target.l2_bytes >> 10} KiB a core; {', '.join(features) or 'no feature of interest'}"
     )
+
+
+def _cores() -> str:
+    count = usable_cpus()
+    return f"{count} core{'s' * (count > 1)}"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
