@@ -220,6 +220,29 @@ def test_identifiers_that_a_page_names_are_in_the_sources(page: Path) -> None:
     assert sorted(name for stem, name in stems.items() if not {stem, name} & known) == []
 
 
+_READERS = {
+    "open_plain", "read_bytes", "read_text", "read_json_file", "run_program", "Archive",
+    "open_database", "read_array",
+}  # fmt: skip
+# Files of clew's own package.
+_OWN_FILES = {"explorer/bundle.py", "runner/machine.py"}
+
+
+def test_the_page_of_safety_names_every_module_that_reads_files() -> None:
+    package = ROOT / "src" / "clew"
+    importing = re.compile(r"^from clew\.support\.(?:files|archives|databases) import (.+)$", re.M)
+    reading = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        for names in importing.findall(file.read_text())
+        if words(names) & _READERS
+    }
+    page = (ROOT / "docs" / "safety.md").read_text()
+    outside = {name for name in reading - _OWN_FILES if not name.startswith("support/")}
+    assert len(outside) > 20
+    assert sorted(name for name in outside if f"`{name}`" not in page) == []
+
+
 def prose(page: Path) -> str:
     """Returns the text of a page without its code blocks."""
     return _FENCE.sub("", page.read_text())
