@@ -1,7 +1,7 @@
 """A compiled model: call it, look at its kernels and its trace.
 
 It is the whole of one public class, so it is longer than other files: each method hands its work to
-a module of its own, and the choice of the build for a call is shared by all of them.
+a separate module, and the choice of the build for a call is shared by all of them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ _SERVED: Final = 1024
 
 
 class _Route(NamedTuple):
-    """What runs the calls at some sizes, if no variant does: a program and, for what later asks for
+    """The program for calls at some sizes, if no variant serves them, and, for later queries about
     the last run, its build or, if the stored model has it, the key and the sizes. `specializes`
-    says whether the sizes may get a build of their own.
+    says whether the sizes may get their own build.
     """
 
     program: Program
@@ -97,8 +97,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes, and all values of inputs that decide sizes (`inputs` marks these). For calls with sizes
     of 0 that this build does not serve, or with inputs that may have any rank, there is one such
-    build for each set of empty sizes and of ranks (a variant). Sizes and values have a build of
-    their own if that build is not valid for them (a negative value), if the values decide more than
+    build for each set of empty sizes and of ranks (a variant). Sizes and values have their own
+    build if that build is not valid for them (a negative value), if the values decide more than
     sizes, if some kernel cannot take its sizes from a call, or if the model uses other backends.
     `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
@@ -565,8 +565,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def is_built(self) -> bool:
-        """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
-        before its first run.
+        """Whether kernels exist at some sizes: a model with symbolic sizes has none before its
+        first run.
         """
         ran = (self._last, self._last_sizes, self._in_variant)
         return not self._symbolic or any(found is not None for found in ran)
@@ -767,8 +767,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def placement(self) -> Any:
         """The measured placement (`clew.Placement`) that the model was compiled with by
-        `place="auto"` or a result of `clew.place`: what runs where, and what it would have cost
-        elsewhere. None without one.
+        `place="auto"` or a result of `clew.place`: where each part runs, and its cost elsewhere.
+        None without one.
         """
         return self.options.placement
 
@@ -834,11 +834,11 @@ class CompiledModel(ProfiledModel[Kernel]):
         that opens without clew or a network. With `profile`, the report includes measured runs.
 
         `inputs` are the inputs of these runs, by name or in order. Inputs missing from a mapping
-        are drawn at random, at the sizes in `shapes` (by input), else at those of the last run. For
-        a model with symbolic sizes, the page shows the build for these inputs.
+        are random, at the sizes in `shapes` (by input), else at those of the last run. For a model
+        with symbolic sizes, the page shows the build for these inputs.
 
         Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
-        cannot be drawn), I250 (the page was not built), I251 (the file).
+        cannot be random), I250 (the page was not built), I251 (the file).
         """
         room("report")(self, path, profile=profile, inputs=inputs, shapes=shapes)
 
@@ -884,7 +884,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         save(self._saved(), path, mode=mode)
 
     def _saved(self) -> SavedModel:
-        """Returns what a file holds of the model."""
+        """Returns the parts of the model that a file holds."""
         sized = None
         if self._serves_all and self._free is not None:
             made = self._for_all_sizes(self._free)

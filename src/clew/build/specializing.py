@@ -232,7 +232,7 @@ class Specializer:
             return [met.told() for met in self._met.values() if met.state != "counting"]
 
     def _begin(self, met: _Met, sizes: Mapping[str, int], arrays: Sequence[Any]) -> None:
-        """Has the build for some sizes made, given the inputs of a call."""
+        """Starts the build for some sizes, given the inputs of a call."""
         with self._lock:
             if met.state == "counting":
                 met.sizes = sizes

@@ -1,4 +1,4 @@
-"""The models of a model's variants (`runtime.variant`), each with builds of its own."""
+"""The models of a model's variants (`runtime.variant`), each with its own builds."""
 
 from __future__ import annotations
 

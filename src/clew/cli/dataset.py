@@ -1,4 +1,4 @@
-"""`clew dataset`: measures kernels of models and of drawn networks into a table."""
+"""`clew dataset`: measures kernels of models and of random networks into a table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def dataset(
     *,
     how: Compiling,
 ) -> None:
-    """Measure kernels of models and of drawn networks into a Parquet table.
+    """Measure kernels of models and of random networks into a Parquet table.
 
     Measurements that the table already has are skipped, so you may stop it (Ctrl-C) and run it
     again.

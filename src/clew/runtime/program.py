@@ -282,7 +282,7 @@ class Program(Shown):
 
     @cached_property
     def borders(self) -> Borders:
-        """How the results of a call get memory of their own."""
+        """How the results of a call get their own memory."""
         if self._like is not None:
             return self._like()
         given = [Memory(Owner.INPUT, slot) for slot in self.inputs]
@@ -319,7 +319,7 @@ class Program(Shown):
 
     @property
     def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """What runs the whole program in one native call, if there is one."""
+        """The object that runs the whole program in one native call, if there is one."""
         return self._whole
 
     @property

@@ -42,7 +42,7 @@ class Lock(_thread.RLock):  # type: ignore[misc]  # typeshed: final, unlike the 
 
 
 class Turn:
-    """What one holder at a time may use, without waiting for it.
+    """A resource for one holder at a time, without waiting.
 
     Ctrl-C cannot lose the end of a turn, if it ends by these statements, which call nothing:
 

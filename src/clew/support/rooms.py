@@ -17,7 +17,8 @@ Loader: TypeAlias = Callable[[], Callable[..., Any]]
 
 LOADING: Final = Lock()
 """Held while modules are imported on first use. Of two threads, one of which imports a package and
-the other a module of it, each may hold what the other waits for: Python then raises an error.
+the other a module of it, each may hold the lock that the other waits for: Python then raises an
+error.
 
 A fork waits for it: the child could not import what another thread was importing.
 """

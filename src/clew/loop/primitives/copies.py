@@ -31,8 +31,8 @@ def cache_read(
     move, computes the copy.
 
     The copy has the shape of the input: a tile of an array whose rows are far apart is contiguous
-    in its copy. With `axes`, it has an axis for each of these loops of the stage instead: what the
-    stage reads, in their order.
+    in its copy. With `axes`, it has an axis for each of these loops of the stage instead, and holds
+    the elements that the stage reads, in their order.
 
     Errors: S002, S020; S024 if the stage already has such a copy; S034 if the stage reads no input
     with this name; S035 if not exactly one load reads it, by the loops of `axes`.

@@ -29,9 +29,9 @@ class WidenHalves(Pass):
     Operands of products stay narrow, and are stored rounded, once; their other users read the
     rounded form. On targets without instructions for products of the dtype, convolutions are
     computed in f32, and dense layers read data in f32; their weights stay narrow, since few rows
-    take as long as reading them does. Sums of products, and what follows, are f32. Residual sums
-    that feed no product directly are also stored in f32. Operators that only move elements keep the
-    dtype of what they move.
+    take as long as reading them does. Sums of products, and the operators after them, are f32.
+    Residual sums that feed no product directly are also stored in f32. Operators that only move
+    elements keep the dtype of their operands.
 
     Before:
         %2: f16[...] = nn.relu(%1); %3: f16[...] = nn.conv2d(%2, w); %4: f16[...] = add(%3, b)
