@@ -59,8 +59,8 @@ def page(every: Sequence[Facts]) -> str:
     parts = [
         "# ONNX operators",
         "",
-        f"The ONNX operators that clew supports. `python tools/onnx_operators.py` writes this page "
-        f"from onnx",
+        "The ONNX operators that clew supports. `python tools/onnx_operators.py` writes this page "
+        "from onnx",
         f"{ratchet.onnx_version()}, the converters, and the [backend "
         "suite](../tests/frontends/onnx/backend_suite.txt). `clew ops --onnx`",
         "prints the same, and `clew ops --onnx Conv` more about one operator.",
