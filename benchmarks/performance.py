@@ -86,7 +86,7 @@ def _ratios(table: Table) -> dict[str, float]:
 def _summary(results: Mapping[str, Results], now: Moment) -> str:
     columns = [
         "CPU", "precision", "networks", "threads", "at least as fast", "geometric mean",
-        "slower than the fastest peer", "measured", "commits ago",
+        "slower than the fastest peer", "measured", "commit", "commits ago",
     ]  # fmt: skip
     rows = []
     compared = [r for r in results.values() if r.subject]
@@ -104,11 +104,21 @@ def _summary(results: Mapping[str, Results], now: Moment) -> str:
                     f"{geometric_mean(ratios.values()):.2f}",
                     ", ".join(slower) or "none",
                     each.measured.date,
+                    f"`{each.measured.commit}`" if each.measured.commit else "unrecorded",
                     _ago(each.measured, now),
                 ]
             )
+    counts = []
+    for cpu in _KINDS:
+        found = [_ratios(t) for r in compared if r.cpu == cpu for t in r.tables]
+        ratios = [ratio for each in found for ratio in each.values()]
+        if ratios:
+            counts.append(f"{cpu} {sum(r >= 1 for r in ratios)} of {len(ratios)}")
+    lead = (
+        f"clew was at least as fast as the fastest peer in these comparisons: {', '.join(counts)}."
+    )
     until = f"Ages count commits to `src/clew` up to `{now.commit}` ({now.date})."
-    return f"{markdown(columns, rows)}\n\n{until}"
+    return f"{textwrap.fill(lead, 100)}\n\n{markdown(columns, rows)}\n\n{until}"
 
 
 def _ago(measured: Moment, now: Moment) -> str:

@@ -34,8 +34,11 @@ def test_a_comparison_has_the_fastest_peer_and_the_summary_the_losers() -> None:
     assert "AVX2, 2026-01-01, at `old`, 20 package commits ago; 1 core." in page
     assert "| b | 4.00 | 2.00 | 0.50 | 40 | 1e-7 |" in page
     assert "| c | failed | 1.00 | – | – | – |" in page
-    assert "| AVX2 | f32 | networks | 1 | 1 of 2 | 1.00 | b 0.50 | 2026-01-01 | 20 |" in page
+    assert (
+        "| AVX2 | f32 | networks | 1 | 1 of 2 | 1.00 | b 0.50 | 2026-01-01 | `old` | 20 |" in page
+    )
     assert page.startswith("text\n")
+    assert "in these comparisons: AVX2 1 of 2." in page
     assert "before" not in page
     assert performance.filled(page, {"one": PEERS}, NOW) == page
 
