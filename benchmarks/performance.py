@@ -110,10 +110,10 @@ def _summary(results: Mapping[str, Results], now: Moment) -> str:
             )
     counts = []
     for cpu in _KINDS:
-        found = [_ratios(t) for r in compared if r.cpu == cpu for t in r.tables]
-        ratios = [ratio for each in found for ratio in each.values()]
-        if ratios:
-            counts.append(f"{cpu} {sum(r >= 1 for r in ratios)} of {len(ratios)}")
+        tables = [table for each in compared if each.cpu == cpu for table in each.tables]
+        found = [ratio for table in tables for ratio in _ratios(table).values()]
+        if found:
+            counts.append(f"{cpu} {sum(ratio >= 1 for ratio in found)} of {len(found)}")
     lead = (
         f"clew was at least as fast as the fastest peer in these comparisons: {', '.join(counts)}."
     )

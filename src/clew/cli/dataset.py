@@ -36,7 +36,10 @@ def dataset(
     networks: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Networks to draw.", show_default="no limit; 0 with models"
+            metavar="N",
+            min=0,
+            help="Number of random networks.",
+            show_default="no limit; 0 with models",
         ),
     ] = None,
     minutes: Annotated[

@@ -40,7 +40,7 @@ Inputs = Annotated[
 ]
 Random = Annotated[
     bool,
-    typer.Option("--random", help="Draw inputs that are not given (default if none is given)."),
+    typer.Option("--random", help="Random values for missing inputs (default if none is given)."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of random inputs.")]
 BUDGET_HELP: Final = "Resource limit for the model, such as nodes=1000, or strict; repeatable."

@@ -95,7 +95,7 @@ def quantize(
         typer.Option(
             "--weight-only",
             help="Quantize weights and leave activations in floats; needs no data. Weights are u4 "
-            "in groups of 32 unless --weights or --group say otherwise.",
+            "in groups of 32 unless --weights or --group is given.",
             rich_help_panel=_PANEL,
         ),
     ] = False,
