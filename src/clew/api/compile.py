@@ -57,20 +57,19 @@ def compile(
     """Returns the model compiled for a target.
 
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
-    3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes).
-    A backend named in `required` must get part of the model.
-    `fuse=None` puts each operator in its own kernel. `extend` adds passes (`graph_pass`), fusions
-    (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python files that define these
-    in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
-    matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
-    target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
-    `inputs` gives shapes for a file's symbolic inputs and values for those with defaults, `links`
-    says which links to external data are followed, and `trust` lets a file run code that it
-    contains, all as for `clew.load`. `sizes` gives,
-    by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range, both ends
-    included, that calls must keep; `[1, 8]` lists the sizes expected most, while others work too;
-    `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first two
-    (docs/names.md). `specialize=False` never makes a build for sizes that are met often
+    3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes). A
+    backend named in `required` must get part of the model. `fuse=None` puts each operator in its
+    own kernel. `extend` adds passes (`graph_pass`), fusions (`fusion`), schedules (`schedule_for`),
+    backends (`Backend`), and Python files that define these in a list `extend` or at top level.
+    `precision` is the dtype of the operands of convolutions and matrix products: `f32`, `bf16`,
+    `f16` (both summed in f32), or `auto`, which is `bf16` if the target has instructions for it.
+    `keep_f32` names layers (or globs of them) that stay in f32. `inputs` gives shapes for a file's
+    symbolic inputs and values for those with defaults, `links` selects the links to external data
+    that are followed, and `trust` lets a file run code that it contains, all as for `clew.load`.
+    `sizes` gives, by the names of free dimensions, the sizes to compile for: `(1, 512)` is a range,
+    both ends included, that calls must keep; `[1, 8]` lists the sizes expected most, while others
+    work too; `128` fixes the size; and `{"range": (1, 512), "likely": [128]}` combines the first
+    two (docs/names.md). `specialize=False` never makes a build for sizes that are met often
     (`compiled.specialized`), so that equal inputs always give equal bits. `trace=False` records no
     lineage and does not change the generated code. `guard` places every buffer between guard pages
     (for tests), aligned to its end or start. `bounds` selects the treatment of values used as
@@ -79,11 +78,11 @@ def compile(
     (`Budgets.strict()` for untrusted files). If the graph depends on values or shapes known only
     during a run (docs/deciding-inputs.md), the model is imported when it is called. `backends` take
     regions of the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place`
-    says which parts: the first backend takes what it can (`"first"`), or measured costs decide
-    (`"auto"`, as `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of
-    a call, a rule of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region
-    that its backend fails to compile goes to the next one that takes it, or to the CPU, and one
-    that it fails to run to the CPU, with a warning. `tuned` is the file with the records of
+    selects the parts: the first backend takes all operators that it can (`"first"`), or measured
+    costs decide (`"auto"`, as `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a
+    function of a call, a rule of `clew.partitioning`, or a result of `clew.place`. With `fallback`,
+    a region that its backend fails to compile goes to the next one that takes it, or to the CPU,
+    and one that it fails to run to the CPU, with a warning. `tuned` is the file with the records of
     `clew.tune`, whose best choices are applied: `auto` is the default file (`CLEW_TUNING`) if it
     exists, None uses no records (docs/tune.md).
 

@@ -34,7 +34,7 @@ class ProfiledModel(Model[K, B]):
         **named: Any,
     ) -> Profile:
         """Returns where the time of runs with these inputs goes (`clew.Profile`): kernels,
-        operators, layers. Inputs are given as in a call. Without inputs, random ones are drawn;
+        operators, layers. Inputs are given as in a call. Without inputs, random ones are used;
         symbolic sizes are those of the last run.
 
         Timed and plain runs alternate, `repeats` times (default: as many as fit in one second, at

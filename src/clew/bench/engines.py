@@ -75,7 +75,7 @@ def runner_of(compiled: CompiledModel) -> Runner:
 
 
 def _onnxruntime(path: Path, threads: int, precision: str) -> Runner:
-    """Its CPU provider runs f32 kernels for f32 models, whatever the precision: the reference."""
+    """Its CPU provider runs f32 kernels for f32 models, at every precision: the reference."""
     import onnxruntime  # noqa: PLC0415 - optional
 
     options = onnxruntime.SessionOptions()

@@ -110,7 +110,7 @@ def _symptom(session: Session, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _search_level_0(session: Session) -> Verdict:
-    """Returns what is wrong at level 0, if level 0 is the reference."""
+    """Returns the fault at level 0, if level 0 is the reference."""
     session.say("bisecting level 0, which is wrong itself")
     other = Session(
         session.module,

@@ -1,4 +1,4 @@
-"""What must hold for the sizes of a build for all sizes.
+"""Conditions on the sizes of a build for all sizes.
 
 A size of 0 makes values empty. Most operators and schedule rules do not expect this, so the values
 that they read and compute must have elements. Operators that only map elements are an exception:

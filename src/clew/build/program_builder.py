@@ -53,7 +53,7 @@ from clew.runtime.segment_template import SegmentTemplate
 
 
 class ProgramBuilder:
-    """Builds the program of one function; branches and loop bodies get builders of their own.
+    """Builds the program of one function; branches and loop bodies get their own builders.
 
     `engines` run its nodes. `sizes` names sizes that the function is given after its parameters.
     Its parameters and results are in the host's memory.

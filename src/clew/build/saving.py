@@ -105,9 +105,9 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
     """Writes a model to a file atomically. Equal builds give equal bytes. `mode` holds the
     permissions of a new file, before the umask.
 
-    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
-    constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
-    form), C071 (a region of a backend that keeps none).
+    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run determines,
+    with constants of its own), C059 (an attribute of an operator that runs between kernels has no
+    saved form), C071 (a region of a backend that keeps none).
     """
     writer = _Writer(model.backends)
     built = _contents(writer, model)

@@ -96,8 +96,8 @@ def bench(
 
 
 def _feeds(model: Any, files: Sequence[str], random: bool, seed: int) -> list[dict[str, Any]]:
-    """Returns inputs for successive runs: inputs from files are the same in each, others are drawn
-    anew.
+    """Returns inputs for successive runs: inputs from files are the same in each, others are new
+    random values.
     """
     first = model_inputs(model, files, random, seed)
     given = {name: first[name] for name in named(files, "--input")}

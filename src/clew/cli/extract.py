@@ -118,7 +118,7 @@ def extract(
         )
         say("writing")
         files = [(path, part.save(path)) for path in output]
-    note(f"other inputs are drawn with seed {seed}")
+    note(f"other inputs are random, seed {seed}")
     for text in part.notes:
         note(text)
     checked = []

@@ -89,7 +89,7 @@ def partition(
             if output is not None:
                 say("writing")
                 written = made.save(output, form)
-        note(f"other inputs are drawn with seed {seed}")
+        note(f"other inputs are random, seed {seed}")
         if output is not None:
             made = clew.load_partition(output)
     reports: list[tuple[str, clew.CheckReport]] = []

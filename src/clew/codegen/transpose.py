@@ -34,8 +34,8 @@ def unrolled_beside(
     """Returns the number and the extent of the unrolled loop whose next iterations read adjacent
     elements; None if there is none, or if a load would exceed the buffer.
 
-    `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside` says
-    that the offset is within the buffer over all loops.
+    `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside`:
+    whether the offset is within the buffer over all loops.
     """
     if not inside or load.source.scope == "register":
         return None

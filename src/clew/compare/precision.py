@@ -113,7 +113,7 @@ def precision_report(
     """Returns which layers of a model cause the error of a narrow precision.
 
     The model is compiled once per layer, with all other layers in f32. For each of the `savings`
-    layers that cause the most error, it is compiled once more, with all other layers narrow.
+    layers that cause the most error, it is compiled again, with all other layers narrow.
     Variants share kernels through the disk cache. `inputs` are given by name, in order as a tuple,
     or as a list of several such sets; a single set says little about one layer, since rounding
     errors are random. With a `bound` on the network's `Deviation.worst`, bisection finds the fewest

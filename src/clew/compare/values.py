@@ -186,7 +186,7 @@ def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, Round
 
 def _corrections(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yields quantized layers, and the layers that only this model has and that alone read them and
-    add a constant: the correction of their bias, which a file has as a node of its own.
+    add a constant: the correction of their bias, which a file has as a separate node.
     """
     for name in alone:
         layer = side.layers[name]

@@ -1,4 +1,4 @@
-"""Has passes apply the records of tuning that fit the machine."""
+"""Applies tuning records that match this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def with_records(
 
 
 def deciding(passes: Sequence[Pass], decisions: Decisions) -> list[Pass]:
-    """Returns the passes; those that make decisions ask `decisions`."""
+    """Returns the passes; those that make decisions use `decisions`."""
     return [
         replace(p, decisions=decisions)  # type: ignore[call-arg]
         if any(one.name == "decisions" for one in fields(p))
@@ -81,5 +81,5 @@ class RecordedDecisions:
         for trial in self._best.get((decision.kind, decision.subject), ()):
             if trial.choices in decision.options:
                 return trial.choices, told(trial, f"{decision.kind}: ")
-            skipped = f"{named(trial)} is skipped: {trial.choices!r} is no option any more"
+            skipped = f"{named(trial)} is skipped: {trial.choices!r} is no longer an option"
         return decision.default, skipped

@@ -26,15 +26,14 @@ class Conversion(Brief):
     """A step that changes how a value is stored.
 
     `step` is its operator, `layer` its layer in the model, "" if the pass `inserted_by` made it.
-    `before` and `after` are dtypes, with layouts where these change. `value` names what is
-    converted, and `constant` tells that it is a parameter; `readers` are the layers that it is
-    converted for.
+    `before` and `after` are dtypes, with layouts where these change. `value` names the converted
+    value, and `constant` marks a parameter; `readers` are the layers that it is converted for.
 
     `fate` is `kernel` (it runs in a kernel for conversions), `fused` (in a kernel with other work),
     `folded` (computed at compile time), `merged` (another step does its work, too), `cancelled`
     (nothing needs its value, or an operator on integers gives it), or `kept` (outside kernels).
     `became` is its operator in the last stage, in the kernel `kernel` with the operators `beside`.
-    `passes` are those that moved it or changed its operator, and `why` what the passes said about
+    `passes` are those that moved it or changed its operator, and `why` the remarks of passes about
     it. A step of the model has `scales` numbers, constant in the model: its `scale` if it is one,
     and its zero point `zero`.
     """
@@ -171,7 +170,7 @@ def _table(rows: Sequence[Conversion]) -> RenderableType:
 
 
 def _reasons(rows: Sequence[Conversion]) -> Iterator[str]:
-    """Yields what passes said, each once, with the number of steps."""
+    """Yields the remarks of passes, each once, with the number of steps."""
     for why, count in Counter(w for row in rows for w in row.why).items():
         yield f"{why} ({counted(count, 'step')})"
 

@@ -136,7 +136,7 @@ class _Finder:
         )
 
     def _why_changed(self, call: Call) -> tuple[str, ...]:
-        """Returns what passes said about a conversion of the model."""
+        """Returns the remarks of passes about a conversion of the model."""
         found = []
         for stage, record in enumerate(self._trace.stages):
             for remark in record.remarks:
@@ -179,7 +179,7 @@ class _Finder:
         return 0, now
 
     def _why_made(self, stage: int, node: int) -> tuple[str, ...]:
-        """Returns what the pass said about the nodes that became a conversion or read it."""
+        """Returns the remarks of the pass about the nodes that became a conversion or read it."""
         if stage not in self._remarks:
             links = self._trace.links(stage)
             said: dict[int, list[str]] = {}

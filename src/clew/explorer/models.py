@@ -145,7 +145,7 @@ class Models:
         return self._add(Model(self._unique(shown), folder / files[0].name, folder, count))
 
     async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
-        """Returns the failure for a file of another kind, which its first bytes tell."""
+        """Returns the failure for a file of another kind, identified by its first bytes."""
         suffixes, kind = f"models end in {' or '.join(SUFFIXES)}", kind_of_name(shown)
         with suppress(Failure, TimeoutError):
             async with asyncio.timeout(self._chunk_wait_s):

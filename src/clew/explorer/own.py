@@ -2,7 +2,7 @@
 
 The page chooses `schema.Options`. Only the command line sets paths of programs to run, links to
 follow, the handling of out-of-range indices, budgets and the cache: `Own` goes to the worker
-processes beside the page's choice.
+processes with the page's choice.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def extract(
     and packed weights; their values come from a run of it, of a compiled model or of one compiled
     with `options`.
 
-    `inputs` are the model's, by name or in order; inputs missing from a mapping are drawn at random
-    from `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
+    `inputs` are the model's, by name or in order; inputs missing from a mapping are random, with
+    `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
     `source` is the ONNX file of a module or compiled model, for parts in ONNX.
 
     Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (no choice, or several),

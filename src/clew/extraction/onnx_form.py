@@ -25,8 +25,8 @@ Array = np.ndarray[Any, Any]
 class OnnxSource:
     """An ONNX file, and the inputs of the run in which values are captured.
 
-    Inputs of a part have the concrete shapes of that run. `links` says which links are followed, as
-    when the source was made.
+    Inputs of a part have the concrete shapes of that run. `links` selects the links that are
+    followed, as when the source was made.
     """
 
     path: Path

@@ -130,7 +130,7 @@ class Part(StoredPart, Shown):
             raise InputError(
                 "I136",
                 f"{self.name} has no captured values",
-                hint="they are in the .npz file written beside it",
+                hint="they are in the .npz file next to it",
             )
         found = self.compile(**options).run(self.inputs)
         checks = [compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
@@ -139,7 +139,7 @@ class Part(StoredPart, Shown):
     def save(self, path: str | Path) -> list[Path]:
         """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`) or a
         stand-alone script (`.py`). Captured values, and weights if the form does not include them,
-        are in an `.npz` file beside it.
+        are in an `.npz` file next to it.
 
         Errors: I135 for other suffixes, I137 for a part without an ONNX form, I138 for a path that
         cannot be written.

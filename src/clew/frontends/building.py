@@ -1,4 +1,6 @@
-"""What every frontend builds: calls by name, constants, views, casts, and shapes of expressions."""
+"""Functions that all frontends build with: calls by name, constants, views, casts, and shapes of
+expressions.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def is_program(model: Any) -> bool:
 
 
 def no_model(model: Any) -> InputError:
-    """Returns the error for an object that is no model. Code: I002."""
+    """Returns the error for an object that is not a model. Code: I002."""
     kind = type(model)
     names = _class_names(model)
     hint = next((advice for name, advice in _ADVICE.items() if name in names), "")

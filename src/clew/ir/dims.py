@@ -389,8 +389,8 @@ def _nested_quotient(left: SymDim, by: int) -> Dim | None:
 
 
 def _remainder(left: SymDim, by: int) -> Dim:
-    """Returns `left % by`. What is missing up to a multiple, `-a % by`, is `-a` plus that multiple,
-    so that `a` plus what is missing becomes the multiple.
+    """Returns `left % by`. The distance to the next multiple, `-a % by`, is `-a` plus that
+    multiple, so that `a` plus the distance becomes the multiple.
     """
     plain: Dim = 0
     for monomial, coefficient in left.terms:
@@ -572,7 +572,7 @@ class Sizes:
 
     @property
     def computed(self) -> tuple[SymDim, ...]:
-        """The dimensions whose values were asked for, and those they consist of."""
+        """The dimensions whose values were requested, and those they consist of."""
         return tuple(self._values)
 
     def _atom(self, atom: Atom) -> int:
@@ -631,7 +631,7 @@ _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 
 @contextlib.contextmanager
 def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
-    """Has `typical` use these sizes inside the block, and take names for what they stand for."""
+    """Makes `typical` use these sizes inside the block, and look through names."""
     with scoped(_expected, sizes), scoped(_meanings, meanings):
         yield
 

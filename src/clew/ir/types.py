@@ -215,7 +215,7 @@ class FunctionType:
 @dataclass(frozen=True, slots=True)
 class SequenceType:
     """A run-time list of tensors of one dtype, held by host operators only. Shapes may differ: an
-    unknown size in `element` may differ between elements. `empty` says that the list is known to be
+    unknown size in `element` may differ between elements. `empty`: whether the list is known to be
     empty.
     """
 

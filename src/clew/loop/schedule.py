@@ -223,7 +223,7 @@ class Schedule(Shown):
 
     def parallel(self, loop: str, *, repeat: bool = False) -> Schedule:
         """Distributes an outermost loop, or a loop directly inside it, over threads. With `repeat`,
-        each thread repeats what comes before the inner loop.
+        each thread repeats the statements before the inner loop.
         """
         return self.apply("parallel", loop=loop, **({"repeat": True} if repeat else {}))
 

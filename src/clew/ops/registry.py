@@ -565,7 +565,7 @@ def register_op(
     The decorated function is its `compute` in te. With `host=True` it is instead the NumPy function
     that runs between native segments, and `op.types` is required. A function whose body is only a
     docstring (`...`) declares the signature of an operator that has a `decompose` or `reference`.
-    `reads_views` says that its kernel reads operands in place: slices, transposes and reshapes
+    `reads_views`: whether its kernel reads operands in place: slices, transposes and reshapes
     before it become strides of its loads. `melts` names an operator whose result is the kernel's
     first operand and which the kernel may compute itself, piece by piece. `traits` states facts for
     passes. `onnx` binds the operator to an operator of ONNX models, `domain::Name`, from version

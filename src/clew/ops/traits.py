@@ -105,7 +105,7 @@ class Traits:
     """
 
     per_channel: bool = False
-    """Works on each channel (axis 1) of the first operand, whatever the number of axes after it;
+    """Works on each channel (axis 1) of the first operand, for any number of axes after it;
     the others are vectors over the channels. Read by LiftSignals.
     """
 

@@ -120,8 +120,8 @@ def pipeline(
 
 
 def _placement(target: Target | None, backends: Sequence[Claims], place: Rule) -> list[Pass]:
-    """Returns the passes that make regions for backends beside the CPU and the host; none without
-    such backends.
+    """Returns the passes that make regions for backends other than the CPU and the host; none
+    without such backends.
     """
     if not backends:
         return []

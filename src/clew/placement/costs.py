@@ -140,7 +140,7 @@ def measured_costs(
     """Returns the costs of units: on the CPU, from the times of the model's layers in a run
     (`layer_seconds`); on the backends, measured alone, those that take longest on the CPU first.
     After about `seconds` of measuring, which backends share equally, the rest is predicted. `say`
-    is told of progress.
+    is called with progress.
     """
     costs = Costs(graph, backends, target, threads, book, blocked)
     _cpu_costs(costs, layer_seconds)

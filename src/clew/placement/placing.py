@@ -75,7 +75,7 @@ def place(
     `on_progress` is called with each step's name.
 
     Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call
-    measures nothing. With `again`, it places the model anew, with the kept costs of units.
+    measures nothing. With `again`, it places the model again, with the kept costs of units.
 
     Errors: I350 to I353 and I356 (`backends`), I358 (a model with symbolic sizes, or whose graph
     depends on a run), I040 to I043 (`inputs`), I380 to I382 (`tuned`), C073 (a backend that fails

@@ -48,9 +48,10 @@ _ALONE_RUNS: Final = 5
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure: models' files (named by their stems), random networks with `seed`, `seed` +
-    1 ..., each with every thread count, precision and kind of fusion. `options` are other compile
-    options; a network's name in the table ends in those that differ from their defaults.
+    """The subjects of a measurement: models' files (named by their stems), random networks with
+    `seed`, `seed` + 1 ..., each with every thread count, precision and kind of fusion. `options`
+    are other compile options; a network's name in the table ends in those that differ from their
+    defaults.
     """
 
     models: tuple[Path, ...] = ()

@@ -1,4 +1,6 @@
-"""Runs a model over calibration data and collects what the choice of parameters needs."""
+"""Runs a model over calibration data and collects the statistics that the choice of parameters
+needs.
+"""
 
 from __future__ import annotations
 

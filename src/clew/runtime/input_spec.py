@@ -32,7 +32,7 @@ class InputSpec:
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other
     sizes determine them. `rules` are those on sizes that this input and earlier ones give. `dtype`
-    is None for values other than tensors, which `kind` describes. `decides` says that the input's
+    is None for values other than tensors, which `kind` describes. `decides`: whether the input's
     value decides sizes or axes. Then `value_names` names its elements, in order, if one build
     serves all values of at least 1; otherwise each new value needs a build. A state of the model
     has an `initial` value, which calls use unless they give another, and `fed_by` names the output

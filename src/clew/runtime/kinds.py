@@ -28,10 +28,10 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
     """Returns a tensor of a dtype from an array, a number, nested lists of numbers, or another
     library's tensor; `what` names it in errors, and `expected` what the model takes.
 
-    Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Numbers of
-    Python have no dtype of their own, so they take the model's if it has their kind of numbers.
+    Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Python numbers
+    have no dtype, so they take the model's if it has their kind of numbers.
 
-    Errors: I043 for another dtype, for masked elements, and for values that are no arrays.
+    Errors: I043 for another dtype, for masked elements, and for values that are not arrays.
     """
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         raise InputError(

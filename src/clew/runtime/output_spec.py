@@ -15,7 +15,7 @@ class OutputSpec:
 
     `shape` has a string for each size that is not a number, and is None if the rank is unknown.
     `dtype` is None for values other than tensors, and if only a run determines the type
-    (`is_known` tells these apart).
+    (`is_known` distinguishes these).
     """
 
     name: str

@@ -1,11 +1,11 @@
 """Whose memory the results of a program are, and which of them the program copies.
 
-A result owns its memory: it is no input, no constant, no other result, and nothing that a backend
-keeps. Passes may remove identities and merge equal values all the same, because each instruction
-says whose memory its results are, and the program copies at its border. Results that kernels write
-are never copied, and cost no check either.
+A result owns its memory: it is neither an input, a constant, another result, nor anything that a
+backend keeps. Passes may remove identities and merge equal values all the same, because each
+instruction says whose memory its results are, and the program copies at its border. Results that
+kernels write are never copied, and cost no check either.
 
-The state of a session is the exception (`Held`): nobody writes to it, so it is passed on as it is.
+The state of a session is the exception (`Held`): nobody writes to it, so it is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Owner(enum.Enum):
     INPUT = "an input"
     CONSTANT = "a constant"
     ANY = "any of these"
-    """Only addresses tell: a host step may return its argument, a loop its initial state."""
+    """Only addresses show this: a host step may return its argument, a loop its initial state."""
     OTHER = "somebody else"
     """Code outside of clew, which may keep the memory."""
 
@@ -136,7 +136,7 @@ NOTHING_HELD: Final = Held()
 
 
 class Border:
-    """Gives the results of a program memory of their own, except that of `held`.
+    """Gives the results of a program their own memory, except that of `held`.
 
     `results` says whose memory they are, `inputs` has the slots of the program's inputs, and
     `constants` the arrays that the program and those inside it may return.
@@ -200,7 +200,7 @@ class Border:
 
 @dataclass
 class Borders:
-    """The borders of a program, by what is held."""
+    """The borders of a program, by the held values."""
 
     results: Sequence[Memory]
     inputs: Sequence[int]
@@ -220,7 +220,7 @@ class _Taken:
     """Memory in use: that of the arrays in `values` and of `constants`, whose `owners` are known.
 
     Two arrays share no memory if different arrays own theirs. Addresses are looked at only if the
-    owner is the same, or is no array.
+    owner is the same, or is not an array.
     """
 
     def __init__(
@@ -304,7 +304,9 @@ def _arrays(values: Iterable[Any]) -> Iterator[Array]:
 
 
 def _owner(array: Array) -> object:
-    """Returns the object that owns an array's memory: an array, or what an array was made of."""
+    """Returns the object that owns an array's memory: an array, or the object that it was made
+    from.
+    """
     owner: object = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base

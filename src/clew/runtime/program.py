@@ -295,7 +295,7 @@ class Program(Shown):
 
     @cached_property
     def borders(self) -> Borders:
-        """How the results of a call get memory of their own."""
+        """How the results of a call get their own memory."""
         if self._like is not None:
             return self._like()
         given = [Memory(Owner.INPUT, slot) for slot in self.inputs]

@@ -158,7 +158,7 @@ class Session(Shown):
 
     def set(self, values: Mapping[str, Any] = _NOTHING, /, **named: Any) -> None:
         """Replaces states, by input name: `session.set(past_k=array)`, or a mapping for names that
-        are no keywords. The arrays are copied. `reset` still returns to the initial state.
+        are not keywords. The arrays are copied. `reset` still returns to the initial state.
 
         Errors: I042 (shape), I043 (dtype), I371 (names), I374 (a call is running).
         """
@@ -258,7 +258,7 @@ class Session(Shown):
             }
 
     def _checked(self, values: Mapping[str, Any]) -> State:
-        """Returns given states as arrays that nobody else has.
+        """Returns given states as arrays without other references.
 
         Errors: I042, I043, I371.
         """

@@ -197,7 +197,7 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
 def growing_by_convention(
     inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
 ) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges; none if names do not tell the state."""
+    """Returns the named sizes that each call enlarges; none if names do not identify the state."""
     try:
         return growing_names(conventional_pairs(inputs, outputs))
     except InputError:

@@ -1,4 +1,4 @@
-"""Programs for all sizes: what a program is before a call brings the sizes of its inputs.
+"""Programs for all sizes: programs before a call brings the sizes of its inputs.
 
 A template has the instructions of a program. Shapes, grids and buffers in it are dimensions, from
 which `at` makes the program for given sizes. Nothing is compiled then: the kernels take sizes as

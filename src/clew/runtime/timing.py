@@ -307,7 +307,7 @@ def typical(values: Sequence[Any]) -> Any:
 
 
 class Turns:
-    """Runs a program plain and with watches in turn, and keeps what they took."""
+    """Runs a program plain and with watches in turn, and keeps their times."""
 
     def __init__(
         self,

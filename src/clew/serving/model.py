@@ -188,7 +188,7 @@ class Model(Shown, ABC, Generic[K, B]):
         by input name; the others are the model's own, or zeros. A growing axis starts without
         elements, and other named sizes are those of the first call's inputs.
 
-        Errors: I370 (the names do not tell the state), I371 (unknown names), I372 (types of a
+        Errors: I370 (the names do not identify the state), I371 (unknown names), I372 (types of a
         pair), I042 and I043 (`initial`).
         """
         own = {i.name: i.fed_by for i in self._inputs if i.fed_by}

@@ -29,7 +29,7 @@ def lasting_interrupts() -> Iterator[Callable[[], None]]:
     Python ignores exceptions in destructors and in the callbacks of weak references: Ctrl-C during
     one of them has no effect. Libraries make other exceptions of it, such as an ImportError. A loop
     that should end calls the function once a round. Only the main thread gets interrupts; a handler
-    of the program itself stays as it is.
+    of the program itself stays unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield _nothing

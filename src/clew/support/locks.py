@@ -58,7 +58,7 @@ class Once(Generic[T]):
 
 
 class Turn:
-    """What one holder at a time may use, without waiting for it.
+    """A resource for one holder at a time, without waiting.
 
     Ctrl-C cannot lose the end of a turn, if it ends by these statements, which call nothing:
 

@@ -1,4 +1,4 @@
-"""Finds out what a file is from a few bytes at its beginning, and never runs, unpacks or parses it.
+"""Identifies a file by a few bytes at its beginning, and never runs, unpacks or parses it.
 
 At most 64 KiB are read, the list of entries of a ZIP archive, and the first fields of a protobuf
 message. Only regular files are opened.
@@ -41,20 +41,20 @@ _OLD_TORCH: Final = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is by its bytes, or else by its name; None if neither tells, or if it
-    does not exist or cannot be read.
+    """Returns the kind of a file by its bytes, or else by its name; None if neither identifies it,
+    or if it does not exist or cannot be read.
     """
     return kind_by_bytes(path) or (kind_of_name(path) if os.path.exists(path) else None)
 
 
 def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is by its suffix; None if that does not tell."""
+    """Returns the kind of a file by its suffix; None if that is not conclusive."""
     name = SUFFIXES.get(Path(path).suffix.lower())
     return KINDS[name] if name else None
 
 
 def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is by its bytes alone."""
+    """Returns the kind of a file by its bytes alone."""
     place = os.fspath(path)
     try:
         if stat.S_ISDIR(os.stat(place).st_mode):
@@ -73,7 +73,7 @@ def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
 
 
 def kind_in_memory(data: bytes) -> Kind | None:
-    """Returns what bytes are that a file might hold; None if they do not tell."""
+    """Returns the kind of bytes that a file might hold; None if they are not conclusive."""
     name = _of_bytes(data[:_HEAD_BYTES])
     return KINDS[_archive(data) if name == "zip" else name] if name else None
 
@@ -85,7 +85,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
 
 
 def _of_bytes(head: bytes) -> str:
-    """Returns the name of the kind of a file by its first bytes; "" if they do not tell."""
+    """Returns the name of the kind of a file by its first bytes; "" if they are not conclusive."""
     if not head:
         return "empty"
     for start, name in PREFIXES:
@@ -115,7 +115,7 @@ def _of_bytes(head: bytes) -> str:
 
 
 def _of_text(head: bytes) -> str:
-    """Returns the kind of a text; "" for other bytes, and for a text that tells nothing."""
+    """Returns the kind of a text; "" for other bytes, and for a text of no known kind."""
     if not _TEXT.match(head):
         return ""
     start = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -51,7 +51,7 @@ def capture(
     on_progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """Returns values of nodes of `main` in a run with these inputs, by name or in order. Inputs
-    missing from a mapping are drawn at random from `seed`, as on the command line.
+    missing from a mapping are random, with `seed`, as on the command line.
 
     Errors: I040 to I043 for inputs that do not match, I061 for unknown sizes.
     """

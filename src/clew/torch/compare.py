@@ -159,7 +159,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Run:
-    """A compiled model, and the inputs of a run. `several` says that the whole call runs more than
+    """A compiled model, and the inputs of a run. `several`: whether the whole call runs more than
     one program.
     """
 

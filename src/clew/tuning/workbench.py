@@ -370,7 +370,7 @@ class Workbench:
         ]
 
     def turn(self, programs: Mapping[int, Timed]) -> dict[int, tuple[Array, Array]]:
-        """Returns the times of one turn of each program. Their order is drawn: which of two equal
+        """Returns the times of one turn of each program. Their order is random: which of two equal
         ones takes longer is then an even chance, however the machine's speed changes.
         """
         numbers = list(programs)

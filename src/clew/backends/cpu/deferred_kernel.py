@@ -383,7 +383,7 @@ class _Template:
 
 
 def _names_outside(function: Function, sizes: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the model's sizes that no argument tells."""
+    """Returns the names of the model's sizes that no argument determines."""
     told = {str(d) for p in function.params for d in getattr(p.type, "shape", ())}
     found = sizes_of(function) - told - set(sizes)
     return tuple(sorted(name for name in found if not name.startswith("?")))

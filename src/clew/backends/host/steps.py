@@ -32,8 +32,8 @@ _FEW_VALUES: Final = 64
 class HostStep:
     """Runs an operator's reference with fixed attributes. It is the function of a `RunHost`.
 
-    `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
-    `bounds` is how indices out of range are treated.
+    `sizes` names the sizes that the last arguments give: those in the attributes that only the run
+    knows. `bounds` is how indices out of range are treated.
     """
 
     def __init__(

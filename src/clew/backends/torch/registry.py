@@ -89,7 +89,7 @@ class Building:
         raise Refused(reason)
 
     def known(self, n: int) -> Array | None:
-        """Returns the value of an argument if it is a constant. While a call is only asked about,
+        """Returns the value of an argument if it is a constant. While a call is only checked,
         the values of large constants do not decide, and need not be read.
         """
         arg: Expr = self.call.args[n]
@@ -97,7 +97,7 @@ class Building:
 
     @property
     def probing(self) -> bool:
-        """Whether the call is only asked about: its step will not run."""
+        """Whether the call is only checked: its step will not run."""
         return self._probing
 
     def constant(self, value: Array | np.generic | float, dtype: str = "") -> torch.Tensor:
@@ -154,7 +154,7 @@ def step_of(call: Call, *, probing: bool = False) -> Step:
 
 def _check(call: Call) -> None:
     if not isinstance(call.op, Op) or not call.op.is_builtin:
-        raise Refused(f"{call.op_name} is no operator of clew")
+        raise Refused(f"{call.op_name} is not an operator of clew")
     if any(isinstance(value, ArgRef) for value in call.attrs.values()):
         raise Refused("attributes are known only during the run")
     for type_ in (*(a.type for a in call.args), *results_of(call)):
@@ -165,7 +165,7 @@ def _check(call: Call) -> None:
         if 0 in type_.shape:
             raise Refused(f"{type_} has no elements")
         if type_.layout:
-            raise Refused(f"{type_} has a layout of its own")
+            raise Refused(f"{type_} has its own layout")
         if type_.dtype not in DTYPES:
             raise Refused(f"torch does not compute in {type_.dtype}")
 

@@ -130,7 +130,7 @@ def _alone(session: Session) -> Iterator[None]:
     """
     if session.measuring.holder is not None:
         raise InputError(
-            "I245", "the model is being measured", hint="ask again when the measurement is done"
+            "I245", "the model is being measured", hint="repeat the request after the measurement"
         )
     with session.running:
         yield
@@ -301,7 +301,7 @@ def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _finite(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yields the finite elements likewise."""
+    """Yields the finite elements."""
     for piece in _pieces(array):
         part = piece[np.isfinite(piece)]
         if part.size:

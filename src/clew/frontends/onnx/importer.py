@@ -507,7 +507,7 @@ def _senseless(node: NodeProto) -> Iterator[None]:
     except (ArithmeticError, ValueError, IndexError) as error:
         raise ModelError(
             "M031",
-            f"{display(node.op_type)} makes no sense with these values: {display(str(error))}",
+            f"{display(node.op_type)} is invalid for these values: {display(str(error))}",
             hint="the model is invalid: export it again",
         ) from error
     except (TypeError, AttributeError, LookupError, AssertionError, NotImplementedError) as error:

@@ -1,4 +1,6 @@
-"""What programs and traced graphs have in common: weights, inputs, and the module they become."""
+"""The common part of importing programs and traced graphs: weights, inputs, and the module they
+become.
+"""
 
 from __future__ import annotations
 

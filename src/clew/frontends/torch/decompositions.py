@@ -154,7 +154,7 @@ def _attention_of_module(
 
 
 def _seen(mask: Any, kind: int | None, batch: int, heads: int) -> Any:
-    """Returns where attention looks, for a mask of what it does not see: of pairs (0), of keys (1),
+    """Returns where attention looks, for a mask of hidden places: of pairs (0), of keys (1),
     or of both (2).
     """
     hidden = mask.bool()

@@ -49,9 +49,9 @@ _PYTHON_ERRORS: Final = (
 class GraphImporter(Values):
     """Imports the graph of one FX module, and of modules inside it, which share `sizes`.
 
-    With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
-    with values of the types that torch gives them. `earlier` has the graph before decomposition:
-    calls that decomposition omitted are layers, too.
+    With `probing`, calls that cannot be imported are collected in `refused`, and the import
+    continues with values of the types that torch gives them. `earlier` has the graph before
+    decomposition: calls that decomposition omitted are layers, too.
     """
 
     def __init__(

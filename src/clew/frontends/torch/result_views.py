@@ -110,7 +110,7 @@ def _owned(decomposed: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_computed(node: fx.Node) -> bool:
-    """Whether a node may be a tensor that is no view."""
+    """Whether a node may be a tensor that is not a view."""
     number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
     return not number and _viewed(node) is None
 

@@ -379,7 +379,7 @@ def _(attrs: Attrs, types: Sequence[TensorType], layout: str) -> tuple[tuple[str
 
 
 def quantized_in_own_range(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Returns an f32 tensor as u8 with the scale and zero point of its own range, which contains 0.
+    """Returns an f32 tensor as u8 with the scale and zero point of its range, which contains 0.
 
     Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
     """

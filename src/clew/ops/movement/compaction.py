@@ -85,7 +85,7 @@ def room(count: Array) -> Array:
     number = int(count)
     if number < 0:
         raise GraphTypeError("T107", f"room: a size of {number}")
-    check_run_bytes("a result whose size the run tells", 8 * number)
+    check_run_bytes("a result whose size is determined in the run", 8 * number)
     return np.zeros(number, bool)
 
 

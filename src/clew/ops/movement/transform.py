@@ -195,7 +195,7 @@ def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     either may be 1, so the result's size is their maximum (0 if one of them is 0).
 
     Two named sizes are usually equal, so the kernel assumes that `x` has the result's size; other
-    sizes get a build of their own. A size computed from others (`min(1, n)`) may well be 1 in every
+    sizes get their own build. A size computed from others (`min(1, n)`) may well be 1 in every
     call; if it is, the kernel multiplies the position by 0.
 
     Errors: T100 if the shapes do not broadcast.

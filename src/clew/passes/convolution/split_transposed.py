@@ -36,7 +36,7 @@ class SplitTransposed(Pass):
 
     With strides `s`, all results at places `o` of equal `o mod s` read the same taps, one in `s`:
     they are a convolution of stride 1. One convolution with `s * s` times the channels computes all
-    of them, and a transposition then puts them in order. Where windows are no multiple of the
+    of them, and a transposition then puts them in order. Where windows are not multiple of the
     strides, that convolution would multiply by zeros; if by too many, each place gets a separate
     convolution. An image of one pixel is a row, and the layer is dense. A weight that the run
     computes is multiplied as it lies with each pixel if these are few, and the products that meet

@@ -33,7 +33,7 @@ _PANEL: Final = 4
 class MultiplyCodes(Pass):
     """Multiplies floats by weights of 2, 4 or 8 bits without widening these in memory.
 
-    The data are rounded to `i16` in blocks along the depth, each with a step of its own, and
+    The data are rounded to `i16` in blocks along the depth, each with its own step, and
     multiplied as integers by the codes, which the kernel unpacks in registers. Scales are applied
     to the sums over blocks. A product of one row, as of a decoder that generates text, takes the
     time that its weights take to load, so fewer bits make it faster.
@@ -75,7 +75,7 @@ class MultiplyCodes(Pass):
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight as codes: `scale * (code - zero)`. `by_columns` says that its axes are `[N, K]`, and
+    """A weight as codes: `scale * (code - zero)`. `by_columns`: whether its axes are `[N, K]`, and
     `block` is the number of elements along K with one scale.
     """
 

@@ -1,8 +1,8 @@
 """Reductions over steps that data select (regions of images), or at uneven places (resampling):
 loops stop where the steps of a result end, and skip steps that contribute nothing.
 
-All lanes take the same steps: they are vectors of the last axis or, where its elements select steps
-of their own, an unrolled group of channels of a plain image. Results stay in registers.
+All lanes take the same steps: they are vectors of the last axis or, where its elements select
+different steps, an unrolled group of channels of a plain image. Results stay in registers.
 """
 
 from __future__ import annotations

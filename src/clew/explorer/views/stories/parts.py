@@ -251,7 +251,7 @@ def purpose_of_pass(session: Session, name: str) -> str:
 
 @lru_cache(maxsize=1)
 def rules() -> dict[str, str]:
-    """Returns what each schedule rule is for, by its name."""
+    """Returns the purpose of each schedule rule, by its name."""
     modules = {rule.name: inspect.getmodule(type(rule)) for rule in RULES}
     return {name: first_paragraph(module.__doc__) for name, module in modules.items()} | {
         stack.STACK: first_paragraph(stack.__doc__)

@@ -422,7 +422,7 @@ _BY_SIZE: Final = 2
 
 
 def _scaled(layer: Layer, x: Expr, sizes: Sequence[Dim], done: bool) -> Expr:
-    """Returns a transform in the scale asked for; `done` says that it is divided by the size."""
+    """Returns a transform in the requested scale; `done`: whether it is divided by the size."""
     how, dtype = layer.integer("normalization"), x.tensor.dtype
     count = product(tuple(sizes))
     if count == 0:

@@ -183,7 +183,7 @@ def _planes(layer: Layer, x: Expr, attrs: dict[str, Any], op: str) -> Expr:
 
 @converter("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(layer: Layer) -> Result:
-    """The mean of each window; padding counts, unless told otherwise."""
+    """The mean of each window; padding counts, unless the call says otherwise."""
     rank = _pool_rank(layer)
     x, attrs = layer.tensor(), _window(layer, rank)
     attrs["count_include_pad"] = layer.flag("count_include_pad", True)

@@ -184,7 +184,7 @@ def norm_of(x: Expr, order: float, axes: tuple[int, ...], keep: bool) -> Expr:
 
 @converter("linalg_vector_norm")
 def vector_norm(layer: Layer) -> Result:
-    """Norms over axes, summed in the dtype asked for."""
+    """Norms over axes, summed in the requested dtype."""
     wanted = layer.result().dtype
     x = cast(layer.tensor(), wanted)
     x = cast_wide(x)
