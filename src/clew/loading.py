@@ -244,7 +244,8 @@ def _loaded(
         regions = None
         if has_regions(text) or backends:
             regions = room("saved_regions")(backends, count)
-        reader = BuildReader(container, pool, resolve, regions)
+        loops = room("saved_loop") if resolve is not None else None
+        reader = BuildReader(container, pool, resolve, regions, loops)
         return _model(reader, container.text, container.text)
     except _CONTRADICTIONS as error:
         raise CompileError(

@@ -44,6 +44,7 @@ from clew.passes.simplify.fold_constant import FoldConstant
 from clew.passes.simplify.fold_empty import FoldEmpty
 from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.inline_composites import InlineComposites
+from clew.passes.simplify.relate_sizes import RelateSizes
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
 from clew.passes.simplify.stack_appends import StackAppends
@@ -76,6 +77,7 @@ def pipeline(
     return [
         StackAppends(),  # first: the loops that remain keep their states' sizes
         UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
+        RelateSizes(),  # before all rules: operators on several states need to know equal sizes
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels

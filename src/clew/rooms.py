@@ -60,6 +60,12 @@ def _report() -> Callable[..., Any]:
     return report
 
 
+def _saved_loop() -> Callable[..., Any]:
+    from clew.backends.cpu.joined_loop import saved_loop  # noqa: PLC0415
+
+    return saved_loop
+
+
 def _saved_regions() -> Callable[..., Any]:
     from clew.backends.regions import RegionReader  # noqa: PLC0415
 
@@ -88,6 +94,7 @@ give(
         "placement": _placement,
         "profile": _profile,
         "report": _report,
+        "saved_loop": _saved_loop,
         "saved_regions": _saved_regions,
         "saved_step": _saved_step,
         "tap": _tap,

@@ -203,7 +203,7 @@ class TimedProgram:
                     return replace(instruction, then=inner[0], orelse=inner[1])
                 case Repeat(cond=cond, body=body):
                     loop = self._timed(cond, hosts), self._timed(body, hosts)
-                    return replace(instruction, cond=loop[0], body=loop[1])
+                    return replace(instruction, cond=loop[0], body=loop[1], native=None)
             return instruction
 
         instructions = [timed(i) for i in program.instructions]
