@@ -49,17 +49,17 @@ class LoopBody:
     The segment's first loop is this one. Its inputs are states before the first iteration, whose
     numbers are in `inputs`; their shapes are those before any iteration. Its outputs are two
     buffers for each state in `moving`, but one for those also in `appended`, then one for each
-    stacked value. `rows` is the place of its `ROW`, and `counters` are the arena buffers of the
-    iteration's number and of the next. All of `needs` must be at least 0. `types` is the record of
-    those that it was made from. `limit` is the state that iterations are counted to, if nothing
-    else ends the loop.
+    stacked value. `rows` is the place of its `ROW`, whose arguments are the buffers of the
+    iteration's number, of the next, and of each of `shapes`. All of `needs` must be at least 0.
+    `types` is the record of those that it was made from. `limit` is the state that iterations are
+    counted to, if nothing else ends the loop.
     """
 
     segment: SegmentTemplate
     inputs: tuple[int, ...]
     moving: tuple[int, ...]
     rows: int
-    counters: tuple[int, int]
+    shapes: tuple[tuple[Dim, ...], ...]
     growth: tuple[Growth, ...]
     needs: tuple[SymDim, ...]
     types: Mapping[str, Any]
@@ -79,6 +79,7 @@ class LoopBody:
         for spec in (*segment.inputs, *segment.outputs):
             yield from spec.shape
         yield from (ref.sized_bytes for entry in segment.entries for ref in entry.args)
+        yield from (size for shape in self.shapes for size in shape)
         yield from (*segment.arena_bytes, *segment.copied.values(), *self.needs)
 
     @property
@@ -148,6 +149,7 @@ class LoopNumbers:
             "scratch": [step.code.scratch_bytes for step in segment.steps],
             "arena": list(segment.arena_bytes),
             "distances": [sized.ref.sized_bytes for sized in self.layout.sized],
+            "shapes": [size for shape in self.body.shapes for size in shape],
             "copied": list(segment.copied.values()),
             "inputs": [size for spec in segment.inputs for size in spec.shape],
             "outputs": [_bytes_of(spec.shape, spec.dtype) for spec in segment.outputs],

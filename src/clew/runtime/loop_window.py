@@ -255,7 +255,7 @@ class LoopContext(Context):
         body = window.numbers.body
         targets, numbers = self._written(window)
         varies = (numbers != numbers[0]).any(axis=0)
-        varies[:2] = True  # the counters have no other place where they are written
+        varies[: 2 + len(window.columns["shapes"])] = True  # nothing else writes these
         data = np.ascontiguousarray(numbers[:, varies])
         goals = np.ascontiguousarray(targets[varies])
         moved = any(sized >= 0 for _, _, sized in self._layout.moved)
@@ -278,7 +278,7 @@ class LoopContext(Context):
 
     def _written(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Returns the addresses that numbers go to, i64[n], and the numbers, i64[rows, n]. The
-        first two are the counters.
+        first are the counters, and the shapes that the body reads.
         """
         rows, columns, layout = window.rows, window.columns, self._layout
         args, steps = address_of(self._args), address_of(self._steps)
@@ -286,6 +286,9 @@ class LoopContext(Context):
         first = layout.first_args[window.numbers.body.rows]
         targets: list[np.ndarray] = [self._args[first : first + 2]]
         numbers: list[np.ndarray] = [np.stack([turns, turns + 1], axis=1)]
+        for number, shape in enumerate(window.numbers.body.shapes, first + 2):
+            targets.append(self._args[number] + 8 * np.arange(len(shape)))
+        numbers.append(columns["shapes"][:, :rows].T)
         targets.append(args + 8 * layout.size_slots)
         numbers.append(columns["sizes"][:, :rows].T)
         chunks = address_of(self._chunks)

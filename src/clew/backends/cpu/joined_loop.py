@@ -13,7 +13,7 @@ import numpy as np
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.host.steps import HostStep
 from clew.backends.loop_types import LoopTypes
-from clew.ir.dims import Dim, SymDim, substitute
+from clew.ir.dims import Dim, SymDim, product, substitute
 from clew.ir.expr import Call, Function
 from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, Type, is_native, to_numpy
@@ -73,7 +73,12 @@ class _Value:
 
     ref: BufferRef
     dtype: np.dtype[Any]
-    size_bytes: Dim
+    shape: tuple[Dim, ...]
+
+    @property
+    def size_bytes(self) -> Dim:
+        """The size of the whole value."""
+        return product(self.shape) * self.dtype.itemsize
 
 
 @dataclass
@@ -106,6 +111,8 @@ class _Joiner:
         self._copied: dict[int, Dim] = {}
         self._constants: list[np.ndarray[Any, Any]] = []
         self._arena: list[Dim] = []
+        # Shapes that the body reads as values: where they go.
+        self._shapes: list[tuple[BufferRef, tuple[Dim, ...]]] = []
         self._needs: dict[SymDim, None] = {}
         self.functions: dict[str, Callable[[str], int]] = {}
         rows = tuple([self._row(type_).memory_bytes for type_ in types.rows])
@@ -150,6 +157,9 @@ class _Joiner:
         if limit is None:
             ends.append(self._condition(clock, following))
         self._flow(Flow(FlowKind.JUMP, target=head))
+        rows = self._order[head]
+        assert isinstance(rows, Flow)
+        self._order[head] = replace(rows, args=(*rows.args, *(ref for ref, _ in self._shapes)))
         for place in ends:
             flow = self._order[place]
             assert isinstance(flow, Flow)
@@ -171,7 +181,7 @@ class _Joiner:
             tuple(self._inputs),
             tuple(self._moving),
             head,
-            (now.index, following.index),
+            tuple(shape for _, shape in self._shapes),
             tuple(self._growth),
             tuple(self._needs),
             self._types.to_record(),
@@ -228,7 +238,7 @@ class _Joiner:
         """
         count, *states = program.inputs
         read = {slot for i in program.instructions for slot in i.inputs} | set(program.outputs)
-        values = {count: _Value(counter, np.dtype(np.int64), _COUNTER_BYTES)}
+        values = {count: _Value(counter, np.dtype(np.int64), ())}
         for state, slot in enumerate(states):
             if slot not in read or (state >= len(self._types.before) and state not in self._moving):
                 continue  # sizes are no values in memory
@@ -238,7 +248,7 @@ class _Joiner:
             ref = self._input(state)
             if state in self._moving:
                 ref = _moved(3 * self._moving.index(state))
-            values[slot] = _Value(ref, to_numpy(type_.dtype), type_.memory_bytes)
+            values[slot] = _Value(ref, to_numpy(type_.dtype), type_.shape)
         return values
 
     def _add(self, part: _Part) -> None:
@@ -249,12 +259,10 @@ class _Joiner:
                     self._segment(part, instruction)
                 case View():
                     value = self._value(part, instruction.source)
-                    size: Dim = value.dtype.itemsize
-                    for dim in instruction.shape:
-                        size = size * substitute(dim, part.names)
+                    shape = tuple([substitute(dim, part.names) for dim in instruction.shape])
                     skipped = substitute(instruction.offset, part.names) * value.dtype.itemsize
                     ref = value.ref.beyond(skipped)
-                    part.values[instruction.target] = _Value(ref, value.dtype, size)
+                    part.values[instruction.target] = _Value(ref, value.dtype, shape)
                 case RunHost(function=DeferredKernel()):
                     if part.program is self._loop.body and number in self._appends:
                         self._append(part, instruction, self._appends[number])
@@ -262,6 +270,8 @@ class _Joiner:
                         self._kernel(part, instruction)
                 case RunHost(function=HostStep(op=Op(name="size_of"))):
                     pass  # the sizes of kernels are known
+                case RunHost(function=HostStep(op=Op(name="shape_of"))) if not part.names:
+                    self._shape(part, instruction)
                 case _:
                     raise _Refused
 
@@ -289,6 +299,13 @@ class _Joiner:
         for own, slot in results:
             part.values[slot] = self._value(inner, own)
 
+    def _shape(self, part: _Part, host: RunHost) -> None:
+        """Has the rows write the shape of a value to memory."""
+        shape = self._value(part, host.inputs[0]).shape
+        ref = self._room(_COUNTER_BYTES * len(shape))
+        self._shapes.append((ref, shape))
+        part.values[host.outputs[0]] = _Value(ref, np.dtype(np.int64), (len(shape),))
+
     def _append(self, part: _Part, host: RunHost, state: int) -> None:
         """Adds copies of values to the end of a state."""
         place = _moved(3 * self._moving.index(state))
@@ -297,7 +314,10 @@ class _Joiner:
         for value in parts[1:]:
             self._copy(place.beyond(whole), value.ref, value.size_bytes)
             whole = whole + value.size_bytes
-        part.values[host.outputs[0]] = _Value(place, parts[0].dtype, whole)
+        kernel = host.function
+        assert isinstance(kernel, DeferredKernel)
+        shape = kernel.function.body.tensor.shape
+        part.values[host.outputs[0]] = _Value(place, parts[0].dtype, shape)
 
     def _segment(self, part: _Part, instruction: RunSegment) -> None:
         """Adds the steps of a segment."""
@@ -312,11 +332,9 @@ class _Joiner:
         specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
         for slot, spec in zip(instruction.outputs, specs, strict=True):
             dtype = np.dtype(spec.dtype)
-            size: Dim = dtype.itemsize
-            for dim in spec.shape:
-                size = size * substitute(dim, names)
-            ref = part.wanted.get(slot) or self._room(size)
-            part.values[slot] = _Value(ref, dtype, size)
+            shape = tuple([substitute(dim, names) for dim in spec.shape])
+            ref = part.wanted.get(slot) or self._room(product(shape) * dtype.itemsize)
+            part.values[slot] = _Value(ref, dtype, shape)
             outputs.append(ref)
         arena, constants = len(self._arena), len(self._constants)
         self._arena += [substitute(size, names) for size in _arena_of(plan)]
@@ -385,7 +403,7 @@ class _Joiner:
             data = np.ascontiguousarray(part.program.constants[slot])
             ref = BufferRef(BufferKind.CONSTANT, len(self._constants))
             self._constants.append(data)
-            part.values[slot] = _Value(ref, data.dtype, data.nbytes)
+            part.values[slot] = _Value(ref, data.dtype, data.shape)
         if slot not in part.values:
             raise _Refused
         return part.values[slot]
