@@ -40,7 +40,7 @@ def test_deep_chains_pass(kit: Any, current: Pass) -> None:
 # rewrite.
 IDLE = (
     "InlineComposites", "FoldStructure", "FoldEmpty", "StackAppends", "UnrollLoops",
-    "BindConstants", "RelateSizes",
+    "BindConstants", "RelateSizes", "StackSequences",
 )  # fmt: skip
 
 

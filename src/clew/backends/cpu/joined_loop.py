@@ -270,8 +270,10 @@ class _Joiner:
                         self._kernel(part, instruction)
                 case RunHost(function=HostStep(op=Op(name="size_of"))):
                     pass  # the sizes of kernels are known
-                case RunHost(function=HostStep(op=Op(name="shape_of"))) if not part.names:
+                case RunHost(function=HostStep(op=Op(name="shape_of"))):
                     self._shape(part, instruction)
+                case RunHost(function=HostStep(op=Op(name="reshape"))):
+                    self._reshape(part, instruction)
                 case _:
                     raise _Refused
 
@@ -305,6 +307,15 @@ class _Joiner:
         ref = self._room(_COUNTER_BYTES * len(shape))
         self._shapes.append((ref, shape))
         part.values[host.outputs[0]] = _Value(ref, np.dtype(np.int64), (len(shape),))
+
+    def _reshape(self, part: _Part, host: RunHost) -> None:
+        """Adds another shape of a value in the same memory."""
+        assert isinstance(host.function, HostStep)
+        value, shape = self._value(part, host.inputs[0]), host.function.attrs["shape"]
+        are_sizes = all(isinstance(size, (int, SymDim)) for size in shape)
+        if not are_sizes or product(tuple(shape)) != product(value.shape):
+            raise _Refused
+        part.values[host.outputs[0]] = _Value(value.ref, value.dtype, tuple(shape))
 
     def _append(self, part: _Part, host: RunHost, state: int) -> None:
         """Adds copies of values to the end of a state."""
