@@ -27,9 +27,10 @@ from clew.runtime.memory import address_of
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
 from clew.support.budgets import Budgets
 
-# The most bytes of a table, and of the memory that an idle context keeps.
-_TABLE_BYTES, _IDLE_BYTES = 1 << 23, 1 << 24
-_IDLE_CONTEXTS: Final = 4
+# The most bytes of a table: some thousand iterations, which take longer than to make it.
+_TABLE_BYTES: Final = 1 << 20
+# The idle contexts that a window keeps, and the most bytes that each may work in.
+_IDLE_CONTEXTS, _IDLE_BYTES = 2, 1 << 22
 _CHUNK_WORDS: Final = native.CHUNK_BYTES // 8
 
 

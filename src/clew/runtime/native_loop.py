@@ -29,6 +29,7 @@ from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.loop_window import Window
 from clew.runtime.memory import SMALL_BYTES, address_of, aligned_bytes, round_up, small_bytes
 from clew.runtime.threads import ThreadPool
+from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import current
 from clew.support.locks import Lock
@@ -38,7 +39,7 @@ from clew.support.shown import Shown, counted
 # have run so far.
 _FIRST_ROWS: Final = 64
 _ENDLESS: Final = 1 << 62
-_KEPT_WINDOWS: Final = 32
+_KEPT_WINDOWS: Final = 16
 # A result may have as much unused room as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
 
@@ -68,18 +69,22 @@ class NativeLoop(Shown):
         *,
         guard: GuardSide | bool = False,
         sizes: Mapping[str, int] | None = None,
-        numbers: LoopNumbers | None = None,
+        like: NativeLoop | None = None,
     ) -> None:
-        """`numbers` are those of the loop at other sizes of the model. With `guard`, each buffer is
-        placed between inaccessible pages and has the exact size of an iteration (for tests; slow).
+        """`like` is the loop at other sizes of the model. With `guard`, each buffer is placed
+        between inaccessible pages and has the exact size of an iteration (for tests; slow).
         """
         self.body = body
         self._library, self._pool = library, pool
         self._guard = GuardSide.END if guard is True else guard
-        self._sizes = dict(sizes or {})
-        self._numbers = numbers or LoopNumbers(body, pool.threads)
-        self._windows: OrderedDict[tuple[int, ...], Window | None] = OrderedDict()
-        self._lock = Lock()
+        self._sizes = dict(sorted((sizes or {}).items()))
+        self._numbers: LoopNumbers
+        self._numbers = LoopNumbers(body, pool.threads) if like is None else like._numbers
+        # By sizes of the model, first iteration, and sizes of the loop there.
+        self._windows: OrderedDict[tuple[int, ...], Window | None]
+        self._windows = OrderedDict() if like is None else like._windows
+        self._lock: Lock = Lock() if like is None else like._lock
+        self._watch: Watch | None = None
 
     def _about(self) -> str:
         return f"of {counted(len(self.body.segment.steps), 'kernel')}"
@@ -87,13 +92,27 @@ class NativeLoop(Shown):
     def at(self, sizes: Mapping[str, int]) -> NativeLoop:
         """Returns the loop at given sizes of the model."""
         return NativeLoop(
-            self.body,
-            self._library,
-            self._pool,
-            guard=self._guard,
-            sizes=sizes,
-            numbers=self._numbers,
+            self.body, self._library, self._pool, guard=self._guard, sizes=sizes, like=self
         )
+
+    def watched(self, watch: Watch) -> NativeLoop:
+        """Returns a copy of the loop whose runs are timed by `watch`."""
+        made = NativeLoop(
+            self.body, self._library, self._pool, guard=self._guard, sizes=self._sizes, like=self
+        )
+        made._watch = watch
+        return made
+
+    @property
+    def n_entries(self) -> int:
+        """The number of steps that the driver runs and times."""
+        return self._numbers.layout.n_steps
+
+    def by_step(self, entries: np.ndarray) -> np.ndarray:
+        """Returns values per step of the body's segment, summed from values per driver step."""
+        step_of = self._numbers.layout.step_of
+        kernels = step_of >= 0
+        return np.bincount(step_of[kernels], entries[kernels], len(self.body.origins))
 
     def trips(self, states: Sequence[Any]) -> int | None:
         """Returns the number that iterations are counted to, if nothing else ends the loop."""
@@ -135,7 +154,7 @@ class NativeLoop(Shown):
 
     def _window(self, step: int, begin: tuple[int, ...], wanted: int) -> Window | None:
         """Returns the window from an iteration on, of at least one row; None if there is none."""
-        budgets, key = current(), (step, *begin)
+        budgets, key = current(), (*self._sizes.values(), step, *begin)
         with self._lock:
             known, found = key in self._windows, self._windows.get(key)
         if known and (found is None or found.serves(wanted, budgets)):
@@ -161,7 +180,8 @@ class NativeLoop(Shown):
             context.bases[position] = address
         context.begin(rows, current().loop_steps)
         run, segment, bases = driver().run_segment, context.segment_address, context.bases_address
-        while run(segment, bases, self._pool.address, None) >= native.PAUSED:
+        watch = None if self._watch is None else self._watch.address
+        while run(segment, bases, self._pool.address, watch) >= native.PAUSED:
             pass  # Python handles signals here
         del given
         done = context.loops.total(0)

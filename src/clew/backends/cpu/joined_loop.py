@@ -107,6 +107,9 @@ class _Joiner:
         self._appends = dict(_appends(loop.body))
         self._inputs: dict[int, BufferRef] = {}
         self._steps: list[Step] = []
+        # By step: whether it is the condition's, the number of the instruction, and the step there.
+        self._origins: list[tuple[bool, int, int]] = []
+        self._at = False, 0
         self._order: list[int | Flow] = []
         self._copied: dict[int, Dim] = {}
         self._constants: list[np.ndarray[Any, Any]] = []
@@ -184,6 +187,7 @@ class _Joiner:
             tuple(shape for _, shape in self._shapes),
             tuple(self._growth),
             tuple(self._needs),
+            tuple(self._origins),
             self._types.to_record(),
             limit,
             frozenset(appended),
@@ -254,6 +258,8 @@ class _Joiner:
     def _add(self, part: _Part) -> None:
         """Adds the steps of a program."""
         for number, instruction in enumerate(part.program.instructions):
+            if part.program in (self._loop.body, self._loop.cond):
+                self._at = part.program is self._loop.cond, number
             match instruction:
                 case RunSegment():
                     self._segment(part, instruction)
@@ -386,6 +392,7 @@ class _Joiner:
                 self.functions[point.symbol] = segment.function_address
             self._order.append(len(self._steps))
             self._steps.append(Step(code, placed(step.args), step.label, step.checked))
+            self._origins.append((*self._at, entry))
         for inner in plan.loops:
             if names or (inner.trips is None and inner.rows_bytes):
                 raise _Refused
