@@ -13,9 +13,10 @@ import onnxruntime
 import pytest
 
 import clew
+from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.runtime.guard import GuardSide
 from clew.runtime.native_loop import NativeLoop
-from clew.runtime.program import Repeat
+from clew.runtime.program import Repeat, RunHost
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
 
@@ -279,7 +280,34 @@ def test_taps_and_profiles_see_each_iteration() -> None:
     rows = made.run(feeds)["rows"]
     sines = next(name for name in made.trace.layers if "Sin" in name)
     np.testing.assert_array_equal(made.tap(sines, feeds, iterations=True), rows)
-    assert made.profile(feeds, repeats=2).kernels
+    times = made.profile(feeds, repeats=2)
+    runs = {kernel.name: kernel.runs for kernel in times.kernels}
+    assert runs
+    assert set(runs.values()) == {4}
+    assert sum(kernel.ns for kernel in times.kernels) < times.wall.ns
+
+
+def test_names_of_sizes_are_saved() -> None:
+    """A size that is at least 1 has a name. Older files have names for other sizes instead."""
+    made = clew.compile(onnx.parser.parse_model(BODIES["rows in place"]), threads=1)
+    x = np.ones((2, 3), np.float32)
+    made.run({"first": x, "x": x, "n": np.array(1)})
+    steps = (i for part in made.build.program.walk() for i in part.instructions)
+    hosts = [i.function for i in steps if isinstance(i, RunHost)]
+    kernels = [f for f in hosts if isinstance(f, DeferredKernel)]
+    (kernel,) = (k for k in kernels if len(k.function.params) == 1)
+    whole = kernel.for_all_sizes()
+    assert whole is not None
+    (name,) = (str(dim) for dim in whole.meant.values())
+    assert name.endswith(" + 1")
+    step = kernel.to_json()
+    for record, wanted in ((step, name), ({**step, "meant": {}}, name.removesuffix(" + 1"))):
+        again = DeferredKernel.from_json(
+            record, kernel.target, "check", kernel.builder, whole.template
+        )
+        loaded = again.for_all_sizes()
+        assert loaded is not None
+        assert [str(dim) for dim in loaded.meant.values()] == [wanted]
 
 
 def test_the_loop_is_native() -> None:
