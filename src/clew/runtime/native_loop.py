@@ -28,6 +28,7 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.loop_window import Window
 from clew.runtime.memory import SMALL_BYTES, address_of, aligned_bytes, round_up, small_bytes
+from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES
@@ -172,7 +173,7 @@ class NativeLoop(Shown):
         context = None if self._guard else window.take()
         if context is None:
             context = window.context(self._places(window))
-        given = [np.ascontiguousarray(states[n]) for n in self.body.inputs]
+        given = [readable(states[n]) for n in self.body.inputs]
         memory = _Outputs(window, rows, self._guard)
         memory.fill(states)
         addresses = (*map(address_of, given), *memory.addresses)

@@ -256,6 +256,16 @@ def test_results_own_their_memory() -> None:
         np.testing.assert_array_equal(first, kept)
 
 
+def test_inputs_of_any_layout(ran: list[int]) -> None:
+    text = BODIES["what was before"]
+    reference, made = session(text), clew.compile(onnx.parser.parse_model(text), threads=1)
+    x = RNG.standard_normal((2, 3)).astype("f4")
+    shifted = np.frombuffer(b"?" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3)
+    for first in (np.asfortranarray(x), shifted, x[:, ::-1]):
+        agrees(reference, made, {"first": first, "x": shifted, "n": np.array(6)})
+    assert ran == [6, 6, 6]
+
+
 def test_an_index_out_of_range_is_reported_in_its_layer() -> None:
     text = grows(
         "m, 3",
