@@ -160,7 +160,8 @@ class Window:
 
     def serves(self, wanted: int, budgets: Budgets) -> bool:
         """Whether the window has as many rows as it can have, up to a number."""
-        return self.budgets == budgets and (self.rows >= wanted or self.is_whole)
+        same = self.budgets is budgets or self.budgets == budgets
+        return same and (self.rows >= wanted or self.is_whole)
 
     def shape(self, place: int, iterations: int) -> tuple[int, ...]:
         """Returns the shape of an input's state after so many iterations."""

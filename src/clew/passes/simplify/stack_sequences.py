@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from clew.ir.dims import unknown_dim
+from clew.ir.dims import Dim, unknown_dim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, While
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -92,12 +92,13 @@ class _Stacker(Rewriter):
     def _stacking(self, loop: While, lists: Sequence[_List]) -> Tuple:
         """Returns the results of a loop that carries tensors in place of sequences."""
         by_state = {found.state: found for found in lists}
-        body, after = self._over(loop.body, by_state)
+        sizes = {n: unknown_dim() for n in by_state}
+        body, after = self._over(loop.body, by_state, sizes)
         assert isinstance(after, Tuple)
         fields = [
             self._stacks[f.id].rows if n in by_state else f for n, f in enumerate(after.fields)
         ]
-        cond, holds = self._over(loop.cond, by_state)
+        cond, holds = self._over(loop.cond, by_state, sizes)
         init = [
             _first(by_state[n]) if n in by_state else first for n, first in enumerate(loop.init)
         ]
@@ -113,12 +114,16 @@ class _Stacker(Rewriter):
             results[n] = self._split(results[n], len(found.first))
         return Tuple(results)
 
-    def _over(self, function: Function, lists: Mapping[int, _List]) -> tuple[list[Var], Expr]:
-        """Returns parameters and body of a function of a loop over tensors."""
+    def _over(
+        self, function: Function, lists: Mapping[int, _List], sizes: Mapping[int, Dim]
+    ) -> tuple[list[Var], Expr]:
+        """Returns parameters and body of a function of a loop over tensors, which have as many rows
+        as `sizes` says.
+        """
         params = list(function.params)
         for n, found in lists.items():
             old = params[n + 1]
-            shape = (unknown_dim(), *found.element.shape)
+            shape = (sizes[n], *found.element.shape)
             rows = params[n + 1] = Var(old.name, found.element.with_(shape=shape))
             self.memo[old.id] = self._split(rows, len(found.first))
         for node in post_order(function.body):
