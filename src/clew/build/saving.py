@@ -379,9 +379,10 @@ def _instruction(
                 "inputs": instruction.inputs[1:],
                 "outputs": instruction.outputs,
             }
-        case Repeat():
+        case Repeat(native=native):
             return {
                 "do": "while",
+                **({} if native is None else {"native": native.body.types}),
                 "while": _program(writer, instruction.cond, numbers),
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,

@@ -173,8 +173,8 @@ class _Watched:
         """Returns the times of its turns."""
         timings = self._turns.timings
         wall = self._by_round(timings.plain_ns)
-        calls = timings.rounds[0].calls
-        segments = {n: timings.kernel_ns(n) for n, runs in enumerate(calls) if runs}
+        numbers = range(len(self._ready.segments))
+        segments = {n: timings.kernel_ns(n) for n in numbers if timings.runs(n).any()}
         kernels = {
             kernel.name: np.maximum(self._by_round(segments[segment][:, step]), 0.0)
             for kernel, segment, step in self._ready.uses

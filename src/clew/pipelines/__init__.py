@@ -45,9 +45,11 @@ from clew.passes.simplify.fold_constant import FoldConstant
 from clew.passes.simplify.fold_empty import FoldEmpty
 from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.inline_composites import InlineComposites
+from clew.passes.simplify.relate_sizes import RelateSizes
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
 from clew.passes.simplify.stack_appends import StackAppends
+from clew.passes.simplify.stack_sequences import StackSequences
 from clew.passes.simplify.unroll_loops import UnrollLoops
 from clew.passes.specialize import Specialize
 
@@ -76,7 +78,9 @@ def pipeline(
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
         StackAppends(),  # first: the loops that remain keep their states' sizes
+        StackSequences(),  # likewise those that read what they append to
         UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
+        RelateSizes(),  # before all rules: operators on several states need to know equal sizes
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels

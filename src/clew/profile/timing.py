@@ -112,8 +112,8 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     timings = turns.timings
     first = timings.rounds[0]
     plain, timed = np.array(timings.plain_ns, float), np.array(timings.timed_ns, float)
-    by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
-    runs = {n: first.calls[n] * timings.timed.runs(n) for n in by_segment}
+    runs = {n: timings.runs(n) for n in range(len(first.calls))}
+    by_segment = {n: timings.kernel_ns(n) for n, of_steps in runs.items() if of_steps.any()}
     hosts = np.array([r.hosts for r in timings.rounds], float)
 
     return Measured(

@@ -76,6 +76,8 @@ class Regions(Protocol):
 # Returns the function of a host step, given its saved form, the threads, and its program for all
 # sizes, if it has one.
 HostResolver = Callable[[Json, ThreadPool, "ProgramTemplate | None"], Callable[..., Any]]
+# Returns a loop with its native steps, given the record of its states' types.
+LoopResolver = Callable[[Repeat, Json, ThreadPool], Repeat]
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,12 +197,14 @@ class BuildReader:
         pool: ThreadPool,
         resolve_host: HostResolver | None,
         regions: Regions | None = None,
+        resolve_loop: LoopResolver | None = None,
     ) -> None:
         self._regions = regions
         self._text = container.text
         self._blobs = container.blobs
         self._pool = pool
         self._resolve_host = resolve_host
+        self._resolve_loop = resolve_loop
         self._codes = [_code(code) for code in self._text["kernels"]]
         self._library = Library([self._object(o) for o in self._text["objects"]])
 
@@ -342,7 +346,10 @@ class BuildReader:
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
                 empty = tuple(map(_no_iterations, record["empty"]))
-                return Repeat(cond, body, reads, writes, record["scans"], empty)
+                loop = Repeat(cond, body, reads, writes, record["scans"], empty)
+                if "native" not in record or self._resolve_loop is None:
+                    return loop
+                return self._resolve_loop(loop, record["native"], self._pool)
         raise ValueError(f"unknown instruction {record['do']!r}")
 
 

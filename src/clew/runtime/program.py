@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
+from clew.runtime.native_loop import NativeLoop
 from clew.runtime.ownership import (
     ANY,
     NOTHING_HELD,
@@ -48,6 +49,8 @@ class Runnable(Protocol):
 
 NO_NODE: Final = -1
 _NOTHING: Final = nullcontext()
+# After this many iterations that a native loop left to Python, it is not asked again in the call.
+_MOST_REFUSED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,10 @@ class NoIterations:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results."""
+    """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results.
+
+    `native` runs iterations without Python in between, where that is possible.
+    """
 
     cond: Program
     body: Program
@@ -213,6 +219,7 @@ class Repeat:
     scans: int
     empty: tuple[NoIterations, ...]
     node: int = NO_NODE
+    native: NativeLoop | None = None
 
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of the initial states or of the body's results; stacks are new arrays."""
@@ -495,32 +502,74 @@ def _view(source: Array, view: View) -> Array:
 
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
     state = list(inputs)
-    stacks: list[list[Any]] = [[] for _ in range(loop.scans)]
-    step = held = 0
+    stacks = _Stacks(loop.scans)
+    step = 0
+    native = loop.native if observer is None else None
+    refused = 0
     while True:
         check_loop_steps(step)
-        counter = np.asarray(step, np.int64)
-        if not bool(loop.cond.inside([counter, *state], observer)[0]):
+        trips = None if native is None else native.trips(state)
+        if not (_goes_on(loop, step, state, observer) if trips is None else step < trips):
             break
-        results = loop.body.inside([counter, *state], observer)
+        ran = None if native is None else native.run(state, step, trips)
+        if ran is not None:
+            state, step = ran.states, step + ran.iterations
+            stacks.add_rows(ran.stacks)
+            if ran.is_over:
+                break
+            continue
+        results = loop.body.inside([np.asarray(step, np.int64), *state], observer)
         state = list(results[: len(state)])
-        for stack, value in zip(stacks, results[len(state) :], strict=True):
-            stack.append(value)
-            held += getattr(value, "nbytes", 0)
-        if stacks:
-            check_run_bytes("values that a loop stacks", held)
+        stacks.add(results[len(state) :])
         step += 1
-    stacked = [_stack(s) if s else e.array(state) for s, e in zip(stacks, loop.empty, strict=True)]
-    return [*state, *stacked]
+        refused += 1
+        if refused == _MOST_REFUSED:
+            native = None
+    return [*state, *stacks.joined(loop.empty, state)]
 
 
-def _stack(values: Sequence[Array]) -> Array:
-    """Returns the results of a loop's iterations, stacked along a new axis.
+def _goes_on(loop: Repeat, step: int, state: Sequence[Any], observer: Observer | None) -> bool:
+    """Whether the condition of a loop holds."""
+    return bool(loop.cond.inside([np.asarray(step, np.int64), *state], observer)[0])
 
-    Errors: I271 for values of different shapes.
+
+class _Stacks:
+    """The values that the iterations of a loop stack."""
+
+    def __init__(self, count: int) -> None:
+        self._blocks: list[list[Array]] = [[] for _ in range(count)]
+        self._held = 0
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Adds the values of an iteration."""
+        self.add_rows([np.asarray(value)[None] for value in values])
+
+    def add_rows(self, rows: Sequence[Array]) -> None:
+        """Adds the values of some iterations. Errors: I265 for too many bytes."""
+        if not self._blocks:
+            return
+        for block, value in zip(self._blocks, rows, strict=True):
+            block.append(value)
+            self._held += value.nbytes
+        check_run_bytes("values that a loop stacks", self._held)
+
+    def joined(self, empty: Sequence[NoIterations], state: Sequence[Any]) -> list[Array]:
+        """Returns the stacks, or those of no iterations. Errors: I271."""
+        return [
+            _stack(blocks) if blocks else none.array(state)
+            for blocks, none in zip(self._blocks, empty, strict=True)
+        ]
+
+
+def _stack(blocks: Sequence[Array]) -> Array:
+    """Returns the rows of blocks as one array.
+
+    Errors: I271 for rows of different shapes.
     """
+    if len(blocks) == 1 and len(blocks[0]) > 1:
+        return blocks[0]
     try:
-        return np.stack(values)
+        return np.concatenate(blocks)
     except ValueError as error:
-        shapes = ", ".join(dict.fromkeys(str(list(np.shape(v))) for v in values))
+        shapes = ", ".join(dict.fromkeys(str(list(block.shape[1:])) for block in blocks))
         raise RunError("I271", f"a loop stacks values of different shapes: {shapes}") from error

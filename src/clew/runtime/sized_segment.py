@@ -78,6 +78,10 @@ class SizedSegment(Shown):
         """The weights that its kernels read."""
         return self._memory.constants.arrays
 
+    def function_address(self, symbol: str) -> int:
+        """Returns the address of an entry point of a kernel."""
+        return self._library.address(symbol)
+
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         raise AssertionError("a segment for all sizes runs only at given sizes")
 

@@ -121,7 +121,8 @@ class ProgramTemplate(Shown):
                         self._program_at(p, sizes, made) for p in (before.cond, before.body)
                     )
                     empty = tuple(e.at(sizes) for e in before.empty)
-                    return replace(before, cond=cond, body=body, empty=empty)
+                    native = before.native and before.native.at(sizes.by_name)
+                    return replace(before, cond=cond, body=body, empty=empty, native=native)
             return before
 
         return program.with_instructions([instruction(i) for i in program.instructions])

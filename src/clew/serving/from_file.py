@@ -127,7 +127,11 @@ def _read(
                 from clew.backends.regions import RegionReader  # noqa: PLC0415
 
             regions = RegionReader(backends, count)
-        reader = BuildReader(container, pool, resolve, regions)
+        loops = None
+        if resolve is not None:  # native loops join kernels that are compiled during the run
+            with LOADING, held_interrupts():
+                from clew.backends.cpu.joined_loop import saved_loop as loops  # noqa: PLC0415
+        reader = BuildReader(container, pool, resolve, regions, loops)
         return _chain(reader, text, text)
     except _CONTRADICTIONS as error:
         raise CompileError(

@@ -251,11 +251,10 @@ class Model(Shown, ABC, Generic[K, B]):
         for _ in range(repeats):
             turns.take()
         timings = turns.timings
-        calls = timings.rounds[0].calls
         by_segment = {
             number: np.median(timings.kernel_ns(number), axis=0)
-            for number, times in enumerate(calls)
-            if times
+            for number in range(len(ready.segments))
+            if timings.runs(number).any()
         }
         medians = [
             (kernel, max(0.0, float(by_segment[segment][step])))

@@ -178,18 +178,18 @@ def _concat_of_rows(call: Call) -> Expr | None:
     if split.attrs.keepdims:
         return x if not is_new and call.attrs.axis % rank == source else None
     axis = call.attrs.axis % (rank if is_new else rank - 1)
-    return _moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
 
 
 def rows_joined(x: Expr, source: int, axis: int) -> Expr:
     """Returns the rows of a tensor along `source`, one after another along `axis` of a row."""
-    moved = _moved(x, source, axis)
+    moved = axis_moved(x, source, axis)
     shape = moved.tensor.shape
     joined = shape[axis] * shape[axis + 1]
     return get_op("reshape")(moved, shape=(*shape[:axis], joined, *shape[axis + 2 :]))
 
 
-def _moved(x: Expr, source: int, axis: int) -> Expr:
+def axis_moved(x: Expr, source: int, axis: int) -> Expr:
     """Returns a tensor with axis `source` in the place of `axis`."""
     order = [n for n in range(x.tensor.rank) if n != source]
     order.insert(axis, source)
