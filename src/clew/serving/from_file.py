@@ -130,7 +130,9 @@ def _read(
         loops = None
         if resolve is not None:  # native loops join kernels that are compiled during the run
             with LOADING, held_interrupts():
-                from clew.backends.cpu.joined_loop import saved_loop as loops  # noqa: PLC0415
+                from clew.backends.cpu.joined_loop import saved_loop  # noqa: PLC0415
+
+            loops = saved_loop
         reader = BuildReader(container, pool, resolve, regions, loops)
         return _chain(reader, text, text)
     except _CONTRADICTIONS as error:
