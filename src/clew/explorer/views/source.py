@@ -10,8 +10,8 @@ from typing import Final
 from clew.compare.layers import layers_of
 from clew.explorer.schema import ModelEdge, Source
 from clew.explorer.session import Session
+from clew.frontends.names import display
 from clew.frontends.onnx.file.listing import Body, Line, Listing, Value
-from clew.frontends.onnx.names import display
 
 NOWHERE: Final = -1
 CODE: Final = "# "

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from onnx import AttributeProto, FunctionProto, NodeProto
 
+from clew.frontends.names import display
 from clew.frontends.onnx.file.loader import opsets
 from clew.frontends.onnx.file.survey import function_body, own_domain
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import Schema
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import type_proto

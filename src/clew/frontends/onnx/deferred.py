@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from onnx import GraphProto
 
-from clew.frontends.onnx.given import blames_the_file, not_fitting
+from clew.frontends.given import blames_the_file, not_fitting
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.inputs import Shapes
 from clew.frontends.onnx.late import RUN_TELLS
@@ -149,9 +149,9 @@ def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
     for a successful import, those that decide between different branches.
     """
     if error is None:
-        return importer.asked.left_open(importer.params)
+        return importer.builder.asked.left_open(importer.builder.params)
     if error.code in RUN_TELLS | _CONSEQUENCES:
-        return importer.asked.in_vain(importer.params)
+        return importer.builder.asked.in_vain(importer.builder.params)
     return ()
 
 
@@ -182,7 +182,8 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
     False if the failing layer knew all its sizes, or if no tried numbers help. Models with more
     than two free names are not tried.
     """
-    if not importer.failed_open:
+    failed = importer.builder.failed
+    if failed is None or not failed.symbolic:
         return False
     declared = [
         i for i in importer.inputs.declared() if i.dtype is not None and i.shape is not None
@@ -193,7 +194,7 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
     if len(names) > _FEW_NAMES:
         return True
     numbers = {d for i in declared for d in i.shape or () if isinstance(d, int)}
-    numbers |= importer.failed_sizes
+    numbers |= failed.sizes
     draw, drawn = Random(0).choice, sorted(numbers)
     draws = [{n: draw(drawn) for n in sorted(names)} for _ in range(_DRAWS) if drawn]
     for sizes in [*(dict.fromkeys(names, size) for size in _PROBED), *draws]:

@@ -16,9 +16,9 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from clew.frontends.building import call
+from clew.frontends.names import display
 from clew.frontends.onnx.file.survey import subgraphs
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import type_proto, value_type
 from clew.ir.expr import Expr, TupleGetItem
@@ -97,7 +97,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
         if expr is None:
             continue
         types[name] = type_proto(expr.type)
-        known = layer.importer.known.get(expr)
+        known = layer.builder.known.get(expr)
         if known is not None and known.dtype != object and known.dtype.kind in "biuf":
             data[name] = onnx.numpy_helper.from_array(np.asarray(known), name)
     version = layer.scope.opsets.get(domain, 1)

@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto
 from onnx.helper import get_attribute_value
 
+from clew.frontends.builder import GraphBuilder
 from clew.frontends.captures import Captures
-from clew.frontends.onnx.asked import Asked
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.tensors import to_array
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.frontends.onnx.scope import Scope
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
-from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.support.errors import Hint, ModelError, UnsupportedError
 
@@ -41,21 +39,14 @@ class Importing(Protocol):
     axis. `without_ones` is whether no named size is 1.
     """
 
-    budgets: Budgets
+    builder: GraphBuilder
     external: ExternalData
-    known: KnownValues
-    asked: Asked
     changing_sizes: dict[str, set[tuple[int, int]]]
     without_ones: bool
 
     @property
     def channel_block(self) -> int:
         """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
-        ...
-
-    @property
-    def imported(self) -> int:
-        """The number of imported nodes; those of graphs that are read again count each time."""
         ...
 
     def import_subgraph(
@@ -90,6 +81,7 @@ class Layer:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.importer = importer
+        self.builder = importer.builder
         self.scope = scope
         self.schema = schema
         self.given = attributes
@@ -196,9 +188,9 @@ class Layer:
 
     def known_value(self, expr: Expr) -> NDArray[Any] | None:
         """Returns the value of an expression if it is known before the run."""
-        found = self.importer.known.get(expr)
+        found = self.builder.known.get(expr)
         if found is None or found.dtype == object:
-            self.importer.asked.unknown(expr)
+            self.builder.asked.unknown(expr)
         return found
 
     def value(self, index: int, what: str) -> NDArray[Any]:
@@ -344,7 +336,7 @@ class Layer:
         found = self._attribute(name)
         if found is None:
             raise self.wrong(f"needs the attribute {name!r}")
-        return to_array(found.t, self.importer.external, self.importer.budgets)
+        return to_array(found.t, self.importer.external, self.builder.budgets)
 
     def attribute(self, name: str) -> AttributeProto | None:
         """Returns an attribute as stored in the model."""

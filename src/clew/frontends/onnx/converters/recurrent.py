@@ -146,7 +146,7 @@ def _run(
     for number, backward in enumerate(backwards):
         states = [_first_state(layer, x, n, number, hidden, bool(batch_first)) for n in initial]
         made = cell(layer, reverse(x) if backward else x, number)
-        *ends, stacked = over_time(made, states, lengths, Captures(layer.importer.known))
+        *ends, stacked = over_time(made, states, lengths, Captures(layer.builder.known))
         outputs.append(reverse(stacked) if backward else stacked)
         last.append(ends)
     seq, batch, _ = x.tensor.shape

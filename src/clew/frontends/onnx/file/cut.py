@@ -12,7 +12,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.file.loader import Loaded, read
 from clew.frontends.onnx.file.order import in_order, uses_of
 from clew.frontends.onnx.file.survey import function_key, functions_of, with_inner
@@ -20,6 +19,7 @@ from clew.frontends.onnx.file.tensors import number_of, packed, to_array
 from clew.frontends.onnx.importer import Importer
 from clew.ir.module import Module
 from clew.ir.types import bits, from_numpy
+from clew.support.budgets import current
 from clew.support.writing import replacing, write_bytes
 
 # protobuf messages are limited to 2 GiB; from this size on, parameters are written to a separate

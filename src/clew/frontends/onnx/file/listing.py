@@ -22,7 +22,7 @@ from onnx import (
     TypeProto,
 )
 
-from clew.frontends.onnx.budgets import current
+from clew.frontends.names import UniqueNames, display
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.file.order import in_order
 from clew.frontends.onnx.file.survey import (
@@ -34,7 +34,7 @@ from clew.frontends.onnx.file.survey import (
     subgraphs,
 )
 from clew.frontends.onnx.file.tensors import dtype_of
-from clew.frontends.onnx.names import UniqueNames, display
+from clew.support.budgets import current
 from clew.support.errors import UnsupportedError
 
 _MOST_SHOWN: Final = 16

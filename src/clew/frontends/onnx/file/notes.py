@@ -9,7 +9,7 @@ from typing import Final
 
 from onnx import ModelProto
 
-from clew.frontends.onnx.names import display
+from clew.frontends.names import display
 from clew.trace.notes import Note
 
 KEY: Final = "clew.notes"

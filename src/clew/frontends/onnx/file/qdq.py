@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
-from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.file.whole import read_whole
 from clew.frontends.onnx.importer import Importer
 from clew.ir.types import bits, from_numpy
+from clew.support.budgets import current
 from clew.support.errors import InputError
 from clew.support.packing import packed_halves
 from clew.support.writing import write_bytes
