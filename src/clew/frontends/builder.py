@@ -57,10 +57,14 @@ class GraphBuilder:
 
     `known` has the values that are known before the run, and `asked` those that converters needed
     although they are not. `carriers` has, for a data-dependent size, a value that has it.
+    `without_ones` says that the module is for calls in which no named size is 1.
     """
 
-    def __init__(self, frontend: str, budgets: Budgets | None = None) -> None:
+    def __init__(
+        self, frontend: str, budgets: Budgets | None = None, *, without_ones: bool = False
+    ) -> None:
         self.frontend: Final = frontend
+        self.without_ones: Final = without_ones
         self.budgets: Final = budgets or current()
         self.known: Final = KnownValues()
         self.asked: Final = Asked(self.known)

@@ -44,7 +44,7 @@ def definition_scope(
         for name, attribute in layer.schema.attributes.items()
         if attribute.default_value.type
     }
-    inner = opsets(function.opset_import, layer.op_type)
+    inner = opsets(function.opset_import, layer.op)
     return Scope(
         layer.name,
         {**scope.opsets, **inner},

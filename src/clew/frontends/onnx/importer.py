@@ -94,12 +94,10 @@ class Importer:
         self.model = loaded.model
         self.external = loaded.external
         self._raw = loaded.raw
-        self.builder = GraphBuilder(FRONTEND, budgets)
+        self.builder = GraphBuilder(FRONTEND, budgets, without_ones=without_ones)
         self._annotate = annotate
         # Whether layers that need values unknown before the run are imported when they run.
         self._late = late
-        # Whether no named size is 1: the import is for such calls only.
-        self.without_ones = without_ones
         self.inputs = Inputs(
             self.model.graph,
             budgets,

@@ -56,7 +56,7 @@ def late_layer(layer: Layer, domain: str) -> list[Expr]:
 
 def _node(layer: Layer, domain: str) -> NodeProto:
     """Returns the layer as a standalone node."""
-    node = NodeProto(name=layer.name, op_type=layer.op_type, domain=domain)
+    node = NodeProto(name=layer.name, op_type=layer.op, domain=domain)
     node.input.extend("" if x is None else f"x{n}" for n, x in enumerate(layer.inputs))
     used = [bool(name) for name in layer.outputs]
     node.output.extend(f"y{n}" if u else "" for n, u in enumerate(used))
@@ -115,7 +115,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
     for n, name in enumerate(node.output):
         if name and name not in found:
             raise _untold(layer)
-        what = f"result {n} of {display(layer.op_type)}"
+        what = f"result {n} of {display(layer.op)}"
         results.append(value_type(found[name], what) if name else TupleType(()))
     return results
 
@@ -124,7 +124,7 @@ def _untold(layer: Layer) -> UnsupportedError:
     types = ", ".join("nothing" if x is None else str(x.type) for x in layer.inputs)
     return UnsupportedError(
         "U025",
-        f"{display(layer.op_type)} of {types}: its result's type is unknown before the run",
+        f"{display(layer.op)} of {types}: its result's type is unknown before the run",
         hint=Hint(
             "give fixed input shapes (inputs={...}), or shapes of the sequence's elements",
             cli="give fixed input shapes (--shape NAME=1,3,224,224), or shapes of the sequence's "

@@ -283,7 +283,7 @@ def lp_pool(layer: Layer) -> Result:
     p = layer.real("p") if layer.version == 1 else layer.integer("p")
     if p < 1 or p != int(p):
         raise layer.unsupported(f"p={p}")
-    if layer.op_type == "LpPool":
+    if layer.op == "LpPool":
         window = Window(layer, layer.integers("kernel_shape"))
         return _pool(layer, "nn.lp_pool2d", window, layout=f"NC{SPATIAL[window.rank]}", p=int(p))
     x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
