@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import clew
 from clew.extraction.capture import capture
-from clew.extraction.onnx_form import OnnxSource
+from clew.extraction.file_form import FileSource
 from clew.frontends.onnx.file.cut import Cutter
 from clew.support.errors import InputError
 
@@ -69,7 +69,7 @@ def test_by_kernel_it_is_the_layers(file: Path) -> None:
 
 
 def test_layers_between_those_of_a_kernel_are_taken_along(file: Path) -> None:
-    form = OnnxSource(file, {"x": np.ones((2, 8), np.float32)})
+    form = FileSource(file, {"x": np.ones((2, 8), np.float32)})
     chosen = form.around(["act", "residual"])
     names_of = [form.cutter.names[n] for n in sorted(chosen.numbers)]
     assert names_of == ["act", "second", "residual"]

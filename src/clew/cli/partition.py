@@ -16,10 +16,9 @@ from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
+from clew.extraction.partition_files import forms
 from clew.support.errors import CompileError
 from clew.support.tables import table
-
-_FORMS = ("txt", "onnx")
 
 
 @compiling
@@ -64,8 +63,8 @@ def partition(
         raise typer.BadParameter("give either --at, or --from and --to", param_hint="--at")
     if len(start) != len(end):
         raise typer.BadParameter("give one --to for each --from", param_hint="--to")
-    if form not in _FORMS:
-        raise typer.BadParameter(f"one of {', '.join(_FORMS)}", param_hint="--form")
+    if form not in forms():
+        raise typer.BadParameter(f"one of {', '.join(forms())}", param_hint="--form")
     refuse_sizes(how, "parts have the sizes of the inputs")
     options = how.options
     written: list[Path] = []

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from clew.explorer.failures import Failure
+from clew.frontends.format import Format
+from clew.frontends.formats import by_suffix, formats, recognized_in_memory
 from clew.support.errors import InputError
-from clew.support.recognize import kind_in_memory, kind_of_name
+from clew.support.kinds import Kind
+from clew.support.recognize import kind_of_name
 from clew.support.writing import create
 
-SUFFIXES: Final = (".onnx", ".txt")
 _LONGEST_NAME: Final = 100
 _MOST_UPLOADING: Final = 2
 _MOST_PARTS: Final = 64
@@ -122,8 +124,8 @@ class Models:
         many at once).
         """
         shown = display_name(parts[0].name if parts else name)
-        suffix = Path(shown).suffix.lower()
-        if suffix not in SUFFIXES:
+        suffix, form = Path(shown).suffix.lower(), by_suffix(shown)
+        if form is None or not form.uploads:
             raise await self._foreign(shown, chunks)
         _check_parts(parts)
         if self._uploading >= _MOST_UPLOADING:
@@ -146,15 +148,18 @@ class Models:
 
     async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
         """Returns the failure for a file of another kind, which its first bytes tell."""
-        suffixes, kind = f"models end in {' or '.join(SUFFIXES)}", kind_of_name(shown)
+        suffixes = f"models end in {' or '.join(f.suffix for f in formats() if f.uploads)}"
+        kind: Format | Kind | None = kind_of_name(shown)
         with suppress(Failure, TimeoutError):
             async with asyncio.timeout(self._chunk_wait_s):
                 head = await _Incoming(chunks, self._chunk_wait_s).next(1 << 16)
-                kind = kind_in_memory(head) or kind
+                kind = recognized_in_memory(head) or kind
         if kind is None:
             error = InputError("I228", f"{shown!r} has an unsupported suffix", hint=suffixes)
         else:
-            error = InputError("I228", f"{shown!r} is {kind.what}", hint=kind.advice or suffixes)
+            error = InputError("I228", f"{shown!r} is {kind.what}", hint=suffixes)
+        if isinstance(kind, Kind):
+            error.hint = kind.advice
         return Failure(error, 415)
 
     async def _receive(

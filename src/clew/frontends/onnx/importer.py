@@ -14,6 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from clew.frontends.builder import Fault, GraphBuilder, Results, coded
 from clew.frontends.captures import Captures
 from clew.frontends.names import UniqueNames, display
+from clew.frontends.notes import notes_in
 from clew.frontends.onnx.bodies import (
     definition_of,
     definition_scope,
@@ -22,7 +23,6 @@ from clew.frontends.onnx.bodies import (
 )
 from clew.frontends.onnx.contrib.nchwc import channel_block
 from clew.frontends.onnx.file.loader import Loaded, opsets
-from clew.frontends.onnx.file.notes import notes_in
 from clew.frontends.onnx.file.order import in_order
 from clew.frontends.onnx.file.slim import FilePart
 from clew.frontends.onnx.file.sources import FRONTEND, Annotator, layer_source
@@ -127,7 +127,9 @@ class Importer:
         params = self.inputs.bind(scope, self.builder)
         outputs = self._graph(graph, scope)
         attrs: dict[str, Any] = {}
-        notes = notes_in(self.model, self.builder.layer_names)
+        notes = notes_in(
+            {p.key: p.value for p in reversed(self.model.metadata_props)}, self.builder.layer_names
+        )
         if notes:
             attrs[NOTES] = tuple(map(tuple, notes))
         states = [
