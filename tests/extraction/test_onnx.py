@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import clew
 from clew.extraction.capture import capture
 from clew.extraction.file_form import FileSource
-from clew.frontends.onnx.file.cut import Cutter
+from clew.frontends.onnx.file.cut import OnnxCutter
 from clew.support.errors import InputError
 
 from .conftest import BOOL, I64, array, blocks, info, made, node, weights
@@ -176,7 +176,7 @@ def test_functions(saved: Save) -> None:
             opsets=[helper.make_opsetid("f", 1)],
         )
     )
-    cutter = Cutter(path)
+    cutter = OnnxCutter(path)
     numbers = [cutter.names.index("act"), cutter.names.index("call")]
     reads, gives = cutter.boundary(numbers)
     assert (reads, gives) == (["x"], ["g"])
@@ -211,7 +211,7 @@ def test_sizes_become_numbers(saved: Save) -> None:
 
 
 def test_parameters_in_a_file_of_their_own(file: Path, tmp_path: Path) -> None:
-    cutter = Cutter(file, most_inside_bytes=100)
+    cutter = OnnxCutter(file, most_inside_bytes=100)
     numbers = [cutter.names.index(n) for n in ("first", "act")]
     x = np.ones((2, 8), np.float32)
     captured = capture(cutter.giving(["a", "b"]), (), {"x": x})

@@ -11,7 +11,7 @@ from clew.build.wishes import layers_of
 from clew.compiler import compile
 from clew.frontends import run_file
 from clew.frontends.format import FileRun, Format
-from clew.frontends.formats import format_of, formats
+from clew.frontends.formats import all_formats, format_of
 from clew.ir.module import Module
 from clew.support.archives import Archive
 from clew.support.errors import ClewWarning, InputError, warn
@@ -61,7 +61,7 @@ def reference_of(
         plain = of_the_machine(options)
         found = compile(module, **plain, opt_level=0).run(dict(inputs))
         return Reference("opt level 0", found, of_import=False)
-    engine = next((f for f in formats() if f.engine and f.engine == wanted), None)
+    engine = next((f for f in all_formats() if f.engine and f.engine == wanted), None)
     if engine is not None:
         return _of_engine(engine, model, inputs, load_options)
     path = Path(str(wanted))
@@ -76,7 +76,7 @@ def reference_of(
 
 def names() -> tuple[str, ...]:
     """Returns the names of references: the engines of formats, and clew's own."""
-    return (*(f.engine for f in formats() if f.engine), *OWN)
+    return (*(f.engine for f in all_formats() if f.engine), *OWN)
 
 
 def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from clew.explorer.failures import Failure
 from clew.frontends.format import Format
-from clew.frontends.formats import by_suffix, formats, recognized_in_memory
+from clew.frontends.formats import all_formats, by_suffix, recognized_in_memory
 from clew.support.errors import InputError
 from clew.support.kinds import Kind
 from clew.support.recognize import kind_of_name
@@ -148,7 +148,7 @@ class Models:
 
     async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
         """Returns the failure for a file of another kind, which its first bytes tell."""
-        suffixes = f"models end in {' or '.join(f.suffix for f in formats() if f.uploads)}"
+        suffixes = f"models end in {' or '.join(f.suffix for f in all_formats() if f.uploads)}"
         kind: Format | Kind | None = kind_of_name(shown)
         with suppress(Failure, TimeoutError):
             async with asyncio.timeout(self._chunk_wait_s):

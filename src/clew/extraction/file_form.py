@@ -13,7 +13,8 @@ import numpy as np
 from clew.extraction.capture import AS_IMPORTED, capture
 from clew.extraction.layers import LayerGraph
 from clew.extraction.part import FilePart, Part
-from clew.frontends.format import Cutter, Format
+from clew.frontends.cutting import Cutter
+from clew.frontends.format import Format
 from clew.frontends.formats import cutting
 from clew.support.errors import InputError
 from clew.support.links import current_links, following

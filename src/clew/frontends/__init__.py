@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from clew.frontends.format import FileRun, Format
 from clew.frontends.formats import (
+    all_formats,
     by_suffix,
     for_bytes,
     format_of,
-    formats,
     kind_of,
     recognized,
     recognized_in_memory,
@@ -98,7 +98,7 @@ def _found(model: Any) -> tuple[Format, Any]:
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(model)), model
     if not isinstance(model, (str, os.PathLike)):
-        for each in formats():
+        for each in all_formats():
             source = each.source_of(model)
             if source is not None:
                 return each, source
@@ -114,7 +114,7 @@ def _found(model: Any) -> tuple[Format, Any]:
         if kind is None:
             open_plain(os.fspath(model)).close()
     except OSError as error:
-        hint = f"the suffix of a model is one of {', '.join(f.suffix for f in formats())}"
+        hint = f"the suffix of a model is one of {', '.join(f.suffix for f in all_formats())}"
         raise InputError("I002", f"{shown} cannot be read: {reason_of(error)}", hint=hint) from None
     raise _not_read(f"{shown} is", kind or kind_of(model))
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
-
+from clew.frontends.cutting import Cutter
 from clew.frontends.listing import Listing
 from clew.frontends.quantized import Operand, Product
 from clew.ir.deferred import DeferredModule
@@ -24,70 +23,6 @@ from clew.support.recognize import Head
 
 Source: TypeAlias = Any
 """A file's name, bytes, or an object of the format's library."""
-Array: TypeAlias = "np.ndarray[Any, Any]"
-
-
-class Cutter(Protocol):
-    """A file whose layers are numbered in an order with definitions before uses."""
-
-    module: Module
-    """The file, imported."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The layers' names, as in the import."""
-        ...
-
-    @property
-    def reads(self) -> Sequence[frozenset[int]]:
-        """For each layer, the layers whose values it uses."""
-        ...
-
-    @property
-    def fixed(self) -> frozenset[int]:
-        """The layers whose values depend only on parameters."""
-        ...
-
-    @property
-    def inside(self) -> Mapping[str, str]:
-        """Maps the name of a layer in a branch or loop to that of the layer it is part of."""
-        ...
-
-    @property
-    def output_names(self) -> Sequence[str]:
-        """Names of the model's outputs in order."""
-        ...
-
-    def outputs_of(self, numbers: Iterable[int]) -> list[str]:
-        """Returns the values that layers define and others use; for a layer without such values,
-        its first.
-        """
-        ...
-
-    def boundary(
-        self, numbers: Collection[int], ends: Collection[str] = ()
-    ) -> tuple[list[str], list[str]]:
-        """Returns the outside values that layers use, except known ones and parameters; and the
-        values of theirs that are used outside (or are among `ends`), in order.
-        """
-        ...
-
-    def giving(self, names: Sequence[str]) -> Module:
-        """Returns the whole model as a module with these values, in this order, as its outputs."""
-        ...
-
-    def write(
-        self,
-        path: Path,
-        numbers: Collection[int],
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        notes: Mapping[str, str] | None = None,
-    ) -> list[Path]:
-        """Writes layers as a model with these inputs and outputs, and returns the files. Raises
-        `OSError`.
-        """
-        ...
 
 
 @dataclass(frozen=True)

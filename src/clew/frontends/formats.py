@@ -34,7 +34,7 @@ def _added() -> tuple[Format, ...]:
     return tuple(entry.load() for entry in entry_points(group=GROUP))
 
 
-def formats() -> Iterator[Format]:
+def all_formats() -> Iterator[Format]:
     """Yields the formats. Those of packages are loaded when all of clew's own have passed."""
     yield from OWN
     yield from _added()
@@ -43,7 +43,7 @@ def formats() -> Iterator[Format]:
 def by_suffix(path: str | os.PathLike[str]) -> Format | None:
     """Returns the format with a file's suffix, None if there is none."""
     suffix = Path(path).suffix.lower()
-    return next((f for f in formats() if f.suffix == suffix), None) if suffix else None
+    return next((f for f in all_formats() if f.suffix == suffix), None) if suffix else None
 
 
 def format_of(path: str | os.PathLike[str]) -> Format | None:
@@ -60,12 +60,12 @@ def cutting(path: str | os.PathLike[str]) -> Format:
 
 def cut_formats() -> list[Format]:
     """Returns the formats whose files can be cut."""
-    return [each for each in formats() if each.cuts]
+    return [each for each in all_formats() if each.cuts]
 
 
 def for_bytes() -> Format:
     """Returns the format that reads bytes which nothing recognizes."""
-    return next(each for each in formats() if each.reads_bytes)
+    return next(each for each in all_formats() if each.reads_bytes)
 
 
 def recognized(path: str | os.PathLike[str]) -> Format | Kind | None:
@@ -88,14 +88,14 @@ def recognized_in_memory(data: bytes) -> Format | Kind | None:
 
 
 def _of_head(head: Head) -> Format | Kind | None:
-    return next((f for f in formats() if f.recognizes(head)), None) or kind_of_head(head)
+    return next((f for f in all_formats() if f.recognizes(head)), None) or kind_of_head(head)
 
 
 def _of_folder(names: list[str]) -> Kind:
     found = kind_of_folder(names)
     if found not in (KINDS["folder"], KINDS["hub_folder"]):
         return found
-    for each in formats():
+    for each in all_formats():
         if each.folder is not None and any(name.endswith(each.suffix) for name in names):
             return each.folder
     return found

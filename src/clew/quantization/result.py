@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.frontends.formats import by_suffix, formats
+from clew.frontends.formats import all_formats, by_suffix
 from clew.frontends.notes import KEY as NOTES_KEY
 from clew.frontends.quantized import FORMS, Operand, Product, check_form
 from clew.ir.module import Module
@@ -204,7 +204,7 @@ class Quantized(Shown):
             return
         wanted = by_suffix(path)
         if wanted is None or not wanted.quantizes:
-            able = "".join(f"{f.suffix} for {f.file}, " for f in formats() if f.quantizes)
+            able = "".join(f"{f.suffix} for {f.file}, " for f in all_formats() if f.quantizes)
             raise InputError(
                 "I404",
                 f"{str(path)!r} has an unsupported suffix",

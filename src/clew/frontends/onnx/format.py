@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from onnx import ModelProto
 
-from clew.frontends.format import Cutter, FileRun, Format, Peer
+from clew.frontends.cutting import Cutter
+from clew.frontends.format import FileRun, Format, Peer
 from clew.frontends.listing import Listing
 from clew.frontends.objects import class_names
 from clew.frontends.onnx import load, load_or_defer
-from clew.frontends.onnx.file.cut import Cutter as OnnxCutter
+from clew.frontends.onnx.file.cut import OnnxCutter
 from clew.frontends.onnx.file.listing import list_model
 from clew.frontends.onnx.file.sources import NodeView
 from clew.frontends.onnx.runtime import OnnxPeer, OnnxRun
