@@ -18,6 +18,7 @@ from clew.support.libraries import optional_library
 from clew.support.text_arrays import as_objects, is_text
 
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
+_INSTALL: Final = "pip install onnxruntime"
 
 
 class OnnxRun(FileRun):
@@ -76,7 +77,8 @@ class OnnxPeer:
     """
 
     def __init__(self, path: Path) -> None:
-        runtime = _library("I062")
+        absent = InputError("I062", "ONNX Runtime is not installed", hint=_INSTALL)
+        runtime = optional_library("onnxruntime", absent)
         runtime.set_default_logger_severity(3)
         try:
             self._session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -103,12 +105,6 @@ def _refused(error: Exception) -> InputError:
     )
 
 
-def _library(code: str) -> Any:
-    """Returns the module of ONNX Runtime. Errors: `code` if it is not installed."""
-    absent = InputError(code, "ONNX Runtime is not installed", hint="pip install onnxruntime")
-    return optional_library("onnxruntime", absent)
-
-
 def _run(
     model: ModelProto | Path, inputs: Mapping[str, Any], *, plain: bool = True
 ) -> dict[str, Any]:
@@ -116,7 +112,8 @@ def _run(
 
     Errors: I173 if it is not installed or rejects the model.
     """
-    runtime = _library("I173")
+    absent = InputError("I173", "ONNX Runtime is not installed", hint=_INSTALL)
+    runtime = optional_library("onnxruntime", absent)
     runtime.set_default_logger_severity(4)
     options = runtime.SessionOptions()
     if plain:
