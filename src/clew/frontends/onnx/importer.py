@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.builder import Fault, GraphBuilder, Results, coded
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import UniqueNames, display
 from clew.frontends.notes import notes_in
 from clew.frontends.onnx.bodies import (

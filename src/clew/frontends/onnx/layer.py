@@ -12,7 +12,7 @@ from onnx.helper import get_attribute_value
 
 from clew.frontends import layer as file_layer
 from clew.frontends.builder import GraphBuilder
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.tensors import to_array

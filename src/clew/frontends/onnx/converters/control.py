@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.building import call, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop, length_of
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.frontends.onnx.value_types import is_unranked

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from clew.frontends.building import call, fields, filled, reshaped, scalar
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.recurrent import Cell, Product, dense, input_part, joined, over_time
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
-from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ops.common import differ

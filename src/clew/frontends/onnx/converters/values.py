@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.building import call, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from clew.frontends.building import call, fields, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.recurrent import Cell, Product, dense, input_part, joined, over_time
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.expr import Expr
