@@ -16,7 +16,6 @@ from clew.cli import options as opt
 from clew.cli.compare import peer_of
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.frontends.formats import for_bytes, format_of
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
@@ -64,6 +63,7 @@ def bisect(
 ) -> None:
     """Find the layer, pass, node or kernel that causes a wrong result."""
     from clew.build.sizes import sized  # noqa: PLC0415 - it imports the compiler
+    from clew.frontends.formats import for_bytes, format_of  # noqa: PLC0415 - as above
 
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from clew.frontends.format import Peer
-from clew.frontends.formats import format_of
 from clew.support.errors import InputError
+
+if TYPE_CHECKING:
+    from clew.frontends.format import Peer
 
 _ENGINE: Final = "onnxruntime"
 
@@ -18,6 +19,8 @@ def peer_of(model: Path) -> Peer:
 
     Errors: I062 if the model is no ONNX file, or ONNX Runtime is not installed or rejects it.
     """
+    from clew.frontends.formats import format_of  # noqa: PLC0415 - keeps other commands fast
+
     found = format_of(model)
     peer = found.peer(model) if found is not None and found.engine == _ENGINE else None
     if peer is None:

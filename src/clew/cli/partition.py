@@ -16,7 +16,6 @@ from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
-from clew.extraction.partition_files import forms
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
@@ -63,6 +62,8 @@ def partition(
         raise typer.BadParameter("give either --at, or --from and --to", param_hint="--at")
     if len(start) != len(end):
         raise typer.BadParameter("give one --to for each --from", param_hint="--to")
+    from clew.extraction.partition_files import forms  # noqa: PLC0415 - keeps other commands fast
+
     if form not in forms():
         raise typer.BadParameter(f"one of {', '.join(forms())}", param_hint="--form")
     refuse_sizes(how, "parts have the sizes of the inputs")

@@ -36,6 +36,11 @@ class Product:
     of: Callable[[Expr, Sequence[Expr]], Expr]
 
 
+def plain(weight: Expr) -> Product:
+    """Returns the product with a matrix `[out, in]`, which the loop carries."""
+    return Product((weight,), lambda x, held: dense(x, held[0]))
+
+
 def dense(x: Expr, weight: Expr) -> Expr:
     """Returns the product with a matrix `[out, in]`."""
     return call("nn.dense", x, weight, weight_layout="NK")
