@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.builder import Fault, GraphBuilder, Results, coded
+from clew.frontends.deferred import RUN_TELLS, Shapes
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import UniqueNames, display
 from clew.frontends.notes import notes_in
@@ -34,13 +35,14 @@ from clew.frontends.onnx.file.survey import (
     schema_of,
 )
 from clew.frontends.onnx.file.tensors import sparse_to_array, to_constant
-from clew.frontends.onnx.inputs import Inputs, Shapes
+from clew.frontends.onnx.inputs import Inputs
 from clew.frontends.onnx.kinds import check_kinds
-from clew.frontends.onnx.late import RUN_TELLS, late_layer
+from clew.frontends.onnx.late import late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import find, takes_values
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import is_unranked
+from clew.ir.deferred import DeclaredInput
 from clew.ir.expr import Constant, Expr, Tuple
 from clew.ir.module import Module
 from clew.ir.state import STATE, State, state_attribute
@@ -139,7 +141,16 @@ class Importer:
         ]
         if states:
             attrs[STATE] = state_attribute(states)
-        return self.builder.module(outputs, [value.name for value in graph.output], attrs)
+        return self.builder.module(outputs, self.output_names, attrs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs."""
+        return [value.name for value in self.model.graph.output]
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as declared in the file, with the given shapes."""
+        return self.inputs.declared()
 
     def layer_name(self, index: int) -> str:
         """Returns the layer name of a node of the main graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from onnx import GraphProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.builder import GraphBuilder
+from clew.frontends.deferred import Shapes
 from clew.frontends.limits import checked_size
 from clew.frontends.names import Symbols, display
 from clew.frontends.onnx.file.tensors import dtype_of
@@ -25,7 +26,6 @@ from clew.support.budgets import Budgets
 from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
 from clew.support.near import did_you_mean
 
-Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
 # Names that exporters write for an arbitrary size.
 _ANY: Final = frozenset(("_", "?", "*", "-1", "None", "none", "unk"))
 

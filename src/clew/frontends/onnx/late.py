@@ -9,7 +9,6 @@ references.
 from __future__ import annotations
 
 import base64
-from typing import Final
 
 import numpy as np
 import onnx
@@ -25,9 +24,6 @@ from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.syntax import type_text
 from clew.ir.types import TupleType, Type
 from clew.support.errors import Hint, UnsupportedError
-
-RUN_TELLS: Final = frozenset({"U002", "U006", "U101", "U102"})
-"""Codes of errors about a value (of an axis, a shape) or size that is unknown before the run."""
 
 
 def late_layer(layer: Layer, domain: str) -> list[Expr]:

@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto
 
+from clew.frontends.deferred import RUN_TELLS
 from clew.frontends.names import display
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.importer import Importer
-from clew.frontends.onnx.late import RUN_TELLS
 from clew.frontends.onnx.value_types import type_proto
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Expr, Function, Tuple, Var
