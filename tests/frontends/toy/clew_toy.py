@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,7 @@ def built(
     builder = GraphBuilder("toy")
     values: dict[str, Expr] = {}
     for name, given in file["parameters"].items():
-        array = np.array(given, np.float32)
-        values[name] = builder.constant(name, lambda array=array: array)
+        values[name] = builder.constant(name, partial(np.array, given, np.float32))
     for name, shape in {**file["inputs"], **(shapes or {})}.items():
         sizes = tuple(SymDim.symbol(s) if isinstance(s, str) else int(s) for s in shape)
         values[name] = builder.input(name, TensorType(sizes, "f32"))
@@ -154,12 +154,15 @@ class ToyRun(FileRun):
         self._values: dict[tuple[str, int], Any] = {}
         for entry in file["layers"]:
             x, *rest = (values[n] for n in entry["in"])
-            found = {
-                "dense": lambda x=x, rest=rest: x @ rest[0].T,
-                "add": lambda x=x, rest=rest: x + rest[0],
-                "clamp": lambda x=x, entry=entry: np.clip(x, 0, entry["max"]),
-                "pass": lambda x=x: x,
-            }[entry["op"]]()
+            match entry["op"]:
+                case "dense":
+                    found = x @ rest[0].T
+                case "add":
+                    found = x + rest[0]
+                case "clamp":
+                    found = np.clip(x, 0, entry["max"])
+                case _:
+                    found = x
             values[entry["out"]] = self._values[entry["name"], 0] = found
         super().__init__({name: values[name] for name in file["outputs"]})
 

@@ -67,7 +67,10 @@ def test_import_and_trace(file: Path) -> None:
 
 def test_errors_have_code_and_place(tmp_path: Path) -> None:
     path = tmp_path / "wrong.json"
-    for layer, code in [({"op": "sort"}, "U001"), ({"max": None}, "M012"), ({"in": ["z"]}, "M031")]:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"op": "sort"}, "U001"), ({"max": None}, "M012"), ({"in": ["z"]}, "M031"),
+    ]  # fmt: skip
+    for layer, code in cases:
         changed = {**NETWORK["layers"][-1], **layer}
         path.write_text(json.dumps({**NETWORK, "layers": [*NETWORK["layers"][:-1], changed]}))
         with pytest.raises(clew.ClewError) as caught:
