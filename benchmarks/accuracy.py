@@ -30,7 +30,7 @@ import clew
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import zoo
 from exports.packages import MODELS as PACKAGED
-from harness.report import circumstances, fill, markdown
+from harness import results as written
 from harness.samples import KINDS
 
 Array = np.ndarray[Any, Any]
@@ -51,9 +51,10 @@ def main(
     precision: Annotated[str, typer.Option(help="f32, f16 or bf16.")] = "f32",
     draws: Annotated[int, typer.Option(help="Inputs per network.")] = 2,
     size: Annotated[int, typer.Option(help="Free sizes of images.")] = 64,
-    markdown_: Annotated[
-        Path | None, typer.Option("--markdown", help="Document to put the table in.")
-    ] = None,
+    section: Annotated[
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
+    ] = "",
 ) -> None:
     """Prints a table of errors, and their ratios to those of peers."""
     columns = ["network", "ORT", "OpenVINO", *_CLEW[precision]]
@@ -74,9 +75,8 @@ def main(
         ratios = [f"{errors[way] / peer:.2f}" for way in _CLEW[precision]]
         rows.append([name, *found, *ratios])
         print(" ".join(f"{cell:>14}" for cell in rows[-1]), flush=True)
-    if markdown_ is not None:
-        text = f"{circumstances()}\n\n{markdown(columns, rows, 1)}"
-        fill(markdown_, f"accuracy {precision}", text)
+    if section:
+        written.record(section, [written.Table("", columns, rows)])
 
 
 def network(name: str, draws: int, size: int) -> tuple[onnx.ModelProto, list[Feed]]:

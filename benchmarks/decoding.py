@@ -1,7 +1,7 @@
 """Times one step of a decoder whose weights are 4-bit or 8-bit codes, beside the speed at which the
 machine reads memory.
 
-    python benchmarks/decoding.py --markdown docs/performance.md
+    python benchmarks/decoding.py --results decoding-4
     python benchmarks/decoding.py --bits 8 --width 2048 --layers 6 --threads 2
 
 The network is made here: layers as in Llama (RMS norm, grouped attention over a past of keys and
@@ -26,9 +26,10 @@ import typer
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
-from clew.bench.interleave import interleaved_ns
 from clew.machine.probes.bandwidth import Bandwidth
-from harness.report import circumstances, console, fill, markdown
+from clew.profile.interleave import interleaved_ns
+from harness import results as written
+from harness.report import console, markdown
 
 Array = np.ndarray[Any, Any]
 
@@ -195,9 +196,10 @@ def main(
     block: Annotated[int, typer.Option(help="Elements of the depth with one scale.")] = 32,
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
     rounds: Annotated[int, typer.Option(help="Turns of each engine.", min=1)] = 8,
-    document: Annotated[
-        Path | None, typer.Option("--markdown", help="Also put the table into this document.")
-    ] = None,
+    section: Annotated[
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
+    ] = "",
 ) -> None:
     """Prints the time of a step by each engine, and the speed at which it reads the weights."""
     shape = Shape(width, layers, bits, block)
@@ -233,12 +235,8 @@ def main(
     )
     text = markdown(columns, rows, numbers=2)
     console.print(f"{title}\n\n{text}", soft_wrap=True)
-    if document:
-        fill(
-            document,
-            f"decoding {bits}",
-            f"{circumstances()}\n\n{title[0].upper()}{title[1:]}.\n\n{text}",
-        )
+    if section:
+        written.record(section, [written.Table("", columns, rows, 2, f"A{title[1:]}.")])
 
 
 def _error(found: Any, expected: Array) -> float:

@@ -25,10 +25,10 @@ from rich.table import Table
 import clew
 import zoo
 from clew.extraction import extract_ranges
-from clew.extraction.capture import Unkept
 from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import ModuleGraph
 from clew.support.difference import relative_error
+from clew.tap.capture import Unkept
 from harness.report import console, progress
 
 Inputs = Mapping[str, Any]

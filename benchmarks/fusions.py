@@ -17,8 +17,8 @@ from rich.table import Table
 
 import clew
 import zoo
-from clew.bench.interleave import interleaved_ns, median_ms
 from clew.patterns import is_constant, is_op, wildcard
+from clew.profile.interleave import interleaved_ns, median_ms
 from harness.report import console
 
 MELTED = """

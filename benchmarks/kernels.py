@@ -1,7 +1,7 @@
 """Times single kernels and the limits of the machine, measured in the same turns.
 
     python benchmarks/kernels.py --groups gemm,conv --threads 1
-    python benchmarks/kernels.py --markdown docs/performance.md
+    python benchmarks/kernels.py --results kernels
 
 Each case is a model of one operator. Products and convolutions are shown as a share of the peak of
 the instruction for their dtypes (multiply-adds of f32, dot products of bf16 or 8 bits); FLOPs are
@@ -28,13 +28,14 @@ from rich.text import Text
 
 import clew
 from clew.bench.flops import model_flops
-from clew.bench.roofline import work_of
 from clew.machine.probes.bandwidth import Bandwidth, Pattern
 from clew.machine.probes.peak import DotPeak, FmaPeak, TilePeak
 from clew.machine.probes.products import unit_of
 from clew.machine.units import DotUnit
+from clew.profile.roofline import work_of
+from harness import results as written
 from harness import single_op
-from harness.report import circumstances, console, fill, markdown, progress
+from harness.report import console, progress
 from harness.single_op import OneOp
 
 # The rows of docs/performance.md: (M, N, K) of transformers' layers and a convolution's.
@@ -160,9 +161,10 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the rows to this file.")
     ] = None,
-    document: Annotated[
-        Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
-    ] = None,
+    section: Annotated[
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
+    ] = "",
 ) -> None:
     """Prints each kernel's rate and its share of the limit."""
     wanted = groups.split(",")
@@ -184,8 +186,8 @@ def main(
     if json_file:
         records = [{**asdict(row), "share": row.share} for row in rows]
         json_file.write_text(json.dumps(records, indent=1) + "\n")
-    if document:
-        fill(document, "kernels", _document(rows))
+    if section:
+        written.record(section, _tables(rows))
 
 
 # -------------------------------------------------------------------------------------------- cases
@@ -451,8 +453,8 @@ def _table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _document(rows: Sequence[Row]) -> str:
-    parts = [circumstances()]
+def _tables(rows: Sequence[Row]) -> list[written.Table]:
+    tables = []
     for group, threads in dict.fromkeys((row.group, row.threads) for row in rows):
         batch = [row for row in rows if (row.group, row.threads) == (group, threads)]
         columns = _columns(batch)
@@ -462,8 +464,8 @@ def _document(rows: Sequence[Row]) -> str:
             else _cells(row, _has_peer(batch))
             for row in batch
         ]
-        parts += [f"**{_TITLES[group]}**; threads: {threads}.", markdown(columns, cells, numbers=1)]
-    return "\n\n".join(parts)
+        tables.append(written.Table(_TITLES[group], columns, cells, note=f"threads: {threads}."))
+    return tables
 
 
 if __name__ == "__main__":

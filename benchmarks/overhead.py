@@ -16,8 +16,8 @@ import onnx
 import typer
 from rich.table import Table
 
-from clew.bench.interleave import interleaved_ns
 from clew.bench.measure import in_turn
+from clew.profile.interleave import interleaved_ns
 from harness.engines import engines
 from harness.report import console
 from zoo import handmade

@@ -1,7 +1,7 @@
 """Times clew against onnxruntime, openvino and torch.compile, interleaved in one run.
 
     python benchmarks/peers.py --models light_resnet50,bert_base --threads 1,2 --json out.json
-    python benchmarks/peers.py --markdown docs/performance.md
+    python benchmarks/peers.py --results peers-f32-amx
 
 For each model and thread count, all engines load the same weights and run alternately. The table
 shows the median call, its ratio to the first engine's, the rate, its share of the FMA peak measured
@@ -28,9 +28,10 @@ import zoo
 from clew.bench.engines import PRECISIONS
 from clew.bench.measure import Figures, Measured, geometric_mean, measure
 from clew.machine.probes.peak import FmaPeak
+from harness import results as written
 from harness.engines import Engine, engines
 from harness.flops import model_flops
-from harness.report import circumstances, console, fill, markdown, progress
+from harness.report import console, progress
 
 DEFAULT_MODELS = (
     "light_resnet50,light_squeezenet,light_shufflenet,light_densenet121,light_inception_v1,"
@@ -67,12 +68,13 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
-    document: Annotated[
-        Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
-    ] = None,
     section: Annotated[
-        str, typer.Option(help="Section of the document; default: peers and the precision.")
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
     ] = "",
+    subject: Annotated[
+        str, typer.Option(help="What the results call the networks.")
+    ] = "benchmark networks",
 ) -> None:
     """Times clew and its peers on models of the zoo and prints one table per thread count."""
     known = engines()
@@ -96,8 +98,8 @@ def main(
         results += batch
         if json_file:  # after each thread count, so an interrupted run loses little
             json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
-        if document:
-            fill(document, section or f"peers {precision}", _document(results))
+        if section:
+            written.record(section, tables(results), subject=subject, precision=precision)
     if any(_is_wrong(f, accepted) for r in results for f in r.measured.figures):
         raise typer.Exit(1)
 
@@ -236,27 +238,21 @@ def _leads_table(results: Sequence[Result]) -> Table:
     return table
 
 
-def _document(results: Sequence[Result]) -> str:
-    """Returns the tables of a document, one per thread count, with models as rows and engines as
-    columns.
-    """
-    parts = [circumstances()]
+def tables(results: Sequence[Result]) -> list[written.Table]:
+    """Returns a table per thread count, with models as rows and engines as columns."""
+    found = []
     for count in dict.fromkeys(r.threads for r in results):
         batch = [r for r in results if r.threads == count]
         names = list(dict.fromkeys(f.engine for r in batch for f in r.measured.figures))
-        rows = [
-            [r.model, *(_document_cell(r.measured, n) for n in names), *_ends(r)] for r in batch
-        ]
+        rows = [[r.model, *(_cell(r.measured, n) for n in names), *_ends(r)] for r in batch]
         ends = ("% of peak", "fastest peer ÷ clew", "error")
         columns = ["model", *(f"{n}, ms" for n in names), *ends]
-        parts.append(
-            f"**{_threads(count)}**{_peak(batch)}. Fastest peer ÷ clew: {_summary(batch)}."
-        )
-        parts.append(markdown(columns, rows, numbers=1))
-    return "\n\n".join(parts)
+        note = _peak(batch).removeprefix(", ")
+        found.append(written.Table(_threads(count), columns, rows, note=note))
+    return found
 
 
-def _document_cell(measured: Measured, engine: str) -> str:
+def _cell(measured: Measured, engine: str) -> str:
     found = measured.of(engine)
     if found is not None:
         return f"{found.median_ms:.2f}"

@@ -32,7 +32,7 @@ import typer
 
 import clew
 from clew.bench.engines import engines
-from clew.bench.interleave import interleaved_ns
+from clew.profile.interleave import interleaved_ns
 from exports.packages import NotThere
 from harness import int8_peers
 from harness.int8_models import Subject, subjects

@@ -1,7 +1,7 @@
 """Shows every kernel of a model with its roof: a peak of arithmetic, or the bandwidth of a memory
 level.
 
-    python benchmarks/rooflines.py --models light_resnet50,bert_base --markdown docs/performance.md
+    python benchmarks/rooflines.py --models light_resnet50,bert_base --results rooflines
     python benchmarks/rooflines.py --models default,heldout,tail --kernels 0 --json roofs.json
 
 Prints the table of `clew bench` for models of the zoo (uses of the same code share a row), and one
@@ -20,12 +20,13 @@ from rich.table import Table
 
 import clew
 import zoo
-from clew.bench.roofline import Roof, rooflines, total
 from clew.cli.bench import roofs_table
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
 from clew.machine.probes.products import ProductPeaks
-from harness.report import circumstances, console, fill, markdown, progress
+from clew.profile.roofline import Roof, rooflines, total
+from harness import results as written
+from harness.report import console, progress
 from peers import _models
 
 _PEAKS = 5
@@ -59,9 +60,10 @@ def main(
     threads: Annotated[int, typer.Option(min=1)] = 1,
     precision: Annotated[str, typer.Option(help="f32, bf16 or auto")] = "f32",
     most: Annotated[int, typer.Option("--kernels", help="Kernels shown per model.", min=0)] = 15,
-    document: Annotated[
-        Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
-    ] = None,
+    section: Annotated[
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
+    ] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
@@ -74,8 +76,8 @@ def main(
     console.print(_models_table(results))
     if json_file:
         json_file.write_text(json.dumps([_row(result) for result in results], indent=1) + "\n")
-    if document:
-        fill(document, "rooflines", _document(results, most))
+    if section:
+        written.record(section, _tables(results, most))
 
 
 def _row(result: Result) -> dict[str, object]:
@@ -128,10 +130,10 @@ def measured(name: str, threads: int, precision: str) -> Result:
     return Result(name, threads, middle, levels, roofs)
 
 
-def _document(results: list[Result], most: int) -> str:
+def _tables(results: list[Result], most: int) -> list[written.Table]:
     columns = ["kernel", "limit", "uses", "µs in all", "share %", "GFLOP/s", "% of peak", "GB/s"]
     models = [_cells(result) for result in results]
-    parts = [circumstances(), markdown(["model", *_COLUMNS, _LOW], models, numbers=1)]
+    tables = [written.Table("", ["model", *_COLUMNS, _LOW], models)]
     for result in results if most else []:
         rows = [
             [
@@ -146,8 +148,8 @@ def _document(results: list[Result], most: int) -> str:
             ]
             for r in result.roofs[:most]
         ]
-        parts += [f"{result.limits}.", markdown(columns, rows, numbers=2)]
-    return "\n\n".join(parts)
+        tables.append(written.Table("", columns, rows, 2, f"{result.limits}."))
+    return tables
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from clew.bench.interleave import interleaved_ns
+from clew.profile.interleave import interleaved_ns
 from clew.profile.split import Split, split_kernels
 from harness.known_splits import KnownSplit, inputs_of, known_splits
 from harness.report import console

@@ -30,7 +30,7 @@ import torch
 import typer
 from torch import nn
 
-from clew.bench.interleave import interleaved_ns
+from clew.profile.interleave import interleaved_ns
 from harness.report import fill, markdown, progress
 from harness.torch_networks import MODELS, sentence_encoder
 

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.table import Table
 
 import clew
+from harness import results as written
 from harness.report import circumstances, console
 
 _OPSET: Final = 17
@@ -68,16 +69,24 @@ _PRODUCTS: Final = {
 def main(
     match: Annotated[str, typer.Option(help="A part of a case's name.")] = "",
     seconds: Annotated[float, typer.Option(help="Time for each case.")] = 2.0,
+    section: Annotated[
+        str,
+        typer.Option("--results", help="Also write benchmarks/results/NAME.json.", metavar="NAME"),
+    ] = "",
 ) -> None:
     """Prints the table."""
-    table = Table("operator", "GFLOP/s", "µs", "ONNX Runtime µs", "ONNX Runtime ÷ clew")
+    columns = ("operator", "GFLOP/s", "µs", "ONNX Runtime µs", "ONNX Runtime ÷ clew")
+    table, rows = Table(*columns), []
     for name, model, inputs, flops in _cases():
         if match in name:
             own, peer = _times(model, inputs, seconds)
             row = (f"{flops / own / 1e9:.0f}", f"{own * 1e6:.0f}", f"{peer * 1e6:.0f}")
-            table.add_row(name, *row, f"{peer / own:.2f}")
+            rows.append([name, *row, f"{peer / own:.2f}"])
+            table.add_row(*rows[-1])
     console.print(circumstances())
     console.print(table)
+    if section:
+        written.record(section, [written.Table("", columns, rows)])
 
 
 def _cases() -> Iterator[tuple[str, onnx.ModelProto, dict[str, Sequence[int]], float]]:

@@ -393,7 +393,7 @@ assert trace.check() == []
 report = trace.verify(inputs_of_run[0])
 print(f"{report.checked} links, all true: {report.ok}")
 
-# `clew.compile` builds the same chain, with [more passes](../src/clew/pipelines.py), more kernels,
-# and sizes that only a run knows. `compiled.trace` answers the same questions. The
+# `clew.compile` builds the same chain, with [more passes](../src/clew/pipelines/__init__.py), more
+# kernels, and sizes that only a run knows. `compiled.trace` answers the same questions. The
 # [architecture](architecture.md) describes the folders, the [source map](source-map.md) the files,
-# and the [decisions](decisions.md) where clew differs from other compilers.
+# and the [decisions](decisions/README.md) where clew differs from other compilers.

@@ -182,4 +182,4 @@ def shared_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are compiled with `cache=False` share their kernels with other tests. For tests
     that compile the same operators in many ways: passes, plans and calls are their own.
     """
-    monkeypatch.setattr("clew.compiler.Cache", lambda _: _KernelCache())
+    monkeypatch.setattr("clew.compiling.compile.Cache", lambda _: _KernelCache())

@@ -6,7 +6,7 @@ from typing import Final
 
 ELSEWHERE_UNKNOWN: Final = {
     "forms that passes after placement build": """
-        batch_to_space compressed eliminate_column first_rows kinds nn.conv2d_by_size
+        batch_to_space compressed eliminate_column first_rows fourier kinds nn.conv2d_by_size
         nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.winograd_weight
         nonzero_positions room signal_phases sorted_kinds space_to_batch split_image
         split_parts
@@ -16,10 +16,10 @@ ELSEWHERE_UNKNOWN: Final = {
     """,
     "values that are no tensors of numbers": """
         assume complex_of complex_parts image.decode lookup map.cast map.to_vector map.zip
-        ngram_counts ngram_counts_by_hash one_hot_of_known onnx.layer optional.get optional.has
+        ngram_counts ngram_counts_by_hash one_hot_of_keys onnx.layer optional.get optional.has
         optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
         sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
-        text.from_number text.full_match text.normalize text.places text.split
+        text.from_number text.full_match text.lookup text.normalize text.split
         text.to_number
     """,
     "other random numbers": "random_key random_normal random_uniform",

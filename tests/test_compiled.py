@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import clew
 import zoo
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.support.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")

@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 _OPS = [op for op in all_ops() if op.is_builtin]
 # They take one element at least, or one that is in a list, and refuse others when they run.
-_REFUSING = ("map.to_vector", "one_hot_of_known", "rank.scalar", "sequence.split")
+_REFUSING = ("map.to_vector", "one_hot_of_keys", "rank.scalar", "sequence.split")
 
 
 def _with_size(arg: Any, axes: Sequence[int], size: int) -> Any:
@@ -316,3 +316,20 @@ def test_hardmax_of_nothing_is_nothing(axis: int) -> None:
     for shape in ((0, 3), (3, 0), (4, 5), (0, 0)):
         x = np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32)
         np.testing.assert_array_equal(compiled(x), session.run(None, {"x": x})[0])
+
+
+def test_columns_that_are_at_most_none_are_transposed() -> None:
+    """Their loop runs at most once, so it has a number, but its extent has none."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["n"], start=1),
+        node("Min", ["n", "one"], ["few"]),
+        node("Div", ["few", "two"], ["none"]),
+        node("Slice", ["x", "zero", "none", "one"], ["columns"]),
+        node("Transpose", ["columns"], ["y"]),
+    ]
+    constants = {name: np.array([n]) for n, name in enumerate(("zero", "one", "two"))}
+    raw = _model(nodes, [_value("x", (20, "n"))], "y", constants)
+    compiled = clew.compile(raw, threads=1)
+    for columns in (1, 7, 0):
+        assert compiled(np.zeros((20, columns), np.float32)).shape == (0, 20)

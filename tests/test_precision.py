@@ -13,12 +13,12 @@ import pytest
 import clew
 import clew.ops  # registers the operators
 import zoo
+from clew.api.loaded_model import load_compiled
 from clew.cost.products import fastest_float
 from clew.ir.expr import Constant, Function, Tuple, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
-from clew.loading import load_compiled
 from clew.machine.target import host, target_of
 from clew.ops.registry import get_op
 from clew.support.errors import ClewError

@@ -23,7 +23,7 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "exactness.md"
 _HEAD: Final = """\
 # Exactness
 
-This page says which steps of the compiler change values, and how. A step without a license keeps
+This page lists the steps of the compiler that change values. A step without a license keeps
 all bits of all results, for NaN (except its payload), infinities, both zeros, subnormal numbers and
 integers that wrap. A step that changes results needs a license, usually an optimization level:
 

@@ -59,20 +59,23 @@ def page(every: Sequence[Facts]) -> str:
     parts = [
         "# ONNX operators",
         "",
-        f"Written by `python tools/onnx_operators.py` from onnx {ratchet.onnx_version()}, the "
-        "converters, and the",
-        "[backend suite](../tests/frontends/onnx/backend_suite.txt); `clew ops --onnx` prints the "
-        "same, `clew ops --onnx Conv` more of one.",
+        "The ONNX operators that clew supports. `python tools/onnx_operators.py` writes this page "
+        "from onnx",
+        f"{ratchet.onnx_version()}, the converters, and the [backend "
+        "suite](../tests/frontends/onnx/backend_suite.txt). `clew ops --onnx`",
+        "prints the same, and `clew ops --onnx Conv` more about one operator.",
         "",
-        f"- {known} of {len(own)} operators are supported, in all versions since operator set 1.",
-        f"- {more} of {len(theirs)} operators of ONNX Runtime's (`{MICROSOFT}`), which its "
-        "optimizer and",
+        f"- {known} of {len(own)} operators are supported, in all versions since opset 1.",
+        f"- {more} of {len(theirs)} operators of ONNX Runtime (`{MICROSOFT}`), which its optimizer "
+        "and",
         "  quantizers write; ONNX has no test cases of these.",
         f"- {passed} of {len(known_cases)} cases of `onnx.backend.test` pass.",
-        "- *native*: kernels only. *host*: a numpy function between kernels, for values that are "
-        "no tensors and sizes that the data decide.",
-        "- *tests*: cases of the suite in which the operator stands; *types*: of the first input, "
-        "as the newest version allows them.",
+        "- *native*: kernels only. *host*: a NumPy function between kernels, for values other than "
+        "tensors",
+        "  and for data-dependent shapes.",
+        "- *tests*: cases of the suite that contain the operator. *types*: those that the newest "
+        "version",
+        "  allows for the first input.",
         "",
     ]
     for domain in sorted({f["domain"] for f in every}):

@@ -24,7 +24,7 @@ import numpy as np
 import clew
 import zoo
 from clew.backends.registry import backends_of
-from clew.compiler import passes_for
+from clew.compiling.compile import passes_for
 from clew.machine.target import host
 from clew.passes.manager import PassManager
 from clew.passes.placement.rules import Fixed, operator_keys

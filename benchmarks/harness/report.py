@@ -20,14 +20,22 @@ _FEATURES = ("avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "
 
 def circumstances(target: Target | None = None) -> str:
     """Returns the date and the machine's relevant features, without its name."""
-    here = target or host()
-    features = [f for f in _FEATURES if here.has(f)]
-    caches = f"L1 {here.l1_bytes >> 10} KiB, L2 {here.l2_bytes >> 10} KiB a core"
     day = datetime.date.today().isoformat()
+    return f"Measured on {day}: {machine(target or host())}."
+
+
+def machine(target: Target) -> str:
+    """Returns the machine's relevant features, without its name."""
+    features = [f for f in _FEATURES if target.has(f)]
     return (
-        f"Measured on {day}: {usable_cpus()} cores, {here.vector_bits}-bit vectors, "
-        f"{caches}; {', '.join(features) or 'no feature of interest'}."
+        f"{_cores()}, {target.vector_bits}-bit vectors, L1 {target.l1_bytes >> 10} KiB, "
+        f"L2 {target.l2_bytes >> 10} KiB a core; {', '.join(features) or 'no feature of interest'}"
     )
+
+
+def _cores() -> str:
+    count = usable_cpus()
+    return f"{count} core{'s' * (count > 1)}"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:

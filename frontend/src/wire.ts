@@ -60,7 +60,7 @@ export interface RegionCopy {
 }
 
 /**
- * What a region's backend tells about its inside. `lines` are the first of `total_lines` lines,
+ * The details that a region's backend reports. `lines` are the first of `total_lines` lines,
  * whose name is `lines_are`; `line_layers` has the layers of each.
  */
 export interface RegionDetails {
@@ -80,7 +80,7 @@ export interface RegionDetails {
  * `ops` are its operators' names in order and `numbers` their nodes in the last stage; `call` is
  * the number of its call. Regions with equal code have the same number `distinct`. `reads` and
  * `results` are the types of its values at the border, and `copies` those that the program copies
- * there, because the backend has a memory space of its own; a copy that two regions share is
+ * there, because the backend has its own memory space; a copy that two regions share is
  * listed at both.
  */
 export interface RegionInfo {
@@ -376,7 +376,7 @@ export interface Options {
 
 /**
  * The data that the page needs first: layers, stages, kernels, regions and loops of a build; a
- * loop stands before its inner loops.
+ * loop precedes its inner loops.
  *
  * `placement` is the measured placement that the build was compiled with, if any. `model` is the
  * file's name, without its folder. `passes` are all passes of the pass list, each with whether it
@@ -574,7 +574,7 @@ export interface Story {
 
 /**
  * An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape,
- * remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+ * remark, stage, parameter; `text` is matched and shown, `detail` is shown next to it.
  */
 export interface Entry {
   readonly kind: string;

@@ -17,23 +17,26 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from clew import rooms as rooms
 from clew.support.errors import ClewError, ClewWarning
-from clew.support.rooms import LOADING
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.api.compile import compile
+    from clew.api.compiled_model import CompiledModel
+    from clew.api.loaded_model import LoadedModel, load_compiled
     from clew.backends.backend import Backend
     from clew.backends.cpu.schedule_choice import schedule_for
     from clew.backends.registry import backend
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
-    from clew.build.specializing import SpecializedSizes
+    from clew.build.kernel import Kernel
     from clew.compare.diff import diff
+    from clew.compare.precision import LayerError, PrecisionReport, precision_report
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
-    from clew.compiled import CompiledModel
-    from clew.compiler import compile
+    from clew.compiling.operator_checks import check_op
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
     from clew.extraction import (
@@ -49,21 +52,18 @@ if TYPE_CHECKING:
     from clew.frontends.text import parse
     from clew.frontends.torch import from_torch
     from clew.ir.module import Module
-    from clew.kernel import Kernel
-    from clew.loading import LoadedModel, load_compiled
     from clew.machine.target import Target
-    from clew.operator_checks import check_op
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.fusion.mark_fusions import fusion
     from clew.passes.placement.claims import RegionPattern
     from clew.passes.user_pass import graph_pass
     from clew.placement import Placement, place
-    from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
     from clew.quantization import Quantized, quantize
     from clew.runtime.session import Session
     from clew.runtime.spaces import MemorySpace
+    from clew.serving.often import SpecializedSizes
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
     from clew.tuning import TuneReport, tune, tune_report
@@ -87,24 +87,24 @@ _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
-    "CompiledModel": "clew.compiled",
+    "CompiledModel": "clew.api.compiled_model",
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
     "Inputs": "clew.build.inputs",
-    "Kernel": "clew.kernel",
+    "Kernel": "clew.build.kernel",
     "LayerDiff": "clew.compare.rows",
-    "LayerError": "clew.precision",
-    "LoadedModel": "clew.loading",
+    "LayerError": "clew.compare.precision",
+    "LoadedModel": "clew.api.loaded_model",
     "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
     "Partition": "clew.extraction",
     "RegionPattern": "clew.passes.placement.claims",
     "Sample": "clew.ops.registry",
-    "PrecisionReport": "clew.precision",
+    "PrecisionReport": "clew.compare.precision",
     "Session": "clew.runtime.session",
-    "SpecializedSizes": "clew.build.specializing",
+    "SpecializedSizes": "clew.serving.often",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Quantized": "clew.quantization",
@@ -113,8 +113,8 @@ _HOMES: Final = {
     "all_ops": "clew.ops.registry",
     "backend": "clew.backends.registry",
     "bisect": "clew.bisection",
-    "check_op": "clew.operator_checks",
-    "compile": "clew.compiler",
+    "check_op": "clew.compiling.operator_checks",
+    "compile": "clew.api.compile",
     "diff": "clew.compare.diff",
     "fusion": "clew.passes.fusion.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
@@ -126,14 +126,14 @@ _HOMES: Final = {
     "from_torch": "clew.frontends.torch",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
-    "load_compiled": "clew.loading",
+    "load_compiled": "clew.api.loaded_model",
     "load_part": "clew.extraction",
     "load_partition": "clew.extraction",
     "Placement": "clew.placement",
     "parse": "clew.frontends.text",
     "place": "clew.placement",
     "partition": "clew.extraction",
-    "precision_report": "clew.precision",
+    "precision_report": "clew.compare.precision",
     "quantize": "clew.quantization",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
     imports = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
     if home is None and (name not in _ROOMS or imports):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with LOADING:
+    with LOADING, held_interrupts():
         if home is None:
             return importlib.import_module(f"{__name__}.{name}")
         value = globals()[name] = getattr(importlib.import_module(home), name)

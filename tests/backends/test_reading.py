@@ -24,6 +24,7 @@ from clew.ir.expr import Function
 from clew.ir.parser import parse_module
 from clew.machine.target import Target
 from clew.profile import chrome
+from clew.profile.modes import profile
 from clew.support.errors import ClewError
 
 Array = np.ndarray[Any, Any]
@@ -122,7 +123,8 @@ def test_the_copies_at_borders_are_those_of_the_program() -> None:
 
 
 def test_a_measured_region_has_its_time(session: Session) -> None:
-    found = session.compiled.profile(**inputs(), repeats=3, sample=False, roofline=False)
+    given = session.compiled.checked((), inputs())
+    found = profile(session.compiled, given, repeats=3, sample=False, roofline=False)
     session.measured["profile"] = found
     row = next(r for r in found.kernels if r.kind == "region")
     assert answer(session, "heat/time").regions == [row.ns]

@@ -1,6 +1,6 @@
 import time
 
-from clew.bench.interleave import interleaved_ns, median_ms
+from clew.profile.interleave import interleaved_ns, median_ms
 
 
 def test_turns_rotate_and_one_call_a_turn_is_not_counted() -> None:

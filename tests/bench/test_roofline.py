@@ -10,9 +10,9 @@ import pytest
 import clew
 import zoo
 from clew import te
-from clew.bench.roofline import Products, Roof, Work, described, rooflines, total, work_of
 from clew.machine.probes.bandwidth import Level
-from clew.runtime.model import KernelTime
+from clew.profile.roofline import Products, Roof, Work, described, rooflines, total, work_of
+from clew.serving.ready import KernelTime
 
 LEVELS = [Level("L2", 1 << 14, 10.0), Level("memory", 1 << 62, 1.0)]
 

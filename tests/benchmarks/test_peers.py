@@ -8,7 +8,7 @@ import peers
 import zoo
 from clew.bench.measure import Figures, Measured
 from clew.machine.probes.peak import FmaPeak
-from harness import report
+from harness import report, results
 from harness.engines import Engine, Runner
 
 
@@ -63,19 +63,22 @@ def test_ratios_have_a_geometric_mean_and_a_least() -> None:
     assert peers._summary(RESULTS[2:]) == "no model that clew and a peer ran"
 
 
-def test_tables_are_printed_and_written(tmp_path: Path) -> None:
+def test_tables_are_printed_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert peers._table(RESULTS, 1e-3).row_count == 5
     assert peers._leads_table(RESULTS).row_count == 2
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- begin peers f32 -->\nold\n<!-- end peers f32 -->\nafter\n")
-    report.fill(page, "peers f32", peers._document(RESULTS))
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
-    assert "| a | 1.00 | 4.00 | 0 | 4.00 | 0.0e+00 |" in text
-    assert "| c | failed | – | – | – | – |" in text
-    assert "geometric mean 2.00" in text
+    moment = results.Moment("2026-01-01", "abc", 3)
+    monkeypatch.setattr(results.Moment, "now", lambda: moment)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    results.record("peers-x", peers.tables(RESULTS), subject="networks", precision="f32")
+    found = results.Results.read(tmp_path / "peers-x.json")
+    (table,) = found.tables
+    assert list(table.rows[0]) == ["a", "1.00", "4.00", "0", "4.00", "0.0e+00"]
+    assert list(table.rows[2]) == ["c", "failed", "–", "–", "–", "–"]
+    assert table.note == "FMA peak 100 GFLOP/s (median; best 100)"
+    assert (found.subject, found.precision) == ("networks", "f32")
+    assert found.measured == moment
+    found.write(tmp_path / "again.json")
+    assert results.Results.read(tmp_path / "again.json") == found
 
 
 def test_a_peer_that_fails_is_no_fault_and_clew_is() -> None:

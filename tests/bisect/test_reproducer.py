@@ -22,7 +22,7 @@ import clew
 from clew.bisection.reproducer import replay
 from clew.cli import app
 from clew.codegen.math import polynomials
-from clew.extensions import extensions_of
+from clew.compiling.extensions import extensions_of
 from clew.frontends.building import call
 from clew.frontends.onnx import registry
 from clew.ir.textfile import load_arrays, save_arrays, save_module

@@ -1,4 +1,4 @@
-"""The fakes are imported by name."""
+"""The models are imported by name."""
 
 from __future__ import annotations
 
@@ -6,5 +6,3 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-from often import clock, fake, soon  # noqa: F401  fixtures

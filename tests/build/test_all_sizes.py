@@ -30,9 +30,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
-from clew.runtime import model as models
+from clew.runtime import sizes_key as keys
 from clew.runtime.guard import GuardSide
-from clew.runtime.model import KEPT_SIZES, kept_sizes
+from clew.runtime.sizes_key import KEPT_SIZES, kept_sizes
 from clew.support.errors import ClewError
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -316,22 +316,18 @@ def test_results_do_not_depend_on_earlier_sizes() -> None:
 
 
 def test_the_programs_of_the_last_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are their routes, and each call says which sizes ran last."""
     assert [kept_sizes(n) for n in (0, 1, 80, 10_000)] == [1024, 1024, 102, KEPT_SIZES]
-    monkeypatch.setattr(models, "_KEPT_KERNELS", 1)
+    monkeypatch.setattr(keys, "_KEPT_KERNELS", 1)
     make, feeds, _ = MODELS["positions"]
     model = compiled(make(), cache=False)
     expected = [model.run(feeds(1, s)) for s in range(1, KEPT_SIZES + 6)]
     assert model.builds_made == 1
-    assert len(model._builds) == KEPT_SIZES
-    assert len(model._at_sizes) == KEPT_SIZES
-    assert model._routes.keys() == model._builds.keys()
+    assert len(model._chain.kept) == KEPT_SIZES
     for s in (KEPT_SIZES, KEPT_SIZES - 1, KEPT_SIZES):
         same(model.run(feeds(1, s)), expected[s - 1])
         assert s in model.build.sizes.values()
     same(model.run(feeds(1, 1)), expected[0])  # made again
-    assert model._routes.keys() == model._builds.keys()
-    assert len(model._builds) == KEPT_SIZES
+    assert len(model._chain.kept) == KEPT_SIZES
     assert model.builds_made == 1
 
 

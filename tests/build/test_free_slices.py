@@ -127,3 +127,22 @@ def test_a_range_that_runs_backwards_is_empty():
     for n, m in SIZES:
         found = model(drawn(n), np.zeros(m, np.float32))
         np.testing.assert_array_equal(found, np.arange(m - 3, n), err_msg=f"N={n}, M={m}")
+
+
+def test_a_long_chain_of_slices_has_one_build():
+    """The sizes of slices of slices stay short."""
+    links, nodes = 24, []
+    for n in range(links):
+        given = f"v{n}" if n else "x"
+        nodes.append(node("Slice", [given, "one", "far", "ax"], f"a{n}"))
+        nodes.append(node("Slice", [given, "zero", "minus", "ax"], f"b{n}"))
+        nodes.append(node("Add", [f"a{n}", f"b{n}"], f"v{n + 1}" if n < links - 1 else "y"))
+    model = compiled(nodes, {})
+    for columns in (30, 25, 100):
+        x = np.random.default_rng(columns).random((6, columns), np.float32)
+        expected = x
+        for _ in range(links):
+            expected = expected[:, 1:] + expected[:, :-1]
+        found = model.run({"x": x, "z": np.ones(3, np.float32)})["y"]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert model.builds_made == 1

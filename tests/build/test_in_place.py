@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew import te
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret

@@ -9,9 +9,9 @@ import pytest
 
 import clew
 import zoo
+from clew.api.compiled_model import CompiledModel
 from clew.build.observe import Ran, node_values, observe
 from clew.build.tracing import relayout
-from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.ir.interpret import interpret_values
 from clew.ir.visit import post_order

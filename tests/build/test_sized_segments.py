@@ -35,8 +35,9 @@ def compiled(name: str, threads: int) -> clew.CompiledModel:
 
 def sized(model: clew.CompiledModel) -> list[SizedSegment]:
     """The segments for all sizes of a model that has one build for all of them."""
-    assert model._sized is not None
-    found = [s for s in model._sized.template.segments if isinstance(s, SizedSegment)]
+    provider = model._chain.all_sizes
+    assert provider is not None
+    found = [s for s in provider.sized.template.segments if isinstance(s, SizedSegment)]
     assert found
     return found
 

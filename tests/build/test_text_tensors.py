@@ -10,10 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
+from clew.ir.expr import Constant
 from clew.ir.parser import parse_module
 from clew.ir.textfile import load_arrays, save_arrays
-from clew.support.errors import InputError, ModelError
-from clew.support.text_arrays import TEXT, packed, unpacked
+from clew.support.errors import GraphTypeError, InputError, ModelError
+from clew.support.text_arrays import TEXT, holds_text, packed, unpacked
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -51,7 +52,7 @@ def test_text_moves_and_comes_back_as_strings(tmp_path: Path) -> None:
     compiled.save(tmp_path / "m.clew")
     loaded = clew.load_compiled(tmp_path / "m.clew")
     for which in (compiled, loaded):
-        for given in (WORDS, WORDS.astype(TEXT)):
+        for given in (WORDS, WORDS.astype(np.dtypes.StringDType())):
             picked, cut, same = which(given)
             assert picked.tolist() == ["yy", "a"]
             assert cut.tolist() == ["c", "x"]
@@ -108,3 +109,109 @@ def test_packed_text_is_what_equal_texts_share() -> None:
 def test_types_of_maps_are_read_again(text: str) -> None:
     module = parse_module(f"clew 1\ndef @main(%m: {text}) -> {text} {{\n  return %m\n}}\n")
     assert str(module.main.params[0].type) == text
+
+
+def one_node(op: str) -> onnx.ModelProto:
+    """Returns a model of an operator on texts `x[n]`, and on one text `z` if it takes two."""
+    names = ["x", "z"] if op in ("Equal", "StringConcat") else ["x"]
+    shapes: dict[str, list[str]] = {"x": ["n"], "z": []}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.STRING, shapes[n]) for n in names]
+    kind = TensorProto.BOOL if op == "Equal" else TensorProto.STRING
+    node = helper.make_node(op, names, ["y"])
+    graph = helper.make_graph(
+        [node], "one", inputs, [helper.make_tensor_value_info("y", kind, None)]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+@pytest.mark.parametrize(
+    "wrong", [["a", None], ["a", 1.0], [float("nan"), "a"], ["\ud800", "a"], [b"\xff", "a"]]
+)
+def test_each_array_of_objects_is_checked(wrong: list[object]) -> None:
+    """Whatever arrays of this shape an earlier call had."""
+    compiled = clew.compile(one_node("Identity"), cache=False)
+    assert compiled(np.array(["a", "b"], object)).tolist() == ["a", "b"]
+    with pytest.raises(InputError, match="I043"):
+        compiled(np.array(wrong, object))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "\udc00"])
+@pytest.mark.parametrize("place", [0, 4095, 4096, 9999])
+def test_long_arrays_are_checked_to_the_end(wrong: object, place: int) -> None:
+    texts = np.array(["a", "é"] * 5000, object)
+    assert holds_text(texts)
+    texts[place] = wrong
+    assert not holds_text(texts)
+
+
+def test_texts_of_other_classes_become_plain_ones() -> None:
+    class Other(str):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = str.__hash__
+
+    compiled = clew.compile(one_node("Identity"), cache=False)
+    found = compiled(np.array([Other("a"), np.str_("b\0"), b"c"], object))
+    assert [type(item) for item in found] == [str, str, str]
+    assert found.tolist() == ["a", "b\0", "c"]
+
+
+def test_results_are_no_inputs() -> None:
+    compiled, given = clew.compile(one_node("Identity"), cache=False), np.array(["a", "b"], object)
+    found = compiled(given)
+    found[0] = "z"
+    assert given.tolist() == ["a", "b"]
+
+
+def test_a_text_without_axes_remains_an_array() -> None:
+    x, z = np.array(["a", "b\0"], object), np.array("b\0", object)
+    equal = clew.compile(one_node("Equal"), cache=False)
+    assert equal(x, z).tolist() == [False, True]
+    joined = clew.compile(one_node("StringConcat"), cache=False)
+    assert joined(x, z).tolist() == ["ab\0", "b\0b\0"]
+    pick = clew.parse("""clew 1
+def @main(%x: str[n], %n: i64[]) -> str[] {
+  %0: str[] = gather(%x, %n, axis=0)
+  return %0
+}
+""")
+    found = clew.compile(pick, cache=False)(x, np.array(1))
+    assert found.shape == ()
+    assert found.item() == "b\0"
+
+
+def test_padding_is_empty_text() -> None:
+    module = clew.parse("""clew 1
+def @main(%x: str[2]) -> str[4] {
+  %0: str[4] = pad(%x, pads=[1, 1], mode="constant", value=0.0)
+  return %0
+}
+""")
+    found = clew.compile(module, cache=False)(np.array(["a", "b"], object))
+    assert [(type(item), item) for item in found] == [(str, t) for t in ("", "a", "b", "")]
+
+
+def test_constants_of_other_objects_are_refused() -> None:
+    assert Constant(np.array(["a", b"b"], object)).data.tolist() == ["a", "b"]
+    for wrong in (["a", None], ["\ud800"]):
+        with pytest.raises(GraphTypeError, match="T001"):
+            Constant(np.array(wrong, object))
+
+
+def test_a_lookup_is_one_step_for_all_sizes() -> None:
+    """It runs no kernel, so that a build for single sizes would gain nothing."""
+    node = helper.make_node(
+        "LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[7]
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([node], "lookup", [x], [y])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
+    compiled = clew.compile(helper.make_model(graph, opset_imports=opsets), cache=False)
+    for _ in range(40):
+        found = compiled(np.array(["a", "b"] * 500, object))
+    assert found.tolist() == [7, -1] * 500
+    assert compiled.build.program.whole is not None
+    assert compiled.build.program.only_collects
+    assert compiled.specialized == ()

@@ -14,7 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import clew
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.ir.parser import parse_module
 from clew.passes.name_values import named_values
 
@@ -179,3 +179,41 @@ def test_a_value_that_decides_an_axis_has_no_name() -> None:
         check(made, reference, {"x": x, "axis": np.array(axis)})
         assert made.builds_made == (1, 2, 2)[n]
     assert not any(i.value_names for i in made.inputs)
+
+
+FOUND = """agraph (float[9,8] x, float[u] q, int64[1] times, int64[1] to) => (float[m,8] y) {
+    axis = Constant <value_ints = [0]> ()
+    step = Constant <value_ints = [STEP]> ()
+    found = NonZero (q)
+    count = Shape <start = 1> (found)
+    from = Mul (count, times)
+    part = Slice (x, from, to, axis, step)
+    y = Exp (part)
+}"""
+
+
+@pytest.mark.parametrize("step", [1, -2])
+def test_a_value_times_a_size_that_the_run_finds(step: int) -> None:
+    """No value of the graph had the size once it was part of an attribute."""
+    made, reference = compiled(FOUND.replace("STEP", str(step)))
+    x = RNG.standard_normal((9, 8)).astype(np.float32)
+    for ones, times, to in ((1, 2, 5), (2, 3, 100), (1, 100, 1), (3, 2, 2), (0, 2, 5)):
+        q = np.ones(ones, np.float32)
+        check(made, reference, {"x": x, "q": q, "times": np.array([times]), "to": np.array([to])})
+
+
+EMPTY = """agraph (float[9,8] x, int64[2] from) => (float[k,l] y) {
+    axes = Constant <value_ints = [1, 0]> ()
+    to = Constant <value_ints = [0, 0]> ()
+    steps = Constant <value_ints = [-1, 3]> ()
+    y = Slice (x, from, to, axes, steps)
+}"""
+
+
+def test_bounds_of_a_slice_without_elements_are_clamped() -> None:
+    """There is no kernel whose reads show that a bound lies outside."""
+    made, _ = compiled(EMPTY)
+    x = np.zeros((9, 8), np.float32)
+    for columns, rows in ((7, 2), (100, 100), (2, 1)):
+        found = made.run({"x": x, "from": np.array([columns, rows])})["y"]
+        assert found.shape == x[rows:0:3, columns:0:-1].shape

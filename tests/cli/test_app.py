@@ -62,7 +62,7 @@ def test_run_prints_outputs_to_stdout_and_notes_to_stderr(run: Run, model: Path)
     done = run("run", model)
     assert done.code == 0
     assert "float32[4, 16]" in done.out
-    assert "drawn with seed 0: x" in done.err
+    assert "random inputs, seed 0: x" in done.err
     assert "kernels" in done.err
 
 

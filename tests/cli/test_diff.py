@@ -33,7 +33,7 @@ def test_two_precisions_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ms a run" in out
     assert "values first diverge at" in out
     assert "more, that differ less: --layers 0" in out
-    assert "drawn with seed 0" in err
+    assert "random inputs, seed 0" in err
 
 
 def test_json_of_layers_that_differ_in_a_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_a_range_in_all_forms(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert f"{first()} to {last()}: 7 layers" in out
     assert out.count("same bits") >= 3
     assert "WRONG" not in out
-    assert "drawn with seed 3" in err
+    assert "other inputs are random, seed 3" in err
     for file in files:
         code, out, err = command(capsys, "extract", file, "--check")
         assert code == 0, err

@@ -16,7 +16,7 @@ import clew
 import zoo
 from clew.cli import app
 from clew.cli.options import Compiling
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
 from clew.support.size_ranges import read_sizes

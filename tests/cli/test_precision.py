@@ -9,7 +9,7 @@ import pytest
 import clew
 import zoo
 from clew.cli import app
-from clew.precision import Deviation, Kept, PrecisionReport
+from clew.compare.precision import Deviation, Kept, PrecisionReport
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -24,7 +24,7 @@ def test_layers_and_what_to_keep(capsys: pytest.CaptureFixture[str]) -> None:
     asked = (path, "--seeds", 2, "--error", "2e-3", "--savings", 2, "--threads", 1)
     code, out, err = command(capsys, *asked, "--layers", 3)
     assert code == 0, err
-    assert "drawn with seed 1" in err
+    assert "random inputs, seed 1" in err
     assert "more layers: --layers 0" in out
     assert "over 2 sets of inputs" in out
     assert "at most 0.002" in out

@@ -24,7 +24,7 @@ def test_kernels_and_layers(capsys: pytest.CaptureFixture[str]) -> None:
     path = zoo.path("keyword_spotting")
     code, out, err = command(capsys, path, *QUICK, "--sample", 0, "--top", 2)
     assert code == 0, err
-    assert "drawn with seed 0" in err
+    assert "random inputs, seed 0" in err
     assert "11 more" in out
     assert "outside kernels" in out
     assert "estimate" in out

@@ -116,6 +116,21 @@ def test_integers_as_numpy(run_both: Run, dtype: str, op: str) -> None:
     assert_same(got, INTEGER_OPS[op](x, y), x, y)
 
 
+@pytest.mark.parametrize("op", ["floordiv", "mod", "div"])
+@pytest.mark.parametrize("dtype", [d for d in INTEGERS if not d.endswith("64")])
+def test_quotients_beside_integers(run_both: Run, dtype: str, op: str) -> None:
+    limits = np.iinfo(to_numpy(dtype))
+    rng = np.random.default_rng(0)
+    y = rng.integers(1, [2 + limits.max // 2, 16], (200, 2)).ravel()
+    near = rng.integers(0, limits.max // y, endpoint=True) * y + rng.integers(-1, 2, y.shape)
+    x = np.clip(near, limits.min, limits.max).astype(to_numpy(dtype))
+    y = y.astype(x.dtype)
+    if dtype[0] == "i":
+        x, y = np.concatenate([x, -x, x]), np.concatenate([y, y, -y])
+    got = run_both(lambda b, a: arith.binary(b, op, *a), [dtype, dtype], x, y)
+    assert_same(got, INTEGER_OPS[op](x, y), x, y)
+
+
 @pytest.mark.parametrize("op", ["floordiv", "mod", "div", "shl", "shr", "pow"])
 @pytest.mark.parametrize("number", [-7, -1, 0, 1, 2, 3, 7, 16, 31])
 @pytest.mark.parametrize("dtype", ["i8", "i32", "u16", "i64"])

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
-from clew.conversions import Conversions
+from clew.correlate.conversion_rows import Conversions
 
 RNG = np.random.default_rng(0)
 

@@ -14,8 +14,8 @@ import pytest
 
 import clew
 import zoo
+from clew.api.compiled_model import CompiledModel
 from clew.build.observe import Ran, observe
-from clew.compiled import CompiledModel
 from clew.correlate import ExecutorGraph, graph_schema
 from clew.correlate.executor import executor_graphs
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var

@@ -10,7 +10,7 @@ import pytest
 import clew
 import zoo
 from clew.correlate import describe_kernel, describe_operator
-from clew.graph_json import summary, typed
+from clew.correlate.graph_json import summary, typed
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Var
 from clew.ir.types import TensorType

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 import textwrap
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +31,7 @@ GUIDES = [
 GUIDES.append(ROOT / "docs" / "vta.md")
 GUIDES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -98,7 +100,7 @@ def test_a_guide_goes_without_what_more_is_installed_or_says_so(page: Path, tmp_
     done = run(tmp_path, f"{_WITHOUT}{code_of(page)}")
     if done.returncode:  # it needs it from its first lines on
         assert _INSTALL in done.stderr
-        assert f"needs `{_INSTALL}" in text.partition("```")[0]
+        assert f"needs `{_INSTALL}" in " ".join(text.partition("```")[0].split())
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
@@ -144,9 +146,19 @@ def _code_only(block: re.Match[str]) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
-    for target in _LINK.findall(page.read_text()):
+    for target, anchor in _LINK.findall(prose(page)):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            file = (page.parent / target) if target else page
+            assert file.exists(), f"{page.name} links to {target}"
+            if anchor and file.suffix == ".md":
+                assert anchor in anchors(file), f"{page.name} links to {target}#{anchor}"
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -181,6 +193,98 @@ def source_files() -> frozenset[str]:
         for path in (ROOT / folder).rglob(f"*.{ending}")
     ]
     return frozenset("/".join(parts[n:]) for parts in found for n in range(len(parts)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_dotted_names_of_clew_that_a_page_names_exist(page: Path) -> None:
+    named = {m.rstrip(".") for m in re.findall(r"\bclew(?:\.[A-Za-z_]\w*)+", prose(page))}
+    assert sorted(name for name in named - _METADATA_KEYS if not exists(name)) == []
+
+
+# Pages with names that are composed (features, states) or belong to TVM.
+_OTHER_NAMES = ("predict", "profile", "sessions", "from-relay")
+_EXAMPLES = {"size_batch"}
+_OF_TORCH = {"preserve_module_call_signature", "swap_tensors"}
+_METADATA_KEYS = {"clew.notes", "clew.recipe"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_identifiers_that_a_page_names_are_in_the_sources(page: Path) -> None:
+    if page.stem in _OTHER_NAMES:
+        return
+    examples = words("\n".join(m[2] for m in _FENCE.findall(page.read_text())))
+    spans = re.findall(r"`@?([A-Za-z_][\w.]*)(?:\([^`\n]*\))?`", prose(page))
+    named = {part for span in spans if not span.endswith(".py") for part in span.split(".")}
+    compound = {name for name in named if "_" in name.strip("_") or re.search("[a-z][A-Z]", name)}
+    stems = {re.sub(r"_\d+$", "", name): name for name in compound}  # numbered kernels and layers
+    known = source_words() | examples | _EXAMPLES | _OF_TORCH
+    assert sorted(name for stem, name in stems.items() if not {stem, name} & known) == []
+
+
+_READERS = {
+    "open_plain", "read_bytes", "read_text", "read_json_file", "run_program", "Archive",
+    "open_database", "read_array",
+}  # fmt: skip
+# Files of clew's own package.
+_OWN_FILES = {"explorer/bundle.py", "runner/machine.py"}
+
+
+def test_the_page_of_safety_names_every_module_that_reads_files() -> None:
+    package = ROOT / "src" / "clew"
+    importing = re.compile(r"^from clew\.support\.(?:files|archives|databases) import (.+)$", re.M)
+    reading = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        for names in importing.findall(file.read_text())
+        if words(names) & _READERS
+    }
+    page = (ROOT / "docs" / "safety.md").read_text()
+    outside = {name for name in reading - _OWN_FILES if not name.startswith("support/")}
+    assert len(outside) > 20
+    assert sorted(name for name in outside if f"`{name}`" not in page) == []
+
+
+def prose(page: Path) -> str:
+    """Returns the text of a page without its code blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def words(text: str) -> set[str]:
+    """Returns the identifiers in a text."""
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module of clew, or an attribute of one or of its classes."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            if part in getattr(found, "__annotations__", {}):  # a field without a default
+                return True
+            found = getattr(found, part, None)
+        return found is not None
+    return False
+
+
+@cache
+def source_words() -> frozenset[str]:
+    """Returns the identifiers in the source files and in the configuration."""
+    folders = ("src", "tools", "tests", "benchmarks", "frontend/src", "frontend/test")
+    endings = (".py", ".ts", ".json", ".html", ".css")
+    files = [ROOT / "pyproject.toml", ROOT / "Makefile"]
+    for folder in folders:
+        files += [p for p in (ROOT / folder).rglob("*") if p.suffix in endings and p.is_file()]
+    this = Path(__file__)
+    return frozenset(
+        word
+        for file in files
+        if file != this and "static" not in file.parts
+        for word in words(file.read_text(errors="ignore"))
+    )
 
 
 def test_the_source_map_names_files_of_its_folders() -> None:

@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.extraction.capture import capture
 from clew.extraction.file_form import FileSource
 from clew.frontends.onnx.file.cut import OnnxCutter
 from clew.support.errors import InputError
+from clew.tap.capture import capture
 
 from .conftest import BOOL, I64, array, blocks, info, made, node, weights
 

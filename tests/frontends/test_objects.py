@@ -1,4 +1,4 @@
-"""Python objects that are no models: what to write instead."""
+"""Python objects that are not models: what to write instead."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from clew.ir.dim_code import DimCode, DimLists
+from clew.ir.dim_code import DimArrays, DimCode, DimLists
 from clew.ir.dims import Dim, Sizes, SymDim, dim_max, dim_min
 
 NAMES = ("n", "m", "k")
@@ -55,3 +56,14 @@ def test_lists_of_dimensions() -> None:
     assert lists.at({"n": 5, "m": 7, "other": 1}) == [[35, 3], [], [3, 2, 7]]
     with pytest.raises(KeyError):
         lists.at({"n": 5})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_sizes_at_once(seed: int) -> None:
+    draw = random.Random(seed)
+    dims = [drawn(draw, draw.randint(1, 3)) for _ in range(20)]
+    sizes = np.array([[draw.choice([1, 2, 3, 7, 64]) for _ in range(9)] for _ in range(2)])
+    found = DimArrays(dims).at({"n": sizes[0], "m": 5, "k": sizes[1]}, 9)
+    for column, (n, k) in enumerate(sizes.T.tolist()):
+        at = Sizes({"n": n, "m": 5, "k": k})
+        assert found[:, column].tolist() == [at.value(dim) for dim in dims]

@@ -397,3 +397,20 @@ def test_bounds_of_long_sizes_take_little_time() -> None:
     assert at_least(product, 1)
     assert not at_least(product - A * B * N, 0)  # it is, but the proof is too long
     assert time.process_time() - begun < 2
+
+
+def test_sizes_of_slices_of_slices_stay_short() -> None:
+    """What is left of `n` elements after slices, each from some place on."""
+    n = SymDim.symbol("n")
+    size = n
+    for _ in range(200):
+        size = size - dim_min(1, size)
+    assert size == n - dim_min(200, n)
+    for cuts in itertools.product((0, 1, 3, SymDim.symbol("m")), repeat=3):
+        left: Any = n
+        for cut in cuts:
+            left = left - dim_min(cut, left)
+        for here, of_m in itertools.product(range(9), range(5)):
+            sizes = {"n": here, "m": of_m}
+            expected = max(here - sum(c if isinstance(c, int) else of_m for c in cuts), 0)
+            assert substitute(left, sizes) == expected, (cuts, sizes)

@@ -122,6 +122,19 @@ def test_a_copy_has_the_axes_of_loops() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+@pytest.mark.parametrize("axes", [(), ("product.k", "product.j")])
+def test_lines_of_a_copy_lie_apart(axes: tuple[str, ...]) -> None:
+    nest, arrays, expected = plain("matmul", 4, 5)
+    schedule = Schedule(nest)
+    copy = schedule.cache_read("product", "b", *axes, gap=3)
+    depth = schedule.extent("product.k")
+    assert f"{copy}: f32[{depth}, 8]" in str(schedule)
+    assert schedule.extent(f"{copy}.i1") == 5
+    assert same(interpret(schedule.finished(), arrays), expected)
+    again = Schedule.replay(nest, [str(step) for step in schedule.steps])
+    assert str(again) == str(schedule)
+
+
 def test_other_stages_read_an_input_that_is_copied_for_one() -> None:
     nest, arrays, expected = plain("matmul", 4, 5)
     schedule = Schedule(nest)
@@ -471,6 +484,7 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         "S024", "matmul", "is already copied for stage",
         lambda s: (s.cache_read("product", "a"), s.cache_read("product", "a")),
     ),
+    ("S004", "matmul", "gap", lambda s: s.cache_read("product", "a", gap=-1)),
     ("S034", "matmul", "reads no input", lambda s: s.cache_read("product", "c")),
     ("S034", "matmul", "reads no input", lambda s: s.cache_read("out", "a")),
     (

@@ -9,7 +9,7 @@ import pytest
 
 import clew
 import zoo
-from clew.loading import load_compiled
+from clew.api.loaded_model import load_compiled
 from clew.machine.needs import MachineNeeds, check_machine, needs_of
 from clew.machine.target import host
 from clew.support.errors import ClewError

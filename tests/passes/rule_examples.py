@@ -39,6 +39,13 @@ def flat(x: Expr) -> Expr:
     return call("reshape", x, shape=(_size(x) ** 2,))
 
 
+def _split_apart(x: Expr, rest: int) -> Expr:
+    """Splits two lines into their elements, the last few of which stay together."""
+    size = _size(x) ** 2
+    lines = call("broadcast_to", flat(x), shape=(2, size))
+    return call("split", lines, axis=1, sizes=(1,) * (size - rest) + (rest,) * bool(rest))
+
+
 def _erf(x: Expr, z: Expr) -> Expr:
     inner = call("erf", call("divide", x, splat(math.sqrt(2), x)))
     return call("multiply", call("multiply", x, call("add", inner, splat(1, x))), splat(0.5, x))
@@ -265,6 +272,9 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
     ],
     "part_of_split": [
         lambda x, z: TupleGetItem(call("split", x, axis=1, sizes=(2, _size(x) - 2)), 1)
+    ],
+    "split_into_many": [
+        lambda x, z, rest=rest: TupleGetItem(_split_apart(x, rest), 1) for rest in (0, 3)
     ],
     "reshape_of_dense": [
         lambda x, z: call(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew.ops  # noqa: F401
+import clew.ops
 from clew.ir.expr import TupleGetItem
 from clew.ir.visit import calls
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
@@ -307,3 +307,23 @@ def test_sums_into_a_box_stay(kit: Any) -> None:
     places = kit.const(np.array([[1], [2]]))
     before = kit.module([x, y], kit.layer("scatter_nd", x, places, y, reduction="add"))
     assert kit.apply(before, CanonicalizeOps()) is before
+
+
+@pytest.mark.parametrize("sizes", [(2,) * 300, (3,) * 100 + (1,), (1,) * 64])
+def test_thousands_of_parts_need_no_kernel_each(kit: Any, sizes: tuple[int, ...]) -> None:
+    """Parts inside rows: as results, they are views of one copy; kernels that read them are equal,
+    since none has a part's place in it.
+    """
+    x = kit.var("x", 4, sum(sizes), 2)
+    split = kit.layer("split", x, sizes=sizes, axis=1)
+    parts = [TupleGetItem(split, n) for n in range(len(sizes))]
+    ends = [*parts, *(kit.layer("exp", part) for part in parts)]
+    made = clew.compile(kit.module([x], *ends), threads=1)
+    texts = {kernel.llvm for kernel in made.kernels}
+    assert len(texts) <= 6
+    data = kit.random(4, sum(sizes), 2)
+    found = list(made.run({"x": data}).values())
+    expected = np.split(data, np.cumsum(sizes)[:-1], 1)
+    for n, part in enumerate(expected):
+        np.testing.assert_array_equal(found[n], part)
+        np.testing.assert_allclose(found[len(sizes) + n], np.exp(part), rtol=1e-6)

@@ -13,6 +13,7 @@ from clew.ir.expr import Constant, TupleGetItem
 from clew.ir.types import to_numpy
 from clew.ops.registry import get_op, register_op
 from clew.passes.simplify.fold_constant import FoldConstant
+from clew.support.text_arrays import TEXT
 from clew.te import Tensor
 
 
@@ -147,3 +148,11 @@ def test_many_narrow_weights_stay_narrow(kit: Any, limit: int, kept: bool) -> No
     # Again gives the same: the second time finds as much to widen.
     again = kit.apply(after, FoldConstant(max_widened_bytes=limit)).main.body.fields
     assert [isinstance(f, Constant) for f in again] == [not kept, not kept, True]
+
+
+@pytest.mark.parametrize(("length", "names"), [(1, []), (1 << 20, ["tile"])])
+def test_texts_are_not_stored_many_times(kit: Any, length: int, names: list[str]) -> None:
+    """A constant of many references to a long text would be as long as all of them in files."""
+    text = kit.const(np.array(["x" * length], TEXT))
+    given = kit.module([], kit.layer("tile", text, repeats=(64,)))
+    assert kit.op_names(kit.apply(given, FoldConstant())) == names

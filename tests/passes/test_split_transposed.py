@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew.ops  # noqa: F401
+import clew
 from clew.ir.dims import SymDim
 from clew.ir.module import Module
+from clew.machine.target import target_of
+from clew.passes.base import PassContext
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.split_transposed import SplitTransposed
 
@@ -33,10 +35,11 @@ def split(kit: Any, module: Module) -> list[str]:
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("given", [False, True])
 def test_sizes(kit: Any, size: Any, window: Any, strides: Any, given: bool) -> None:
-    module = network(kit, (2, 3, *size), (3, 4, *window), given=given, strides=strides)
+    inner = 12 if given else 3
+    module = network(kit, (2, inner, *size), (inner, 4, *window), given=given, strides=strides)
     names = split(kit, module)
     assert "nn.conv2d_transpose" not in names
-    few = size == (1, 3)  # pixels, at most as many as channels
+    few = size == (1, 3)  # pixels of two images, half as many as channels
     assert ("nn.matmul" if given and few and strides != (1, 1) else "nn.conv2d") in names
 
 
@@ -56,9 +59,9 @@ def test_sizes(kit: Any, size: Any, window: Any, strides: Any, given: bool) -> N
     ],
     ids=str,
 )
-@pytest.mark.parametrize("given", [False, True])
-def test_options(kit: Any, attrs: dict[str, Any], given: bool) -> None:
-    inner = 30 if given else 6  # as many channels as pixels
+@pytest.mark.parametrize(("given", "inner"), [(False, 6), (True, 6), (True, 180)])
+def test_options(kit: Any, attrs: dict[str, Any], given: bool, inner: int) -> None:
+    """180 channels are twice as many as pixels, in each of three groups."""
     module = network(kit, (1, inner, 6, 5), (inner, 2, 3, 4), given=given, **attrs)
     assert "nn.conv2d_transpose" not in split(kit, module)
 
@@ -110,11 +113,32 @@ def test_an_image_of_one_pixel_is_a_row(kit: Any, attrs: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    ("weight", "count"), [((4, 3, 4, 4), 1), ((4, 3, 3, 3), 1), ((4, 3, 1, 1), 4)]
+    ("weight", "count"),
+    [((4, 3, 4, 4), 1), ((4, 16, 3, 3), 4), ((4, 3, 5, 5), 1), ((4, 3, 1, 1), 1)],
 )
 def test_one_convolution_where_few_taps_are_zeros(kit: Any, weight: Any, count: int) -> None:
     names = split(kit, network(kit, (1, 4, 6, 6), weight, strides=(2, 2)))
     assert names.count("nn.conv2d") == count
+
+
+@pytest.mark.parametrize(("outer", "given", "names"), [
+    (3, False, ["nn.conv2d"]), (16, False, 4 * ["nn.conv2d"]), (16, True, 4 * ["nn.conv2d"]),
+    (3, True, ["nn.matmul"]),
+])  # fmt: skip
+def test_few_channels_share_vectors(kit: Any, outer: int, given: bool, names: list[str]) -> None:
+    """The places of 3 channels fill one vector of 16; multiplied as they lie, the taps fill two."""
+    module = network(kit, (1, 128, 9, 9), (128, outer, 3, 3), given=given, strides=(2, 2))
+    after = SplitTransposed().run(module, PassContext(target=target_of("cpu-avx512")))
+    kit.same(module, after)
+    assert [n for n in kit.op_names(after) if n in ("nn.conv2d", "nn.matmul")] == names
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_results_of_places_are_written_side_by_side(kit: Any, batch: int) -> None:
+    """Their concatenation is a view, so that one kernel puts all of them in order."""
+    module = network(kit, (batch, 32, 9, 9), (32, 32, 3, 3), strides=(2, 2))
+    kernels = clew.compile(module, target="cpu-avx512").kernels
+    assert not any("concatenate" in kernel.name for kernel in kernels)
 
 
 def test_others_are_left_alone(kit: Any) -> None:

@@ -78,7 +78,7 @@ def appending(made: clew.CompiledModel) -> list[str]:
 
 def in_python(made: clew.CompiledModel, *inputs: Array) -> bool:
     """Whether a loop runs in Python."""
-    program = made.program_for(made.checked(inputs))
+    program = made.served(*inputs).program
     return any(isinstance(i, Repeat) for part in program.walk() for i in part.instructions)
 
 

@@ -183,3 +183,17 @@ def test_operators_for_narrow_operands_alone_keep_them(kit: Any) -> None:
     for target in ("cpu-avx2", "cpu-avx512"):
         after = WidenHalves().run(given, PassContext(target=target_of(target)))
         assert [a.tensor.dtype for a in nodes(after, "nn.dense")[0].args] == ["bf16", "f32"]
+
+
+def test_a_norm_that_a_residual_reads_is_stored_in_both_forms(kit: Any) -> None:
+    """As ConvertPrecision does; what a convolution reads is stored once."""
+    x = kit.var("x", 16, 32, dtype="bf16")
+    norm = kit.layer("nn.rms_norm", kit.layer("exp", x), weight(kit, "bf16", 32))
+    product = kit.layer("nn.dense", norm, weight(kit, "bf16", 32, 32))
+    image = kit.var("image", 1, 16, 6, 6, dtype="bf16")
+    root = kit.layer("exp", image)
+    convolved = kit.layer("nn.conv2d", root, weight(kit, "bf16", 16, 16, 1, 1))
+    ends = kit.layer("add", product, norm), kit.layer("add", convolved, root)
+    after = kit.apply(kit.module([x, image], *ends), WidenHalves())
+    sums = {n.tensor.rank: [getattr(a, "op_name", "") for a in n.args] for n in nodes(after, "add")}
+    assert sums == {2: ["nn.dense", "nn.rms_norm"], 4: ["nn.conv2d", "cast"]}

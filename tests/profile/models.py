@@ -7,7 +7,7 @@ from typing import Any
 
 import clew
 import zoo
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.profile.report import Profile
 
 

@@ -18,7 +18,6 @@ from small_models import drawn, model, node, residual
 
 import clew
 import zoo
-from clew.extraction.capture import giving
 from clew.ir.expr import Call
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
@@ -26,6 +25,7 @@ from clew.ir.visit import post_order
 from clew.quantization import Quantized, Recipe, Rule, Scheme, Where
 from clew.quantization.apply import conversions
 from clew.support.errors import ClewError
+from clew.tap.capture import giving
 
 Array = NDArray[Any]
 NET = clew.load(residual())

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 import clew
 import zoo
-from clew.compiled import CompiledModel
-from clew.loading import load_compiled
+from clew.api.compiled_model import CompiledModel
+from clew.api.loaded_model import load_compiled
 from clew.runtime.container import FORMAT_VERSION, HEADER_BYTES, read_container, write_container
 from clew.runtime.memory import address_of
 from clew.support.errors import ClewError
@@ -112,8 +112,8 @@ def test_constants_are_pages_of_the_file(saved: Any) -> None:
         if line.endswith(str(path)) and line.split()[1] == "r--s"
     ]
     assert spans
-    assert loaded._last is not None
-    constants = [c for s in loaded._last.segments for c in s.plan.constants]
+    assert loaded._chain.only is not None
+    constants = [c for s in loaded._chain.only.build.segments for c in s.plan.constants]
     assert len(constants) > 5
     for constant in constants:
         address = address_of(constant)
@@ -307,7 +307,7 @@ def test_loading_needs_nothing_that_compiles(
     assert_equal(dict(np.load(out)), compiled.run(feed))
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
-    ends = {"support", "version", "rooms", "loading", "profiled"}
+    ends = {"support", "version", "api", "serving"}
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
     dims = {
         f"clew.ir.{name}"

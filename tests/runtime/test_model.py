@@ -13,9 +13,9 @@ import pytest
 
 import clew
 import zoo
-from clew.loading import load_compiled
+from clew.api.loaded_model import load_compiled
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.model import Model
+from clew.serving.model import Model
 from clew.support.errors import ClewError
 
 CALLERS = 8
@@ -52,7 +52,7 @@ def assert_same(given: dict[str, Any], expected: dict[str, Any]) -> None:
 def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Returns a network of the zoo compiled, or saved and loaded again, for some threads."""
 
-    def get(name: str, threads: int) -> Model[Any]:
+    def get(name: str, threads: int) -> Model[Any, Any]:
         compiled = clew.compile(zoo.path(name), threads=threads)
         if request.param == "compiled":
             return compiled
@@ -103,7 +103,7 @@ def test_new_sizes_from_many_threads_are_built_once_each() -> None:
         results[number] = model.run(feeds[number])
 
     in_threads(CALLERS, work)
-    assert len(model._builds) == 2
+    assert len(model._chain.kept) == 2
     assert model.builds_made == 1  # for all sizes
     for feed, result in zip(feeds, results, strict=True):
         assert_same(result, model.run(feed))

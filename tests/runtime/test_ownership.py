@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
+from clew.ir.dims import SymDim
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
+from clew.runtime import ownership
+from clew.runtime.ownership import Border, Owner
+from clew.runtime.ownership import Memory as Place
 from overwriting import overwritten
 from random_graphs import Graph
 
@@ -237,3 +242,31 @@ def test_random_graphs(seed: int) -> None:
     more = Module({"main": Function(main.params, Tuple(results), {"outputs": names})})
     compiled = clew.compile(more, threads=1 + seed % 2, opt_level=(3, 1, 0)[seed % 3])
     assert overwritten(compiled.run, graph.arrays) == ""
+
+
+def test_thousands_of_parts_are_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one value, each part with its neighbors only; one that shares elements is copied."""
+    asked = 0
+    right = ownership._ends_before
+
+    def counted(*places: Place) -> bool:
+        nonlocal asked
+        asked += 1
+        return right(*places)
+
+    monkeypatch.setattr(ownership, "_ends_before", counted)
+    count = 2000
+    for unit in (4, 4 * SymDim.symbol("n")):
+        starts = [number * unit for number in range(count)]
+        random.Random(0).shuffle(starts)
+        parts = [Place(Owner.RUN, 7, start, unit) for start in starts]
+        shared = [
+            parts[5],
+            Place(Owner.RUN, 7, starts[9] + 1, unit),
+            Place(Owner.RUN, 7, 3 * unit, 3 * unit),
+            Place(Owner.RUN, 7, 0, None),
+        ]
+        other = Place(Owner.RUN, 8, starts[5], unit)
+        border = Border([*parts, *shared, other], [], [])
+        assert border._copied == [count + number for number in range(len(shared))]
+    assert asked < 60 * count

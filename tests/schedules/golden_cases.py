@@ -11,7 +11,7 @@ import numpy as np
 import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
-from clew.compiler import passes_for
+from clew.compiling.compile import passes_for
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
@@ -170,6 +170,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-8-rows": (dense(8, 512, 512), "f32"),
     "dense-64-rows": (dense(64, 256, 512), "f32"),
     "dense-512-rows": (dense(512, 256, 512), "f32"),
+    "dense-crowded-rows": (dense(64, 1024, 256), "f32"),
     "dense-64-rows-bf16": (dense(64, 256, 512), "bf16"),
     "dense-free-rows": (free_dense, "f32"),
     "dense-u8-i8": (integers, "f32"),
@@ -224,6 +225,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "scatter": (updates, "f32"),
     "top_k": (largest, "f32"),
     "best_boxes": (best_boxes, "f32"),
+    "fourier": (lambda g: g("dft", g.x(6, 400, 1), onesided=True), "f32"),
     "regions": (regions(40, scale=0.0625), "f32"),
     "regions-few": (regions(2, samples=2), "f32"),
 }  # fmt: skip

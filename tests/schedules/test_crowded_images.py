@@ -11,7 +11,7 @@ from golden_cases import Graph, targets
 import clew
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
-from clew.compiler import passes_for
+from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
 from clew.machine.target import Target

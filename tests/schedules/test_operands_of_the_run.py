@@ -71,6 +71,7 @@ def test_products(turn: int) -> None:
         (16, "NK", ["dots"]),
         (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
         (16, "KN", ["elementwise", "matmul"]),
+        (300, "KN", ["elementwise", "matmul"]),
     ],
 )
 def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: list[str]) -> None:
@@ -78,6 +79,35 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
     y = graph("nn.dense", graph.x(rows, 1024), graph.x(1024, 1024), weight_layout=layout)
     compiled = check(module(graph, y), {}, rows, target="cpu-avx512")
     assert rules(compiled) == wanted
+
+
+def test_many_rows_pack_a_matrix_of_any_size() -> None:
+    for rows, wanted in ((120, ["matmul"]), (200, ["elementwise", "matmul"])):
+        graph = Graph()
+        y = graph("nn.dense", graph.x(rows, 48), graph.x(48, 70), weight_layout="KN")
+        assert rules(check(module(graph, y), {}, rows, target="cpu-avx512")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "copied"),
+    [
+        ((14,), 1024, 256, True),
+        ((3, 67), 1024, 300, True),
+        ((N, 5), 3072, 256, True),
+        ((20,), 1008, 256, False),  # no two rows compete
+        ((20,), 1536, 256, False),  # seven do, which a place of the cache holds
+        ((8,), 1024, 256, False),  # likewise
+        ((20,), 1024, 100, False),  # too few columns read the copy
+    ],
+)
+def test_rows_that_compete_for_places_of_a_cache_are_copied(
+    rows: tuple[Any, ...], depth: int, columns: int, *, copied: bool
+) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(*rows, depth), graph.w(columns, depth), weight_layout="NK")
+    compiled = check(module(graph, y), {"n": 9}, len(rows), target="cpu-avx512")
+    steps = [str(step) for kernel in compiled.kernels for step in kernel.schedule.steps]
+    assert any(step.startswith("cache_read") for step in steps) == copied
 
 
 @pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
@@ -169,6 +199,9 @@ def test_convolutions(turn: int) -> None:
         ((3, 17, 5, 3), (19, 17, 5, 3), {}),  # one patch
         ((2, 40, 31, 9), (3, 40, 1, 1), {}),  # few channels
         ((1, 40, 3, 5), (64, 40, 1, 1), {"strides": (2, 2)}),
+        ((1, 24, 5, 5), (192, 6, 5, 5), {"groups": 4, "padding": (2, 2, 2, 2)}),
+        ((2, 6, 16, 15), (48, 3, 3, 3), {"groups": 2, "strides": (2, 2)}),  # blocks of no size
+        ((1, 3, 20, 20), (32, 3, 3, 3), {"strides": (2, 2)}),  # a small image
     ],
 )
 def test_small_images_are_multiplied_by_weights_as_they_lie(
@@ -191,6 +224,12 @@ def test_weights_that_serve_many_pixels_are_packed() -> None:
 
     assert packs(20)
     assert not packs(4)
+
+
+def test_weights_of_channels_of_their_own_stay_as_they_lie() -> None:
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(1, 64, 7, 7), graph.x(64, 1, 3, 3), groups=64)
+    assert rules(clew.compile(module(graph, y), target="cpu-avx512")) == ["windows"]
 
 
 @pytest.mark.parametrize("groups", [2, 8, 17])

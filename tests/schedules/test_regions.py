@@ -35,3 +35,24 @@ def test_few_regions_of_a_plain_image(channels: int, count: int, samples: int, m
         given = {p.name: v for p, v in zip(graph.inputs, values.values(), strict=True)}
         want = interpret(module, given)["y"]
         np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "mode", "antialias"),
+    [((40, 64), "cubic", False), ((100, 128), "linear", True), ((16, 256), "cubic", False)],
+)
+def test_one_channel_is_resampled_by_one_rule(
+    size: tuple[int, int], mode: str, antialias: bool
+) -> None:
+    """Long lines of one channel are also products of a row with a matrix."""
+    graph = Graph()
+    scale = 0.5 if antialias else 2
+    shape = (1, 1, int(size[0] * scale), int(size[1] * scale))
+    y = graph("resize", graph.x(1, 1, *size), shape=shape, mode=mode, antialias=antialias)
+    module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
+    x = np.random.default_rng(0).standard_normal((1, 1, *size), np.float32)
+    given = {graph.inputs[0].name: x}
+    compiled = clew.compile(module, target="cpu-avx512", threads=1)
+    assert "selected" in [rule for kernel in compiled.kernels for rule in kernel.rules]
+    want = interpret(module, given)["y"]
+    np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 
 import clew
 import zoo
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.ir.interpret import interpret_values
 from clew.ir.visit import post_order
 from clew.patterns import is_op, wildcard

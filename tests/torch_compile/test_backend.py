@@ -250,6 +250,20 @@ def test_inputs_and_buffers_change_in_place() -> None:
     agrees(lambda x: (x.add_(1), x * 2), rows(2, 2))
 
 
+def test_a_result_returned_again_is_one_tensor() -> None:
+    """In eager it is; a copy of it is another tensor."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return y, y.clone(), y.contiguous(), y.to(torch.float32)
+
+    compiled = torch.compile(function, backend="clew")
+    with torch.no_grad():
+        one, copied, again, same = compiled(torch.ones(3))
+    one.add_(5)
+    assert [r.tolist() for r in (again, same, copied)] == [[7.0] * 3, [7.0] * 3, [2.0] * 3]
+
+
 def test_results_that_share_memory_with_an_input() -> None:
     compiled = agrees(lambda x: (x.view(-1), x.t(), x + 1), rows(2))
     x = torch.randn(2, 8)

@@ -11,11 +11,11 @@ import numpy as np
 
 import clew
 from clew.backends.cpu.deferred_kernel import DeferredKernel
-from clew.extraction.capture import Unkept
 from clew.ir.interpret import interpret
 from clew.runtime.guard import GuardSide
 from clew.runtime.program import RunHost, RunSegment
 from clew.support.errors import ClewError
+from clew.tap.capture import Unkept
 from onnx_suite.cases import Case
 
 _REASON_CHARACTERS: Final = 160
@@ -83,7 +83,7 @@ def run(
         feeds = {name: inputs[name] for name in compiled.input_names if name in inputs}
         found = compiled.run(feeds)
         _compare(found, expected, case)
-        for program in compiled.program_for(compiled.checked(list(feeds.values()))).walk():
+        for program in compiled.served_for(compiled.checked(list(feeds.values()))).program.walk():
             between = [i for i in program.instructions if isinstance(i, RunHost)]
             # A kernel of data-dependent sizes is compiled during the run; it counts as native, too.
             hosts += [i.label for i in between if not isinstance(i.function, DeferredKernel)]

@@ -202,7 +202,7 @@ def _measuring_product(node: onnx.NodeProto, weight: str) -> Iterator[onnx.NodeP
     size, raw = f"{weight}/measured", f"{y}/raw"
     product = onnx.NodeProto()
     product.CopyFrom(node)
-    if node.op_type == "Gemm":  # its bias is no option in old opsets, so it is weighted by zero
+    if node.op_type == "Gemm":  # its bias is not an option in old opsets, so it is weighted by zero
         assert all(attribute.name != "beta" for attribute in node.attribute)
         product.attribute.append(helper.make_attribute("beta", 0.0))
     del product.input[:], product.output[:]

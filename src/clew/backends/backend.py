@@ -22,7 +22,7 @@ tuple or list if there are several). All buffers are in the backend's memory spa
 
 @runtime_checkable
 class DescribedRegion(Protocol):
-    """A compiled region that tells about its inside, which is optional."""
+    """A compiled region that describes itself, which is optional."""
 
     def describe(self, region: Function) -> RegionDetails:
         """Returns the details of `region`: the function that was compiled, or an equal one whose
@@ -61,7 +61,7 @@ class Backend(ABC):
     """The seconds after which `compile`, or a call of a region, counts as hung."""
     watch: Watched = "first"
     """Which calls of a region are watched for hanging: the first, all (`always`), or none (`never`,
-    which does not watch `compile` either). A watched call runs in a thread of its own, which takes
+    which does not watch `compile` either). A watched call runs in a separate thread, which takes
     some tens of microseconds."""
 
     def takes(self, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""What a compiled region may tell about its inside: tables, timelines, and a text such as its
+"""Details that a compiled region may report: tables, timelines, and a text such as its
 instructions. The explorer shows them (`DescribedRegion` in `backend.py`).
 """
 
@@ -59,8 +59,8 @@ class DetailLine:
 
 @dataclass(frozen=True)
 class RegionDetails:
-    """What a region tells: `unit` is that of the timeline, `lines_are` the name of its lines, both
-    in the plural.
+    """The details of a region: `unit` is that of the timeline, `lines_are` the name of its lines,
+    both in the plural.
     """
 
     summary: str

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from clew.backends.loop_types import LoopTypes
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call
-from clew.runtime.program import Runnable
+from clew.runtime.program import Repeat, Runnable
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 
@@ -23,6 +24,10 @@ class KernelEngine(Protocol):
 
     def segment(self, template: SegmentTemplate) -> Runnable:
         """Returns the segment of a template: ready to run, or for all sizes."""
+        ...
+
+    def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
+        """Returns a loop that Python runs, with native steps where they can replace it."""
         ...
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ _WIDTH = 8  # bytes of the length of the head
 def function_record(function: Function) -> bytes | None:
     """Returns a function with its constants as bytes; None if a constant is a tensor of text."""
     text, constants = packed_module(Module({"main": function}))
-    if any(is_text(array.dtype) for array in constants.values()):
+    if any(is_text(array) for array in constants.values()):
         return None
     table = {n: [dtype_name(a.dtype), list(a.shape), a.nbytes] for n, a in constants.items()}
     head = json.dumps({"text": text, "constants": table}).encode()

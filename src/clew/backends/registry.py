@@ -14,8 +14,9 @@ from clew.machine.target import Target
 from clew.passes.placement.claims import RegionPattern
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import InputError
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.near import did_you_mean
-from clew.support.rooms import LOADING
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
@@ -145,7 +146,7 @@ def _named(name: str) -> Backend:
 def _own(name: str) -> Backend:
     module, _, kind = _OWN[name].partition(":")
     try:
-        with LOADING:
+        with LOADING, held_interrupts():
             made: Backend = getattr(import_module(module), kind)()
     except ImportError as error:
         raise InputError(

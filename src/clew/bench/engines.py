@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs
@@ -75,7 +75,7 @@ def runner_of(compiled: CompiledModel) -> Runner:
 
 
 def _onnxruntime(path: Path, threads: int, precision: str) -> Runner:
-    """Its CPU provider runs f32 kernels for f32 models, whatever the precision: the reference."""
+    """Its CPU provider runs f32 kernels for f32 models, at every precision: the reference."""
     import onnxruntime  # noqa: PLC0415 - optional
 
     options = onnxruntime.SessionOptions()

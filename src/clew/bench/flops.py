@@ -16,8 +16,8 @@ from clew.te.analysis import Kind, product_flops_of
 def model_flops(build: Build) -> int:
     """Returns the FLOPs of one run of the imported model: two for each multiply-add.
 
-    As usual, nothing else counts, so the rates of all engines refer to the same work, whatever they
-    compute. Both branches of a condition count; the body of a loop counts once.
+    As usual, nothing else counts, so the rates of all engines refer to the same work, independent
+    of their algorithms. Both branches of a condition count; the body of a loop counts once.
     """
     for stage in build.stages:
         found = build.known(module_flops(stage.module))

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bench.engines import Feed, Outputs, Runner
-from clew.bench.interleave import interleaved_ns, median_ms
 from clew.machine.probes.peak import FmaPeak
+from clew.profile.interleave import interleaved_ns, median_ms
 from clew.support.difference import relative_error
 from clew.support.errors import CompileError
 
@@ -26,10 +26,10 @@ class Figures:
     """The results of one engine. `failure` is the reason if there are none.
 
     Times are milliseconds of single calls; `spread` is the range of their middle half, relative to
-    the median. `gflops` counts the model's own products, whatever the engine computes; `peak_share`
-    is that rate divided by the FMA peak. Both are 0 if the model's FLOPs are unknown. `error` is
-    the largest difference of the worst output from the reference's, relative to its largest value;
-    NaN without a reference.
+    the median. `gflops` counts the model's own products, independent of the algorithm of the
+    engine; `peak_share` is that rate divided by the FMA peak. Both are 0 if the model's FLOPs are
+    unknown. `error` is the largest difference of the worst output from the reference's, relative to
+    its largest value; NaN without a reference.
     """
 
     engine: str

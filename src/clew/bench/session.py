@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.bench.engines import Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
-from clew.bench.roofline import Roof, Total, described, rooflines, total
-from clew.compiled import CompiledModel
-from clew.compiler import compile
 from clew.ir.module import Module
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
 from clew.machine.probes.products import ProductPeaks
 from clew.machine.target import host
+from clew.profile.roofline import Roof, Total, described, rooflines, total
 from clew.support.settings import usable_cpus
 from clew.support.shown import counted
 

@@ -4,7 +4,7 @@
 for a layer imported incorrectly, `stage_search.py` for the node that a pass changed,
 `program_search.py` for the program, with `kernel_search.py` for one kernel and `thread_search.py`
 for memory shared by threads. All are functions of a `session.py`: the compiled model and the
-comparisons so far. `smallest.py` reduces what they find, and `facts.py` describes it.
+comparisons so far. `smallest.py` reduces the fault, and `facts.py` describes it.
 
 They find errors with `imports.py`, `stages.py` (values of the stages), `kernels.py` (a run, kernel
 by kernel) and `inside.py` (tensor expressions, schedule steps and machine code of one kernel).

@@ -55,7 +55,7 @@ def _fails(check: BuildCheck, case: Case) -> bool:
 
 
 def _inside(session: Session, fault: Fault, case: Case, check: BuildCheck) -> Verdict:
-    """Returns what is wrong in the kernel, reduced first so it can be interpreted."""
+    """Returns the fault in the kernel, reduced first so it can be interpreted."""
     facts = facts_of(session, fault)
     reduced = smallest_kernel(session, check, fault)
     if reduced is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.ir.expr import Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.trace.verify import difference
 
@@ -25,7 +25,6 @@ _ON_THE_WAY: Final = 1 / 4
 # The same for a whole network's outputs.
 _WHOLE: Final = {"f16": 2e-2, "bf16": 1e-1}
 _WHOLE_WIDE: Final = 1e-3
-NARROW: Final = ("f16", "bf16")
 
 
 def error_of(reference: Any, value: Any) -> float:
@@ -49,7 +48,7 @@ def narrow_in(nodes: Iterable[Expr]) -> set[str]:
     found: set[str] = set()
     for node in nodes:
         if not isinstance(node, Function):
-            found |= dtypes_of(node.type) & set(NARROW)
+            found |= dtypes_of(node.type) & set(NARROW_FLOATS)
     return found
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from clew.api.compile import compile
 from clew.build.wishes import layers_of
-from clew.compiler import compile
 from clew.frontends import run_file
 from clew.frontends.format import FileRun, Format
 from clew.frontends.formats import all_formats, format_of

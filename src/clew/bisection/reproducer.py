@@ -26,7 +26,6 @@ from clew.passes.base import Pass
 from clew.schedules import Request, Rule
 from clew.support.errors import InputError, TextError
 from clew.support.files import read_bytes, read_json_file, reason_of, run_program
-from clew.support.text_arrays import inside
 from clew.support.writing import write_bytes, write_text
 
 _SCRIPT: Final = '''"""{summary}
@@ -141,7 +140,7 @@ def _copied(thing: Any, folder: Path) -> str:
 
 
 def _arrays(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: inside(np.asarray(value, order="C")) for name, value in values.items()}
+    return {name: np.asarray(value, order="C") for name, value in values.items()}
 
 
 # --- running --------------------------------------------------------------------------------------

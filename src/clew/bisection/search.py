@@ -17,7 +17,7 @@ from clew.bisection.stage_search import search_stage
 from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
 from clew.build.inputs import Inputs, module_for
-from clew.extensions import extensions_of
+from clew.compiling.extensions import extensions_of
 from clew.ir.module import Module
 from clew.support.exhausted import coded_exhaustion
 
@@ -110,7 +110,7 @@ def _symptom(session: Session, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _search_level_0(session: Session) -> Verdict:
-    """Returns what is wrong at level 0, if level 0 is the reference."""
+    """Returns the fault at level 0, if level 0 is the reference."""
     session.say("bisecting level 0, which is wrong itself")
     other = Session(
         session.module,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.numbers import NARROW, dtypes_of, due_of, error_of, narrow_in
+from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.build.tracing import evaluate, relayout
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import Results, interpret_values
@@ -22,6 +22,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
 from clew.ir.visit import inner_functions, post_order
+from clew.ir.wide_floats import has_narrow, widened, widened_attrs, widened_type
 from clew.support import walk
 from clew.trace.trace import Trace
 
@@ -160,7 +161,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
                 found.append(Parting(old, node, float("inf"), due_of(())))
             return value
         region = region_of(node, pairs, olds)
-        due = due_of(_dtypes(node) | _dtypes(old), narrow_in(region))
+        due = due_of(_dtypes(node) | _dtypes(old), _narrow_around(region))
         found.append(Parting(old, node, error_of(true, back), due))
         return there
 
@@ -272,13 +273,18 @@ def region_of(new: Expr, pairs: Mapping[int, Expr], olds: Mapping[int, Any]) -> 
     return walk.post_order((new,), behind)
 
 
+def _narrow_around(region: Sequence[Expr]) -> set[str]:
+    """Returns the narrow floats among the dtypes of a region and of what it reads."""
+    return narrow_in(n for inner in region for n in (inner, *inner.children))
+
+
 def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bool:
     """Whether the error disappears when everything is computed in f32."""
     trace = stages.trace
     olds: Mapping[int, Any] = trace.nodes(before)
     pairs = stages.pairs(before, after)
     region = region_of(parting.new, pairs, olds)
-    if not narrow_in(region) or len(region) > _MOST_WIDE_NODES:
+    if not _narrow_around(region) or len(region) > _MOST_WIDE_NODES:
         return False
     params: list[Var] = []
     args: list[Any] = []
@@ -290,7 +296,7 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
             true = stages.value(before, old) if old is not None else None
             if true is None or not isinstance(node.type, TensorType):
                 raise ValueError("a value that the previous stage lacks")
-            type_ = _wide_type(node.type)
+            type_ = widened_type(node.type)
             value = _relaid(true, old.type, type_, stages.value(after, node))  # type: ignore[union-attr]
             if value is None:
                 raise ValueError("a value of another shape")
@@ -303,14 +309,14 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
         inside = {n.id for n in region}
         for node in region:
             if isinstance(node, Constant):
-                made[node.id] = _wide_constant(node)
+                made[node.id] = Constant(widened(node.data), layout=node.tensor.layout)
                 continue
             children = [
                 c if isinstance(c, Function) else (made[c.id] if c.id in inside else operand(c))
                 for c in node.children
             ]
             if isinstance(node, Call) and not inner_functions(node):
-                made[node.id] = Call(node.op, children, _wide_attrs(node.attrs))
+                made[node.id] = Call(node.op, children, Attrs(widened_attrs(node.attrs)))
             else:
                 made[node.id] = rebuild(node, children)
         body = made[parting.new.id]
@@ -319,30 +325,13 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
     except Exception:  # an operator that does not support f32 there
         return parting.error <= parting.due
     true = stages.value(before, parting.old)
-    back = _relaid(wide, body.type, _wide_type(parting.old.type), true)
+    back = _relaid(wide, body.type, widened_type(parting.old.type), true)
     # Constants rounded by the pass itself cannot be widened again.
-    held = [n for n in region if isinstance(n, Constant) and n.tensor.dtype in NARROW]
+    held = [n for n in region if isinstance(n, Constant) and has_narrow(n.type)]
     if any(not np.isfinite(n.data.astype(np.float32)).all() for n in held):
         return True
     left = max(10 * due_of(()), 2 * due_of((), narrow_in(held)))
     return back is not None and error_of(true, back) <= max(left, parting.error / 4)
-
-
-def _wide_type(type_: Type) -> Type:
-    if isinstance(type_, TensorType) and type_.dtype in NARROW:
-        return TensorType(type_.shape, "f32", type_.layout)
-    return type_
-
-
-def _wide_attrs(attrs: Attrs) -> Attrs:
-    changed = {n: "f32" for n, v in attrs.items() if isinstance(v, str) and v in NARROW}
-    return attrs.with_(**changed) if changed else attrs
-
-
-def _wide_constant(node: Constant) -> Expr:
-    if node.tensor.dtype not in NARROW:
-        return node
-    return Constant(node.data.astype(np.float32), layout=node.tensor.layout)
 
 
 def traced_down(

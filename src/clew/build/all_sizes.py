@@ -6,17 +6,17 @@ is a number; this compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from clew.backends.options import Options
 from clew.build.build import build_module, build_template
-from clew.build.conditions import conditions_of
+from clew.build.conditions import conditions_of, sizes_from_zero
 from clew.build.result import Build, BuildTemplate
-from clew.ir.dims import Dim, Expected, SymDim, at_least, substitute
+from clew.ir.dims import Expected
 from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.size_names import attribute_names
-from clew.ir.types import UnrankedType, dims_in, leaves, sizes_in
+from clew.ir.types import UnrankedType, leaves, sizes_in
 from clew.ir.visit import all_nodes, post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import view_offsets
@@ -24,7 +24,6 @@ from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
-from clew.support.errors import GraphTypeError
 from clew.support.shown import Shown
 
 
@@ -45,7 +44,7 @@ class SizedBuild(Shown):
         self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
         conditions = conditions_of(module.main, binaries, build.stages[0].module.main)
-        from_zero = () if self.unsized else _from_zero(module.main, conditions)
+        from_zero = () if self.unsized else sizes_from_zero(module.main, conditions)
         self.template = ProgramTemplate(build.program, build.segments, conditions, from_zero)
         if not self.unsized:
             named = set(values).union(*(sizes_in(p.type) for p in module.main.params))
@@ -94,18 +93,6 @@ def build_at(
             return found
     alone = Specialize(tuple(sizes.items())) if sizes else None
     return build_module(module, options, cache, pool, alone)
-
-
-def _from_zero(main: Function, conditions: Sequence[SymDim]) -> frozenset[str]:
-    """Returns the names of sizes that may be 0; none if a condition rules this out."""
-    names = {name for p in main.params for dim in dims_in(p.type) for name in dim.from_zero}
-    zero: dict[str, Dim] = dict.fromkeys(names, 0)
-    try:
-        if any(at_least(-1 - substitute(condition, zero)) for condition in conditions):
-            return frozenset()
-    except GraphTypeError:  # a size is divided by 0
-        return frozenset()
-    return frozenset(names)
 
 
 def _unranked(build: BuildTemplate) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What must hold for the sizes of a build for all sizes.
+"""Conditions on the sizes of a build for all sizes.
 
 A size of 0 makes values empty. Most operators and schedule rules do not expect this, so the values
 that they read and compute must have elements. Operators that only map elements are an exception:
@@ -9,16 +9,17 @@ operand is read. This is enough for growing states that start empty, which a con
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from clew.backends.cpu.lowering import KernelBinary
-from clew.ir.dims import Dim, SymDim, at_least, is_unknown
+from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
-from clew.ir.types import MAX_EXTENT, TensorType, extent, is_empty, leaves
+from clew.ir.types import MAX_EXTENT, TensorType, dims_in, extent, is_empty, leaves
 from clew.ir.visit import all_nodes
 from clew.ops.common import assumptions
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.fusion.views import is_kernel, is_reshape, view_offsets
+from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 
@@ -31,6 +32,18 @@ def conditions_of(
     kernel, but their operands must fit as well.
     """
     return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
+
+
+def sizes_from_zero(main: Function, conditions: Sequence[SymDim]) -> frozenset[str]:
+    """Returns the names of sizes that may be 0; none if a condition rules this out."""
+    names = {name for p in main.params for dim in dims_in(p.type) for name in dim.from_zero}
+    zero: dict[str, Dim] = dict.fromkeys(names, 0)
+    try:
+        if any(at_least(-1 - substitute(condition, zero)) for condition in conditions):
+            return frozenset()
+    except GraphTypeError:  # a size is divided by 0
+        return frozenset()
+    return frozenset(names)
 
 
 def _conditions(

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.segment_writer import SegmentWriter, Work, counted_trips
+from clew.backends.cpu.segment_writer import SegmentWriter, Work, counted_trips, limit_of
 from clew.backends.engines import Engines
+from clew.backends.loop_types import LoopTypes
 from clew.backends.regions import layers_of
 from clew.build.places import Places
 from clew.ir.dims import Dim, is_unknown
@@ -53,7 +54,7 @@ from clew.runtime.segment_template import SegmentTemplate
 
 
 class ProgramBuilder:
-    """Builds the program of one function; branches and loop bodies get builders of their own.
+    """Builds the program of one function; branches and loop bodies get their own builders.
 
     `engines` run its nodes. `sizes` names sizes that the function is given after its parameters.
     Its parameters and results are in the host's memory.
@@ -524,7 +525,10 @@ class ProgramBuilder:
         empty = tuple(_no_iterations(t, told) for t in leaves(node.type)[states:])
         inputs = (*reads, *sizes.values())
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
-        self.instructions.append(loop)
+        before = [t for p in node.body.params[1:] for t in leaves(p.type)]
+        made = leaves(node.body.body.type)
+        types = LoopTypes(before, made[:states], made[states:], tuple(sizes), limit_of(node))
+        self.instructions.append(self.engines.kernels.loop(loop, types))
 
     def _region(self, node: Call, reads: Sequence[int]) -> None:
         """Adds a region, and before it the copies of its operands to its backend's memory."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from clew.backends.host.steps import HostStep
-from clew.support.rooms import LOADING
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 
 
 def step_from_json(step: Mapping[str, Any], pool: Any, template: Any) -> Any:
@@ -16,7 +17,7 @@ def step_from_json(step: Mapping[str, Any], pool: Any, template: Any) -> Any:
     Errors: C061 (see `HostStep.from_json`).
     """
     if "kernel" in step:
-        with LOADING:  # it imports the compiler
+        with LOADING, held_interrupts():  # it imports the compiler
             from clew.build.specialized import saved_kernel  # noqa: PLC0415
 
         return saved_kernel(step, pool, template)

@@ -16,7 +16,7 @@ from clew.backends.cpu.lowering import KernelBinary
 from clew.backends.host.steps import HostStep
 from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
-from clew.build.result import Build
+from clew.build.result import Build, BuildTemplate
 from clew.build.standby import Standby
 from clew.codegen.artifact import KernelCode
 from clew.ir.dim_records import to_record
@@ -25,7 +25,6 @@ from clew.machine.needs import needs_of
 from clew.machine.target import Target
 from clew.runtime.container import write_container
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.model import SizesKey
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import BufferRef, Flow, SegmentPlan, Step
 from clew.runtime.program import (
@@ -42,6 +41,7 @@ from clew.runtime.program import (
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
+from clew.runtime.sizes_key import SizesKey
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
 from clew.support.array_records import array_record
@@ -86,13 +86,28 @@ class SavedModel:
     form: CallForm | None = None
 
 
+def saved_uses(build: BuildTemplate) -> list[SavedUse]:
+    """Returns the part of a build's kernels that a saved model keeps."""
+    return [
+        SavedUse(
+            use.name,
+            build.kernel_layers(use),
+            tuple(use.ops),
+            use.source.key,
+            use.segment,
+            use.step,
+        )
+        for use in build.uses
+    ]
+
+
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
     """Writes a model to a file atomically. Equal builds give equal bytes. `mode` holds the
     permissions of a new file, before the umask.
 
-    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
-    constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
-    form), C071 (a region of a backend that keeps none).
+    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run determines,
+    with constants of its own), C059 (an attribute of an operator that runs between kernels has no
+    saved form), C071 (a region of a backend that keeps none).
     """
     writer = _Writer(model.backends)
     built = _contents(writer, model)
@@ -364,9 +379,10 @@ def _instruction(
                 "inputs": instruction.inputs[1:],
                 "outputs": instruction.outputs,
             }
-        case Repeat():
+        case Repeat(native=native):
             return {
                 "do": "while",
+                **({} if native is None else {"native": native.body.types}),
                 "while": _program(writer, instruction.cond, numbers),
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,

@@ -12,7 +12,7 @@ from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
 from clew.backends.options import Options
 from clew.backends.regions import Regions
-from clew.build.conditions import conditions_of
+from clew.build.conditions import conditions_of, sizes_from_zero
 from clew.build.program_builder import ProgramBuilder
 from clew.ir.dims import is_unknown
 from clew.ir.expr import Function
@@ -51,7 +51,9 @@ class KernelBuilder:
             return None
         program, native, main = made
         conditions = conditions_of(main, native.binaries.values())
-        return Prepared(ProgramTemplate(program, native.segments, conditions), native.binaries)
+        from_zero = sizes_from_zero(main, conditions)
+        template = ProgramTemplate(program, native.segments, conditions, from_zero)
+        return Prepared(template, native.binaries)
 
     def _built(
         self, specialize: Specialize, module: Module, accepts: Callable[[Type], bool]

@@ -5,18 +5,18 @@ needs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from clew.build.inputs import Inputs
-from clew.ir.expr import Call, Expr, Function
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module
 from clew.ir.reading import ModuleReader
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
+from clew.ir.wide_floats import has_narrow, widened
 from clew.ops.movement.layouts import parse_layout, transform
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.support.errors import InputError
@@ -84,8 +84,42 @@ def verify(
     """Returns the result of evaluating the links of a trace on checked inputs. `sizes` has values
     of the named sizes that the shapes of inputs do not give.
     """
-    evaluate_next = partial(evaluate, results=Results(), sizes=sizes)
-    return verify_links(trace, inputs, evaluate_next, relayout, rtol, atol)
+    evaluator = _Evaluator(sizes)
+    return verify_links(trace, widened(dict(inputs)), evaluator, rtol, atol)
+
+
+class _Evaluator:
+    """Evaluates stages on narrow floats in f32, so that the errors of links are not roundings."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self._sizes = sizes
+        self._results = Results()
+
+    def values(
+        self, module: Module, inputs: Mapping[str, Any], known: Mapping[int, Any]
+    ) -> dict[int, Any]:
+        """Returns the values of a module's nodes, of which some are known."""
+        return evaluate(module, inputs, known, self._results, self._sizes, wide=True)
+
+    def folded(self, nodes: Sequence[Expr]) -> dict[int, Any]:
+        """Returns the values, in their own dtypes, of those nodes that depend on constants only."""
+        fixed: dict[int, Expr] = {}
+        for node in post_order(nodes):
+            constant = isinstance(node, (Call, Tuple, TupleGetItem)) and node.children
+            if isinstance(node, Constant) or (
+                constant and all(child.id in fixed for child in node.children)
+            ):
+                fixed[node.id] = node
+        wanted = [fixed[node.id] for node in nodes if node.id in fixed]
+        return interpret_values(Function((), Tuple(wanted)), (), {node.id for node in wanted})
+
+    def has_narrow(self, node: Expr) -> bool:
+        """Whether a node has narrow floats."""
+        return has_narrow(node.type)
+
+    def relayout(self, value: Any, source: Type, target: Type, like: Any) -> Any:
+        """Returns a value of type `source` in the layout of type `target`."""
+        return relayout(value, source, target, like)
 
 
 def evaluate(
@@ -94,11 +128,13 @@ def evaluate(
     known: Mapping[int, Any],
     results: Results,
     sizes: Mapping[str, int],
+    *,
+    wide: bool = False,
 ) -> dict[int, Any]:
     """Returns the values of the nodes that ran; in loops, those of the last iteration.
 
     `results` are those of operators in the stages before; `sizes` has values of the named sizes
-    that the shapes of inputs do not give.
+    that the shapes of inputs do not give. With `wide`, narrow floats are computed in f32.
 
     Errors: I022 for inputs that are not those of the module.
     """
@@ -113,7 +149,9 @@ def evaluate(
     args = [inputs[name] for name in module.input_names]
     own = {n: v for n, v in known.items() if n in wanted}
     results.next_run()
-    found = interpret_values(module.main, args, wanted, module, own, results, sizes=sizes)
+    found = interpret_values(
+        module.main, args, wanted, module, own, results, sizes=sizes, wide=wide
+    )
     return own | found
 
 

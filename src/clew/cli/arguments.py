@@ -1,4 +1,4 @@
-"""Command-line arguments: inputs from files or drawn, shapes by name."""
+"""Command-line arguments: inputs from files or random, shapes by name."""
 
 from __future__ import annotations
 

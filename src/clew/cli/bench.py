@@ -23,9 +23,9 @@ from clew.support.tables import table
 
 if TYPE_CHECKING:
     from clew.bench.measure import Measured
-    from clew.bench.roofline import Roof
     from clew.bench.session import Run
     from clew.machine.probes.bandwidth import Level
+    from clew.profile.roofline import Roof
 
 _PRECISIONS = ("f32", "bf16", "auto")
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
@@ -96,8 +96,8 @@ def bench(
 
 
 def _feeds(model: Any, files: Sequence[str], random: bool, seed: int) -> list[dict[str, Any]]:
-    """Returns inputs for successive runs: inputs from files are the same in each, others are drawn
-    anew.
+    """Returns inputs for successive runs: inputs from files are the same in each, others are new
+    random values.
     """
     first = model_inputs(model, files, random, seed)
     given = {name: first[name] for name in named(files, "--input")}

@@ -1,4 +1,4 @@
-"""`clew dataset`: measures kernels of models and of drawn networks into a table."""
+"""`clew dataset`: measures kernels of models and of random networks into a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def dataset(
     networks: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Networks to draw.", show_default="no limit; 0 with models"
+            metavar="N",
+            min=0,
+            help="Number of random networks.",
+            show_default="no limit; 0 with models",
         ),
     ] = None,
     minutes: Annotated[
@@ -68,7 +71,7 @@ def dataset(
     *,
     how: Compiling,
 ) -> None:
-    """Measure kernels of models and of drawn networks into a Parquet table.
+    """Measure kernels of models and of random networks into a Parquet table.
 
     Measurements that the table already has are skipped, so you may stop it (Ctrl-C) and run it
     again.

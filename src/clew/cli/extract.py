@@ -16,7 +16,7 @@ from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, listed, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.support.errors import PASSED_ON, CompileError, InputError
 from clew.support.files import reason_of, run_program
 from clew.support.tables import table
@@ -118,7 +118,7 @@ def extract(
         )
         say("writing")
         files = [(path, part.save(path)) for path in output]
-    note(f"other inputs are drawn with seed {seed}")
+    note(f"other inputs are random, seed {seed}")
     for text in part.notes:
         note(text)
     checked = []

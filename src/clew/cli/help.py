@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 
 
 class Command(TyperCommand):
-    """A command whose options stand under their headings (`rich_help_panel`).
+    """A command whose options are listed under headings (`rich_help_panel`).
 
     Arguments are shown as `MODEL [B]`, without braces and types.
     """

@@ -20,7 +20,7 @@ import typer
 import clew
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
-from clew.compile_options import CompileOptions, read_schedule
+from clew.compiling.options import CompileOptions, read_schedule
 from clew.support.bounds import BOUNDS
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
@@ -40,9 +40,9 @@ Inputs = Annotated[
 ]
 Random = Annotated[
     bool,
-    typer.Option("--random", help="Draw inputs that are not given (default if none is given)."),
+    typer.Option("--random", help="Random values for missing inputs (default if none is given)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed for drawn inputs.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of random inputs.")]
 BUDGET_HELP: Final = "Resource limit for the model, such as nodes=1000, or strict; repeatable."
 PANEL: Final = "Compile options"
 
@@ -332,7 +332,7 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
 
 
 def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
-    """Returns the inputs of a run: arrays from files, the others drawn.
+    """Returns the inputs of a run: arrays from files, the others random.
 
     Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
     """
@@ -345,7 +345,7 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
     found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
     drawn = [name for name in names if name not in given]
     if drawn:
-        note(f"drawn with seed {seed}: {', '.join(drawn)}")
+        note(f"random inputs, seed {seed}: {', '.join(drawn)}")
     return {**found, **replaced}
 
 

@@ -15,7 +15,7 @@ from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
@@ -89,7 +89,7 @@ def partition(
             if output is not None:
                 say("writing")
                 written = made.save(output, form)
-        note(f"other inputs are drawn with seed {seed}")
+        note(f"other inputs are random, seed {seed}")
         if output is not None:
             made = clew.load_partition(output)
     reports: list[tuple[str, clew.CheckReport]] = []

@@ -25,7 +25,7 @@ def place(
         ),
     ] = 20.0,
     again: Annotated[
-        bool, typer.Option("--again", help="Place anew, even if a placement is in the database.")
+        bool, typer.Option("--again", help="Place the model even if the database has a placement.")
     ] = False,
     json: opt.Json = False,
     *,

@@ -24,7 +24,7 @@ def precision_(
     seed: opt.Seed = 0,
     seeds: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Sets of drawn inputs, each with its own seed."),
+        typer.Option(metavar="N", min=1, help="Sets of random inputs, each with its own seed."),
     ] = 4,
     precision: Annotated[
         str,

@@ -95,7 +95,7 @@ def quantize(
         typer.Option(
             "--weight-only",
             help="Quantize weights and leave activations in floats; needs no data. Weights are u4 "
-            "in groups of 32 unless --weights or --group say otherwise.",
+            "in groups of 32 unless --weights or --group is given.",
             rich_help_panel=_PANEL,
         ),
     ] = False,
@@ -107,7 +107,7 @@ def quantize(
     ] = None,
     group: Annotated[
         int | None,
-        _field("N", "Input channels with a scale of their own, with --weight-only; 0 for all."),
+        _field("N", "Input channels per scale, with --weight-only; 0 for all."),
     ] = None,
     rounding: Annotated[
         str | None,
@@ -156,7 +156,7 @@ def quantize(
         typer.Option(metavar="FILE", help="Apply the decisions that --save-recipe wrote."),
     ] = None,
     save_recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what was decided as JSON.")
+        Path | None, typer.Option(metavar="FILE", help="Write the decisions as JSON.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write the report as JSON.")

@@ -57,7 +57,7 @@ def _unwritten(error: OSError) -> Exception:
 
 
 def _forget(number: int) -> None:
-    """Discards what a stream still buffers: the interpreter would write it at exit."""
+    """Discards a stream's buffer: the interpreter would write it at exit."""
     opened = nowhere(write=True)
     os.dup2(opened, number)
     os.close(opened)

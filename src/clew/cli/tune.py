@@ -49,7 +49,8 @@ def tune(
         ),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Only show what each layer gained so far, and why.")
+        bool,
+        typer.Option("--report", help="Only show the gain of each layer so far, and its reason."),
     ] = False,
     export: Annotated[
         Path | None,
@@ -66,7 +67,7 @@ def tune(
 ) -> None:
     """Search the choices of a model's kernels by measurement, and keep the best.
 
-    Compiling applies them from then on. Stop at any time (Ctrl-C); the next run goes on.
+    Compiling applies them from then on. Stop at any time (Ctrl-C); the next run continues.
     """
     path = database or default_path()
     if export is not None or import_ is not None:
@@ -74,7 +75,7 @@ def tune(
         return
     if model is None:
         raise typer.BadParameter("give a model, or --export or --import", param_hint="MODEL")
-    refuse_saved(model, "tuning compiles the model again and again")
+    refuse_saved(model, "tuning compiles the model many times")
     from clew.tuning import tune as search  # noqa: PLC0415 - it imports the compiler
     from clew.tuning import tune_report  # noqa: PLC0415
 

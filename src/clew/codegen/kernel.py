@@ -78,7 +78,7 @@ def emit_kernel(
     costs: Costs = DEFAULTS,
     debug: bool = True,
 ) -> EmittedKernel:
-    """Returns the LLVM module of a scheduled nest. `masks_cheap` says that masked loads are as fast
+    """Returns the LLVM module of a scheduled nest. `masks_cheap`: whether masked loads are as fast
     as unmasked ones on the machine.
 
     Functions follow the kernel ABI (`EntryPoint`). Debug lines refer to `printed`, the nest's own

@@ -15,11 +15,10 @@ import ml_dtypes
 import numpy as np
 
 from clew.codegen.builder import Builder, Value, llvm_type
-from clew.ir.types import DTYPES, STORAGE, bits, is_float, is_integer, to_numpy
+from clew.ir.types import DTYPES, NARROW_FLOATS, STORAGE, bits, is_float, is_integer, to_numpy
 from clew.support.caches import bounded_cache
 from clew.support.errors import CompileError
 
-HALVES: Final = ("f16", "bf16")
 _INTEGER_OF: Final = {"f16": "i16", "bf16": "i16", "f32": "i32", "f64": "i64"}
 _FLOAT_OF: Final = {"i32": "f32", "i64": "f64"}
 
@@ -310,7 +309,7 @@ def widen(x: Lanes) -> Lanes:
     """Returns `f16` or `bf16` as `f32`, exactly; literals stay literals, other values are
     unchanged.
     """
-    if x.dtype not in HALVES:
+    if x.dtype not in NARROW_FLOATS:
         return x
     number = literal_of(x.value)
     if number is not None:

@@ -131,8 +131,8 @@ def _peeled(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...]]:
 
 
 def _without_offset(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...], int] | None:
-    """Returns the number that a sum or difference adds a known one to, what is around that number,
-    and the known one; None for other expressions, and numbers of more than 16 bits.
+    """Returns the number that a sum or difference adds a known one to, the expression around that
+    number, and the known one; None for other expressions, and numbers of more than 16 bits.
     """
     if not isinstance(expr, Binary) or expr.op not in ("add", "sub"):
         return None

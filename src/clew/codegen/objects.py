@@ -190,7 +190,7 @@ class _Worker:
         return bool(self._outgoing)
 
     def flush(self) -> None:
-        """Writes what the pipe accepts. A dead worker is detected when it is read."""
+        """Writes as much as the pipe accepts. A dead worker is detected when it is read."""
         try:
             while self._outgoing:
                 written = os.write(self.requests, self._outgoing[:_CHUNK_BYTES])

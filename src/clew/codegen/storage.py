@@ -20,7 +20,7 @@ class Format:
     """A float of few bits: sign, `exponent` and `mantissa` bits, and codes for special values.
 
     `largest` is the code of the largest number, `over` the code for larger ones; both without the
-    sign. `nan` is the code for NaN. `unsigned_zero` says that the code of the negative zero is
+    sign. `nan` is the code for NaN. `unsigned_zero`: whether the code of the negative zero is
     NaN's.
     """
 
@@ -84,8 +84,8 @@ def decoded(x: Lanes) -> Lanes:
 
 def encoded(x: Lanes, dtype: str) -> Lanes:
     """Returns numbers in stored form. `f32` is rounded to nearest even, and beyond the largest
-    number becomes what the format defines (infinity, NaN, or the largest); integers are truncated
-    to their lowest bits.
+    number becomes the value that the format defines (infinity, NaN, or the largest); integers are
+    truncated to their lowest bits.
     """
     if not is_float(dtype):
         low = x if bits(x.dtype) == 8 else x.convert("trunc", "u8")

@@ -34,17 +34,18 @@ def unrolled_beside(
     """Returns the number and the extent of the unrolled loop whose next iterations read adjacent
     elements; None if there is none, or if a load would exceed the buffer.
 
-    `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside` says
-    that the offset is within the buffer over all loops.
+    `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside`:
+    whether the offset is within the buffer over all loops.
     """
     if not inside or load.source.scope == "register":
         return None
     for atom, coefficient in form.terms:
         if not isinstance(atom, Index) or id(atom) not in numbers or coefficient != 1:
             continue
+        if not isinstance(atom.extent, int):
+            continue  # a loop of a free size that runs at most once
         if any(contains(other, atom) for other, _ in form.terms if other is not atom):
             continue
-        assert isinstance(atom.extent, int)
         return numbers[id(atom)], atom.extent
     return None
 

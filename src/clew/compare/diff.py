@@ -18,15 +18,15 @@ from clew.compare.rows import LayerDiff, Summary
 from clew.compare.state import Side
 from clew.compare.times import Times, measure
 from clew.compare.values import Numerics, Run, compare_values, output_error
-from clew.compiled import CompiledModel
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 
 
 @coded_exhaustion
 def diff(
-    a: CompiledModel,
-    b: CompiledModel,
+    a: BuiltModel,
+    b: BuiltModel,
     inputs: Any = None,
     *,
     time: bool = True,
@@ -87,7 +87,7 @@ def _need_trace(model: Any) -> None:
 
     Errors: I162.
     """
-    if not isinstance(model, CompiledModel):
+    if not isinstance(model, BuiltModel):
         raise InputError(
             "I162",
             f"{type(model).__name__} has no trace to align layers",

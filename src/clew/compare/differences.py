@@ -179,7 +179,7 @@ class _Maker:
 
 
 def _conversion(side: Side, layer: str) -> dict[str, str]:
-    """Returns what a layer that only converts a value does, and what became of it; nothing for
+    """Returns the conversion of a layer that only converts a value, and its fate; nothing for
     other layers.
     """
     told = []

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.compiled import CompiledModel
 from clew.ir.types import TensorType, TupleType, Type
 from clew.runtime.input_spec import InputSpec
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import ClewError, Hint, InputError
 
 
@@ -18,7 +18,7 @@ from clew.support.errors import ClewError, Hint, InputError
 class Feeds:
     """Two models, and arrays for each in the order of its inputs."""
 
-    models: tuple[CompiledModel, CompiledModel]
+    models: tuple[BuiltModel, BuiltModel]
     arrays: tuple[Sequence[Any], Sequence[Any]]
 
     def run(self) -> tuple[list[Any], list[Any]]:
@@ -29,7 +29,7 @@ class Feeds:
         return first, second
 
 
-def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
+def outputs_of(model: BuiltModel, arrays: Sequence[Any]) -> list[Any]:
     """Returns copies of a model's outputs for checked inputs, including those that are not
     tensors.
     """
@@ -37,7 +37,7 @@ def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
     return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
 
 
-def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
+def feeds_of(a: BuiltModel, b: BuiltModel, inputs: Any) -> Feeds:
     """Returns the arrays for both models, from inputs of A by name or in order.
 
     Errors: I040 to I043 for inputs that do not match A, I160 if A's inputs do not match B's.
@@ -58,7 +58,7 @@ def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
     return Feeds((a, b), (ours, theirs))
 
 
-def _other_inputs(a: CompiledModel, b: CompiledModel, why: str) -> InputError:
+def _other_inputs(a: BuiltModel, b: BuiltModel, why: str) -> InputError:
     return InputError(
         "I160",
         f"the inputs of A do not match B{why}",
@@ -71,7 +71,7 @@ def _specs(inputs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{i.name}: {i.dtype}[{', '.join(map(str, i.shape))}]" for i in inputs)
 
 
-def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
+def check_outputs(a: BuiltModel, b: BuiltModel) -> None:
     """Checks that the outputs of two models can be compared.
 
     Errors: I161.
@@ -90,7 +90,7 @@ def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
         )
 
 
-def _outputs(model: CompiledModel) -> tuple[Type, ...]:
+def _outputs(model: BuiltModel) -> tuple[Type, ...]:
     type_ = model.module.main.body.type
     return type_.fields if isinstance(type_, TupleType) else (type_,)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from clew.compare.precision import Deviation
 from clew.compare.state import KernelPart, State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
-from clew.precision import Deviation
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 from clew.support.shown import Brief

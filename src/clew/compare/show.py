@@ -11,12 +11,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from clew.compare.precision import Deviation
 from clew.compare.rows import BuildFacts, LayerDiff, Rows, Summary
 from clew.compare.rows import Group as LayerGroup
 from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
-from clew.precision import Deviation
 from clew.support.tables import table
 from clew.support.unseen import VisibleConsole
 

@@ -11,9 +11,10 @@ from clew.backends.cpu.lowering import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.compare.layers import Layer, layers_of
 from clew.compare.treatment import run_names, treatments
-from clew.compiled import CompiledModel
-from clew.conversions import Conversion
+from clew.correlate.conversion_rows import Conversion
+from clew.correlate.conversions import conversions_of
 from clew.ir.expr import Constant, Expr, Function
+from clew.serving.built_model import BuiltModel
 from clew.support.shown import Brief
 from clew.trace.fates import fate_of
 from clew.trace.trace import Trace
@@ -61,7 +62,7 @@ class State(Brief):
 class Side:
     """One of the two compared builds, with the state of its layers."""
 
-    def __init__(self, compiled: CompiledModel) -> None:
+    def __init__(self, compiled: BuiltModel) -> None:
         self.compiled = compiled
         self.build: Build = compiled.build
         self.trace: Trace = compiled.trace
@@ -86,7 +87,7 @@ class Side:
     def conversions(self) -> dict[str, tuple[Conversion, ...]]:
         """The conversions that layers consist of, for those that consist of nothing else."""
         found: dict[str, list[Conversion]] = {}
-        for row in self.compiled.conversions():
+        for row in conversions_of(self.compiled):
             if row.layer in self.layers:
                 found.setdefault(row.layer, []).append(row)
         steps = {name: [r.step for r in rows] for name, rows in found.items()}

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.compare.state import Side
+from clew.profile import modes
 from clew.profile.report import Profile
 from clew.profile.rows import NO_LAYER
 from clew.runtime.timing import Turns
@@ -172,14 +173,20 @@ class _Watched:
         """Returns the times of its turns."""
         timings = self._turns.timings
         wall = self._by_round(timings.plain_ns)
-        calls = timings.rounds[0].calls
-        segments = {n: timings.kernel_ns(n) for n, runs in enumerate(calls) if runs}
+        numbers = range(len(self._ready.segments))
+        segments = {n: timings.kernel_ns(n) for n in numbers if timings.runs(n).any()}
         kernels = {
             kernel.name: np.maximum(self._by_round(segments[segment][:, step]), 0.0)
             for kernel, segment, step in self._ready.uses
             if segment in segments
         }
-        profile = self._model.profile(*self._arrays, repeats=1, roofline=False, on_progress=say)
+        profile = modes.profile(
+            self._model,
+            self._model.checked(self._arrays),
+            repeats=1,
+            roofline=False,
+            on_progress=say,
+        )
         hosts = [n for n, runs in enumerate(timings.rounds[0].host_calls) if runs]
         names = [k.name for k in profile.kernels if k.kind != "kernel"]
         for name, n in zip(names, hosts, strict=False):

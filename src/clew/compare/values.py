@@ -16,11 +16,11 @@ import numpy as np
 from clew.build.observe import node_values
 from clew.build.tracing import relayout
 from clew.compare.align import Match
+from clew.compare.precision import Deviation
 from clew.compare.state import Side
 from clew.ir.expr import Call, Constant
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
-from clew.precision import Deviation
 from clew.support.difference import relative_error, relative_length
 from clew.trace.values import follow_values
 
@@ -186,7 +186,7 @@ def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, Round
 
 def _corrections(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yields quantized layers, and the layers that only this model has and that alone read them and
-    add a constant: the correction of their bias, which a file has as a node of its own.
+    add a constant: the correction of their bias, which a file has as a separate node.
     """
     for name in alone:
         layer = side.layers[name]

@@ -7,7 +7,7 @@ their values, `history.py` the form of operators at each stage, and `document.py
 
 from clew.correlate.document import executor_graph, graph_schema
 from clew.correlate.facts import describe_kernel, describe_operator, describe_type
-from clew.graph_json import ExecutorGraph
+from clew.correlate.graph_json import ExecutorGraph
 
 __all__ = [
     "ExecutorGraph",

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from clew.conversions import Conversion, Conversions
+from clew.correlate.conversion_rows import Conversion, Conversions
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
 from clew.trace.values import follow_values
 
 if TYPE_CHECKING:
-    from clew.compiled import CompiledModel
+    from clew.serving.built_model import BuiltModel
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
@@ -28,7 +28,7 @@ _WITH: Final = frozenset({"pad", "reshape", "transpose", "expand_dims"})
 _ADJUSTING: Final = frozenset({"add", "subtract", "clip"})
 
 
-def conversions_of(compiled: CompiledModel) -> Conversions:
+def conversions_of(compiled: BuiltModel) -> Conversions:
     """Returns the conversions of a compiled model, found by its trace. A model from any source has
     them.
 
@@ -136,7 +136,7 @@ class _Finder:
         )
 
     def _why_changed(self, call: Call) -> tuple[str, ...]:
-        """Returns what passes said about a conversion of the model."""
+        """Returns the remarks of passes about a conversion of the model."""
         found = []
         for stage, record in enumerate(self._trace.stages):
             for remark in record.remarks:
@@ -179,7 +179,7 @@ class _Finder:
         return 0, now
 
     def _why_made(self, stage: int, node: int) -> tuple[str, ...]:
-        """Returns what the pass said about the nodes that became a conversion or read it."""
+        """Returns the remarks of the pass about the nodes that became a conversion or read it."""
         if stage not in self._remarks:
             links = self._trace.links(stage)
             said: dict[int, list[str]] = {}

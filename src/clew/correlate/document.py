@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from clew.build.kernel import Kernel
 from clew.build.result import Build
-from clew.compiled import CompiledModel
 from clew.correlate.executor import (
     INPUT,
     PARAM,
@@ -20,12 +20,12 @@ from clew.correlate.executor import (
     executor_graphs,
 )
 from clew.correlate.facts import Facts, describe_kernel, describe_type, plain, single_number
+from clew.correlate.graph_json import ExecutorGraph
 from clew.correlate.history import History, OperatorTable
-from clew.graph_json import ExecutorGraph
 from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
-from clew.kernel import Kernel
 from clew.passes.fusion.views import view_offsets
+from clew.serving.built_model import BuiltModel
 from clew.support.system import package_text
 from clew.trace.trace import Trace
 
@@ -44,7 +44,7 @@ def graph_schema() -> dict[str, Any]:
     return schema
 
 
-def executor_graph(compiled: CompiledModel) -> ExecutorGraph:
+def executor_graph(compiled: BuiltModel) -> ExecutorGraph:
     """Returns the executor of a compiled model with, for each node, its operators at each stage and
     the layers it serves. For a model with symbolic sizes, describes the last build.
 
@@ -58,7 +58,7 @@ def executor_graph(compiled: CompiledModel) -> ExecutorGraph:
 
 
 class _Writer:
-    def __init__(self, compiled: CompiledModel, build: Build, trace: Trace | None) -> None:
+    def __init__(self, compiled: BuiltModel, build: Build, trace: Trace | None) -> None:
         self.compiled = compiled
         self.build = build
         self.trace = trace

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.build.result import Build, KernelUse
-from clew.graph_json import KERNEL
+from clew.correlate.graph_json import KERNEL
 from clew.ir.dims import Dim
 from clew.ir.expr import (
     Call,

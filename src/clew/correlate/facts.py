@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clew.build.kernel import Kernel
 from clew.build.result import Build
 from clew.codegen.artifact import EntryPoint
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, Type
-from clew.kernel import Kernel
 from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.registry import Op
 from clew.runtime.grid import is_shared, phases

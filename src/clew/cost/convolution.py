@@ -125,7 +125,7 @@ class SignalPart:
 def signal_parts(layer: SignalLayer, target: Target) -> list[SignalPart]:
     """Returns the parts in which a convolution along the signal is computed. If the period of its
     taps does not divide their number, the last phases have a tap less; they are multiplied by zero,
-    or are a part of their own where adding the results costs less.
+    or are a separate part where adding the results costs less.
     """
     period, costs = layer.period, target.costs
     whole, rest = divmod(layer.taps, period)
@@ -280,7 +280,7 @@ def fastest_cycles(
     has_window: bool,
     tiles: Iterable[int] = USUAL_TILES,
 ) -> float:
-    """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's
+    """Returns the cycles of the fastest algorithm in f32. `has_window`: whether Winograd's
     algorithm is possible: a 3x3 window of stride 1, over whole blocks of channels.
     """
     ways = [direct_cycles(layer, target)]

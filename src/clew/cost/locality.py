@@ -1,4 +1,4 @@
-"""What stays in a core's caches, and the benefit of keeping it there."""
+"""Data that stay in a core's caches, and the benefit of keeping them there."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from clew.editing.selection import (
 from clew.editing.surgery import Build, Insertion, Piece, Plan, Surgeon, follow
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType
+from clew.ir.types import NARROW_FLOATS, TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.patterns import Pattern
@@ -27,7 +27,7 @@ from clew.support.errors import InputError
 from clew.support.shown import Shown
 from clew.trace.span import Source, Span
 
-_FLOATS: Final = ("f16", "bf16", "f32", "f64")
+_FLOATS: Final = (*NARROW_FLOATS, "f32", "f64")
 _FRONTEND: Final = "clew"
 
 

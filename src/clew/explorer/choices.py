@@ -8,7 +8,8 @@ from typing import Any
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
-from clew.support.rooms import LOADING
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.settings import usable_cpus
 
 
@@ -18,9 +19,9 @@ def choices() -> dict[str, Any]:
     the number
     of threads. It imports much, so do not call it on the event loop's thread.
     """
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.backends.registry import backend_names  # noqa: PLC0415
-        from clew.compiler import PRECISIONS  # noqa: PLC0415
+        from clew.compiling.compile import PRECISIONS  # noqa: PLC0415
         from clew.machine.target import target_names  # noqa: PLC0415
         from clew.pipelines import pipeline  # noqa: PLC0415
 
@@ -43,7 +44,7 @@ def action_params(name: str) -> dict[str, Any]:
 
     Raises `Failure` (404) with I223 for an unknown action.
     """
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
 
     if name not in ACTIONS:

@@ -1,8 +1,8 @@
 """The contents of a report: the answers to all routes, with equal pieces stored once.
 
-It asks every route with all values of its parameters. Lines of code have no stories of their own:
-the page derives a line's story from that of its operator's first line, and a node's story from that
-of the node where it was made (frontend/src/report.ts).
+It calls every route with all values of its parameters. Lines of code have no stories: the page
+derives a line's story from that of its operator's first line, and a node's story from that of the
+node where it was made (frontend/src/report.ts).
 """
 
 from __future__ import annotations

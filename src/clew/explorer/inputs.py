@@ -1,4 +1,4 @@
-"""Inputs of measurements: drawn from a seed, the same each time."""
+"""Inputs of measurements: random with a fixed seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEED: Final = 0
 
 def drawn(session: Session) -> list[Any]:
     """Returns values in the order of the model's inputs: those given to the session; others are
-    drawn at the sizes of the model's last run.
+    random, at the sizes of the model's last run.
 
     Errors: I061 for an input with unknown named sizes, or one that is not a tensor.
     """

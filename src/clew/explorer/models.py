@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
+from clew.support.interrupts import held_interrupts
 from clew.support.kinds import Kind
+from clew.support.loading import LOADING
 from clew.support.recognize import kind_of_name
-from clew.support.rooms import LOADING
 from clew.support.writing import create
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Models:
         return self._add(Model(self._unique(shown), folder / files[0].name, folder, count))
 
     async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
-        """Returns the failure for a file of another kind, which its first bytes tell."""
+        """Returns the failure for a file of another kind, identified by its first bytes."""
         suffixes = f"models end in {' or '.join(await asyncio.to_thread(_suffixes))}"
         kind: Format | Kind | None = kind_of_name(shown)
         with suppress(Failure, TimeoutError):
@@ -219,7 +220,7 @@ class Models:
 
 def _suffixes() -> list[str]:
     """Returns the suffixes of files that can be uploaded."""
-    with LOADING:
+    with LOADING, held_interrupts():
         from clew.frontends.formats import all_formats  # noqa: PLC0415 - the server starts without
 
     return [each.suffix for each in all_formats() if each.uploads]

@@ -2,7 +2,7 @@
 
 The page chooses `schema.Options`. Only the command line sets paths of programs to run, links to
 follow, the handling of out-of-range indices, budgets and the cache: `Own` goes to the worker
-processes beside the page's choice.
+processes with the page's choice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.explorer.schema import Options
 from clew.support.budgets import current
 from clew.support.errors import InputError

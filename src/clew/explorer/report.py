@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from clew.compiled import CompiledModel
 from clew.explorer import bundle, schema
 from clew.explorer.actions.profile import profile as measure_profile
 from clew.explorer.bundle import Bundle
 from clew.explorer.contents import Say, gather
 from clew.explorer.session import Session
 from clew.explorer.wire import to_json
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import InputError
 from clew.support.files import reason_of
 from clew.support.writing import write_bytes
@@ -28,14 +28,14 @@ _TITLE: Final = "<title>clew explorer</title>"
 
 
 def report(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     path: str | Path,
     *,
     profile: bool = True,
     inputs: Any = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Writes a compiled model's report; see `CompiledModel.report`."""
+    """Writes a compiled model's report; see `BuiltModel.report`."""
     session = Session(compiled, model="model")
     if compiled.is_symbolic or inputs is not None or shapes:
         partial = isinstance(inputs, Mapping)

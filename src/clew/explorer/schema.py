@@ -1,6 +1,6 @@
 """The wire format of the explorer; `tools/wire_types.py` generates TypeScript from it.
 
-Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
+Things are named by *refs*, short texts that are also in the page's URL: `layer:conv1`,
 `node:3:120` (stage and the node's number), `kernel:4`, `region:0`, `loop:4:12`, `llvm:4:30`,
 `asm:4:7` (kernel and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model
 pane). Nodes are numbered over all stages together, as in exported traces: a node kept by a pass
@@ -167,7 +167,7 @@ class Options:
 @dataclass(frozen=True)
 class Overview:
     """The data that the page needs first: layers, stages, kernels, regions and loops of a build; a
-    loop stands before its inner loops.
+    loop precedes its inner loops.
 
     `placement` is the measured placement that the build was compiled with, if any. `model` is the
     file's name, without its folder. `passes` are all passes of the pass list, each with whether it
@@ -380,7 +380,7 @@ class Story:
 @dataclass(frozen=True)
 class Entry:
     """An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape,
-    remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+    remark, stage, parameter; `text` is matched and shown, `detail` is shown next to it.
     """
 
     kind: str

@@ -25,7 +25,7 @@ class RegionInfo:
     `ops` are its operators' names in order and `numbers` their nodes in the last stage; `call` is
     the number of its call. Regions with equal code have the same number `distinct`. `reads` and
     `results` are the types of its values at the border, and `copies` those that the program copies
-    there, because the backend has a memory space of its own; a copy that two regions share is
+    there, because the backend has its own memory space; a copy that two regions share is
     listed at both.
     """
 
@@ -75,7 +75,7 @@ class RegionTrack:
 
 @dataclass(frozen=True)
 class RegionDetails:
-    """What a region's backend tells about its inside. `lines` are the first of `total_lines` lines,
+    """The details that a region's backend reports. `lines` are the first of `total_lines` lines,
     whose name is `lines_are`; `line_layers` has the layers of each.
     """
 

@@ -43,8 +43,8 @@ _KEEP_ALIVE_S: Final = 30
 
 @dataclass(frozen=True)
 class Asked:
-    """What to serve. `models` are files and how each is built; of two, the difference, too. `own`
-    holds for all builds. `session` is a build of this process, which comes before them.
+    """The models to serve. `models` are files and how each is built; of two, the difference, too.
+    `own` holds for all builds. `session` is a build of this process, which comes before them.
     """
 
     models: tuple[tuple[Path, Options], ...] = ()

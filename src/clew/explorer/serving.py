@@ -8,12 +8,12 @@ import webbrowser
 from types import TracebackType
 from typing import Final
 
-from clew.compiled import CompiledModel
 from clew.explorer import server
 from clew.explorer.builds.builds import Limits, default_memory_bytes
 from clew.explorer.builds.local import options_of
 from clew.explorer.own import Own
 from clew.explorer.session import Session
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
 
@@ -93,14 +93,14 @@ class Explored:
 
 
 def explore(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     *,
     port: int = 0,
     host: str = "127.0.0.1",
     browser: bool = False,
     block: bool = False,
 ) -> Explored:
-    """Serves the page of a compiled model; see `CompiledModel.explore`."""
+    """Serves the page of a compiled model; see `BuiltModel.explore`."""
     if not 0 <= port < 1 << 16:
         raise InputError("I343", f"the port is {port}", hint="use 0 (a free port) to 65535")
     session = Session(compiled, model=_NAME, options=options_of(compiled))

@@ -16,9 +16,9 @@ from clew.support.errors import InputError, ModelError
 from clew.support.locks import Lock, Turn
 
 if TYPE_CHECKING:
+    from clew.build.kernel import Kernel
     from clew.build.result import RegionUse
-    from clew.compiled import CompiledModel
-    from clew.kernel import Kernel
+    from clew.serving.built_model import BuiltModel
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
@@ -47,7 +47,7 @@ class Session:
 
     def __init__(
         self,
-        compiled: CompiledModel,
+        compiled: BuiltModel,
         *,
         model: str,
         path: Path | None = None,

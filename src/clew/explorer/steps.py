@@ -137,5 +137,5 @@ def _apply(schedule: Schedule, step: Step) -> None:
         raise InputError(
             "I236",
             f"{step.primitive} failed: {type(error).__name__}: {str(error)[:200]}",
-            hint="its arguments make no sense for this nest",
+            hint="its arguments are invalid for this nest",
         ) from error

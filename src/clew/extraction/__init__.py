@@ -6,7 +6,7 @@ print(part.check())  # runs it, and compares with what was captured
 part.save("part.onnx")  # or .txt, or .py: a program that checks and times it
 ```
 
-`layers.py` finds the layers between others, `graph.py` cuts a module, `capture.py` reads values
+`layers.py` finds the layers between others, `graph.py` cuts a module, `tap/capture.py` reads values
 from a run, `fused.py` extracts kernels as fused, `file_form.py` cuts the model's file, and
 `part.py` and `files.py` have the resulting parts.
 """

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from clew import frontends
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.build.inputs import module_for
-from clew.compiled import CompiledModel
-from clew.compiler import compile
 from clew.editing.selection import parts_by_pattern
-from clew.extraction.capture import Unkept, capture
 from clew.extraction.file_form import FileSource, Numbers
 from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import Cut, ModuleGraph, ValueNames
@@ -28,6 +27,7 @@ from clew.patterns import Pattern
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
+from clew.tap.capture import Unkept, capture
 
 Array = np.ndarray[Any, Any]
 
@@ -69,8 +69,8 @@ def extract(
     and packed weights; their values come from a run of it, of a compiled model or of one compiled
     with `options`.
 
-    `inputs` are the model's, by name or in order; inputs missing from a mapping are drawn at random
-    from `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
+    `inputs` are the model's, by name or in order; inputs missing from a mapping are random, with
+    `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
     `source` is the file of a module or compiled model, for parts in its format.
 
     Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (no choice, or several),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from clew.extraction.capture import AS_IMPORTED, capture
 from clew.extraction.layers import LayerGraph
 from clew.extraction.part import FilePart, Part
 from clew.frontends.cutting import Cutter
@@ -19,6 +18,7 @@ from clew.frontends.formats import cutting
 from clew.support.errors import InputError
 from clew.support.links import current_links, following
 from clew.support.shown import Brief
+from clew.tap.capture import AS_IMPORTED, capture
 
 Array = np.ndarray[Any, Any]
 
@@ -27,8 +27,8 @@ Array = np.ndarray[Any, Any]
 class FileSource:
     """A model's file, and the inputs of the run in which values are captured.
 
-    Inputs of a part have the concrete shapes of that run. `links` says which links are followed, as
-    when the source was made.
+    Inputs of a part have the concrete shapes of that run. `links` selects the links that are
+    followed, as when the source was made.
     """
 
     path: Path

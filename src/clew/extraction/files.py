@@ -1,4 +1,4 @@
-"""Files of parts: text or script with an `.npz` beside it, read by `load_part`."""
+"""Files of parts: text or script with an `.npz` file next to it, read by `load_part`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def write(part: StoredPart, path: Path) -> list[Path]:
 
 
 def write_values(part: StoredPart, path: Path) -> Path:
-    """Writes the captured values of a part beside its file; returns the file."""
+    """Writes the captured values of a part next to its file; returns the file."""
     beside = data_file(path)
     save_arrays(beside, _values(part))
     return beside
@@ -126,7 +126,7 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(
             "I139",
             f"{str(path)!r} is not an extracted part: {error}",
-            hint="clew extract writes parts, with an .npz of the same name beside each",
+            hint="clew extract writes parts, with an .npz of the same name next to each",
         ) from error
     if len(inputs) == len(module.input_names) and len(outputs) == len(module.output_names):
         inputs = dict(zip(module.input_names, inputs.values(), strict=True))

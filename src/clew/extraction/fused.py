@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from clew.api.compiled_model import CompiledModel
+from clew.build.kernel import Kernel
 from clew.build.observe import Ran, node_values, observe
 from clew.build.result import Build, KernelUse
-from clew.compiled import CompiledModel
 from clew.correlate.executor import INPUT, PARAM, Node, executor_graphs
 from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, carriers, value_name
 from clew.extraction.part import AS_FUSED, Part
@@ -25,7 +26,6 @@ from clew.ir.module import Module
 from clew.ir.size_names import names_in, plain_names
 from clew.ir.types import TupleType
 from clew.ir.visit import inner_functions, post_order
-from clew.kernel import Kernel
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 from clew.trace.lineage import building

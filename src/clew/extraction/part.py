@@ -10,10 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.extraction import files
-from clew.extraction.capture import Unkept
 from clew.extraction.stored import StoredPart
 from clew.frontends.format import Format
 from clew.frontends.formats import by_suffix
@@ -21,7 +20,8 @@ from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.near import fitting
 from clew.support.shown import Brief, Shown, counted
-from clew.support.text_arrays import content, inside
+from clew.support.text_arrays import content
+from clew.tap.capture import Unkept
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Part(StoredPart, Shown):
             raise InputError(
                 "I136",
                 f"{self.name} has no captured values",
-                hint="they are in the .npz file written beside it",
+                hint="they are in the .npz file next to it",
             )
         found = self.compile(**options).run(self.inputs)
         checks = [compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
@@ -150,7 +150,7 @@ class Part(StoredPart, Shown):
     def save(self, path: str | Path) -> list[Path]:
         """Writes the part, and returns the files: clew text (`.txt`), the format of its model's
         file (`.onnx`) or a stand-alone script (`.py`). Captured values, and weights if the form
-        does not include them, are in an `.npz` file beside it.
+        does not include them, are in an `.npz` file next to it.
 
         Errors: I135 for other suffixes, I137 for a part that has no such form, I138 for a path that
         cannot be written.
@@ -207,7 +207,7 @@ def check_of(
 
 def compared(name: str, found: Any, wanted: Array) -> OutputCheck:
     """Returns the comparison of a result with the captured one."""
-    array = inside(found)
+    array = np.asarray(found)
     same = array.dtype == wanted.dtype and array.shape == wanted.shape
     bits = same and content(array) == content(wanted)
     return OutputCheck(name, bits, 0.0 if bits else relative_error(array, wanted))

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.extraction import partition_files
-from clew.extraction.capture import AS_IMPORTED
 from clew.extraction.extracting import Run, module_of, source_file, value_names
 from clew.extraction.file_form import FileSource
 from clew.extraction.graph import Cut, ModuleGraph
@@ -32,6 +31,7 @@ from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.links import current_links
 from clew.support.shown import Shown, counted
+from clew.tap.capture import AS_IMPORTED
 
 Array = np.ndarray[Any, Any]
 

@@ -66,7 +66,7 @@ _AGAIN: Final = """\
 
 
 def script_text(part: StoredPart, file: str) -> str:
-    """Returns the program. Fused parts are timed as they are, others at a level given on the
+    """Returns the program. Fused parts are timed without changes, others at a level given on the
     command line.
     """
     fused = "passes" in part.options

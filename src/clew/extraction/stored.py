@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.extraction.capture import AS_IMPORTED
 from clew.ir.module import Module
+from clew.tap.capture import AS_IMPORTED
 
 Array = np.ndarray[Any, Any]
 

@@ -37,18 +37,18 @@ program of torch.
 def load(
     model: ModelSource, *, links: str | None = None, trust: bool | None = None, **options: Any
 ) -> Module:
-    """Returns the model in a file, whose format its bytes tell, or else its suffix; or that of an
+    """Returns the model in a file, identified by its bytes, or else by its suffix; or that of an
     ONNX message (`onnx.ModelProto`), its bytes, or an exported program of torch.
 
     `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` file
-    holds the text form; its constants are in the `.npz` file beside it. A `.pt2` file is a program
+    holds the text form; its constants are in the `.npz` file next to it. A `.pt2` file is a program
     that `torch.export.save` wrote. Reading a file never runs code in it, except with `trust=True`:
     torch then reads a `.pt2` that it needs pickle for. External data must be plain
     files below the model's folder; `links="snapshot"` also follows the links of a model hub's
     snapshot folder into the `blobs` of the same repository.
 
-    Errors: I002 for files and objects of other kinds, whose message says what they are and what to
-    do; I340 and M045 (`links`), and the frontend's own.
+    Errors: I002 for files and objects of other kinds, whose message names the kind and a remedy;
+    I340 and M045 (`links`), and the frontend's own.
     """
     reader, source = _found(model)
     with following(links), trusting(trust):

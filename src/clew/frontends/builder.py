@@ -23,7 +23,7 @@ from clew.ir.expr import Constant, Expr, Function, Tuple, Var, mark_results
 from clew.ir.late_sizes import Anchors, sizes_told
 from clew.ir.module import Module
 from clew.ir.types import TensorType, TupleType, Type, bits
-from clew.ir.values import KnownValues
+from clew.ir.values import KnownValues, is_symbolic
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.support.budgets import Budgets, current
@@ -167,7 +167,7 @@ class GraphBuilder:
         if expr is None:
             return False
         known = self.known.get(expr)
-        if known is not None and known.dtype == object:
+        if known is not None and is_symbolic(known):
             return True
         return not isinstance(expr.type, TensorType) or not expr.type.is_static
 

@@ -1,4 +1,6 @@
-"""What every frontend builds: calls by name, constants, views, casts, and shapes of expressions."""
+"""Functions that all frontends build with: calls by name, constants, views, casts, and shapes of
+expressions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Call, Constant, Expr, TupleGetItem
-from clew.ir.types import STORAGE, TensorType, is_float, to_numpy
+from clew.ir.types import NARROW_FLOATS, STORAGE, TensorType, is_float, to_numpy
 from clew.ops.math.quantization import LARGEST
 from clew.ops.registry import get_op
 
@@ -43,6 +45,13 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
 def cast(x: Expr, dtype: str) -> Expr:
     """Returns `x` in a dtype: itself if it has that dtype."""
     return x if x.tensor.dtype == dtype else call("cast", x, dtype=dtype)
+
+
+def cast_wide(x: Expr) -> Expr:
+    """Returns a narrow float as f32, for several operators in a row, each of which would round; `x`
+    itself of other dtypes.
+    """
+    return cast(x, "f32") if x.tensor.dtype in NARROW_FLOATS else x
 
 
 def cast_saturated(x: Expr, dtype: str) -> Expr:

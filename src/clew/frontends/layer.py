@@ -16,6 +16,7 @@ from clew.frontends.names import display
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
+from clew.ir.values import is_symbolic
 from clew.ops.registry import Op
 from clew.support.errors import Hint, ModelError, UnsupportedError
 
@@ -160,7 +161,7 @@ class Layer(LayerBase):
     def known_value(self, expr: Expr) -> NDArray[Any] | None:
         """Returns the value of an expression if it is known before the run."""
         found = self.builder.known.get(expr)
-        if found is None or found.dtype == object:
+        if found is None or is_symbolic(found):
             self.builder.asked.unknown(expr)
         return found
 

@@ -45,8 +45,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "diffusers.pipelines.pipeline_utils.DiffusionPipeline": "give one of the models in it: "
     "clew.from_torch(pipeline.unet.eval(), args)",
     "onnxruntime.capi.onnxruntime_inference_collection.InferenceSession": _FILE,
-    "clew.compiled.CompiledModel": _COMPILED,
-    "clew.runtime.model.Model": _COMPILED,
+    "clew.api.compiled_model.CompiledModel": _COMPILED,
+    "clew.serving.model.Model": _COMPILED,
     "clew.extraction.part.Part": "give the module in it: part.module",
     "builtins.list": "give one model at a time",
     "builtins.tuple": "give one model at a time",
@@ -68,7 +68,7 @@ _BY_PACKAGE: Final[Mapping[str, str]] = {
 
 
 def no_model(model: Any) -> InputError:
-    """Returns the error for an object that is no model. Code: I002."""
+    """Returns the error for an object that is not a model. Code: I002."""
     kind = type(model)
     names = class_names(model)
     hint = next((advice for name, advice in _ADVICE.items() if name in names), "")

@@ -9,8 +9,9 @@ from typing import Any
 from clew.frontends.format import FileRun, Format
 from clew.frontends.objects import class_names
 from clew.ir.module import Module
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.recognize import Head, has_members
-from clew.support.rooms import LOADING
 
 
 class ExportedProgram(Format):
@@ -38,7 +39,7 @@ class ExportedProgram(Format):
 
     def load(self, source: Any, **options: Any) -> Module:
         """Returns the module of a file, or of a program. Errors: I415 (torch is not installed)."""
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.frontends.torch import load  # noqa: PLC0415 - optional, slow to import
 
         return load(source, **options)
@@ -48,7 +49,7 @@ class ExportedProgram(Format):
 
         Errors: I415 (torch is not installed), M050, M052, M053, I173.
         """
-        with LOADING:
+        with LOADING, held_interrupts():
             from clew.frontends.torch.reference import ProgramRun  # noqa: PLC0415 - as above
 
         return ProgramRun(path, inputs)

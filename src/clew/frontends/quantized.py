@@ -24,10 +24,9 @@ class Product:
     `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
     per channel, or one. The operand is divided by `steps`, one per channel along `axis`, or one;
     its integers stand for multiples of `scale`. With a `scale` of None, each call finds the range
-    of the operand. `bias` is what is added per output channel, in
-    floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
-    `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
-    bias, if there are such.
+    of the operand. `bias` is added per output channel, in floats or in integers with the scales
+    `bias_scales`. It includes the bias of the layer itself if `own_bias`, or that of the layer
+    `adds`; `norm` is a batch norm that is part of weight and bias, if there are such.
 
     If `weight_only`, the operand stays in floats, times one of the `factors` per channel if there
     are any. With a `block`, scales and zero points are `[N, G]` for groups of that many columns of

@@ -30,8 +30,8 @@ def load(
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the module of a text file, with its constants from the `.npz` beside it. `budgets`
-    limit both files.
+    """Returns the module of a text file, with its constants from the `.npz` file next to it.
+    `budgets` limit both files.
 
     Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, because the text contains
     its sizes; I330 and I331 for files that exceed a budget.

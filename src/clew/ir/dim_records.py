@@ -38,21 +38,21 @@ def of_record(record: Any) -> Dim:
         if len(part) == 1:
             (name,) = part
             if not isinstance(name, str):
-                raise ValueError(f"{name!r} is no name of a size")
+                raise ValueError(f"{name!r} is not a name of a size")
             return Atom(name, least=0)
         op, left, right = part
         if op not in OPERATIONS:
-            raise ValueError(f"{op!r} is no operation on dimensions")
+            raise ValueError(f"{op!r} is not an operation on dimensions")
         return Atom("", op, (of_record(left), of_record(right)))
 
     def power(part: Any) -> int:
         if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
-            raise ValueError(f"{part!r} is no power of a size")
+            raise ValueError(f"{part!r} is not a power of a size")
         return part
 
     def coefficient(part: Any) -> int:
         if not isinstance(part, int):
-            raise ValueError(f"{part!r} is no coefficient")
+            raise ValueError(f"{part!r} is not a coefficient")
         return part
 
     return SymDim(

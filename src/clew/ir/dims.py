@@ -389,8 +389,8 @@ def _nested_quotient(left: SymDim, by: int) -> Dim | None:
 
 
 def _remainder(left: SymDim, by: int) -> Dim:
-    """Returns `left % by`. What is missing up to a multiple, `-a % by`, is `-a` plus that multiple,
-    so that `a` plus what is missing becomes the multiple.
+    """Returns `left % by`. The distance to the next multiple, `-a % by`, is `-a` plus that
+    multiple, so that `a` plus the distance becomes the multiple.
     """
     plain: Dim = 0
     for monomial, coefficient in left.terms:
@@ -441,7 +441,27 @@ def dim_min(left: Dim, right: Dim) -> Dim:
     """Returns the smaller dimension."""
     if left == right or _is_never_smaller(right, left):
         return left
-    return right if _is_never_smaller(left, right) else _apply("min", left, right)
+    if _is_never_smaller(left, right):
+        return right
+    for bound, dim in ((left, right), (right, left)):
+        whole, cut = _cut(dim)
+        if whole is not None and _is_never_smaller(bound, 0):
+            return dim_min(cut + bound, whole) - dim_min(cut, whole)
+    return _apply("min", left, right)
+
+
+def _cut(dim: Dim) -> tuple[Dim | None, Dim]:
+    """Returns `n` and `k` of a size `n - min(k, n)`: that of a slice from `k` on, which in turn may
+    be sliced. Its minimum with a bound `b >= 0` is `min(k + b, n) - min(k, n)`, so that the sizes
+    of slices of slices stay short.
+    """
+    for monomial, coefficient in _terms(dim):
+        if coefficient == -1 and len(monomial) == 1 and monomial[0][1] == 1:
+            (atom, _), *_ = monomial
+            whole = dim + _of_atom(atom)
+            if atom.op == "min" and whole in atom.args:
+                return whole, atom.args[1 - atom.args.index(whole)]
+    return None, 0
 
 
 def dim_max(left: Dim, right: Dim) -> Dim:
@@ -552,7 +572,7 @@ class Sizes:
 
     @property
     def computed(self) -> tuple[SymDim, ...]:
-        """The dimensions whose values were asked for, and those they consist of."""
+        """The dimensions whose values were requested, and those they consist of."""
         return tuple(self._values)
 
     def _atom(self, atom: Atom) -> int:
@@ -611,7 +631,7 @@ _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 
 @contextlib.contextmanager
 def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
-    """Has `typical` use these sizes inside the block, and take names for what they stand for."""
+    """Makes `typical` use these sizes inside the block, and look through names."""
     with scoped(_expected, sizes), scoped(_meanings, meanings):
         yield
 

@@ -30,6 +30,7 @@ from clew.ir.types import (
 )
 from clew.support.arrays import aligned_copy
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT, as_text
 from clew.trace.lineage import note
 from clew.trace.span import Span
 
@@ -238,6 +239,17 @@ class Var(Expr):
         self._init(type_, span)
 
 
+def _tensor(data: Any) -> NDArray[Any]:
+    """Returns the array of a constant. Errors: T001 for objects that are not text."""
+    array = np.asarray(data)
+    if array.dtype != TEXT and array.dtype.kind != "T":
+        return array
+    try:
+        return as_text(array)
+    except (TypeError, ValueError) as error:
+        raise GraphTypeError("T001", f"a constant does not hold text: {error}") from error
+
+
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     if array.flags.writeable:
         array = array.view()
@@ -264,7 +276,7 @@ class Constant(Expr):
     def __init__(
         self, data: Any, *, name: str = "", layout: str = "", span: Span | None = None
     ) -> None:
-        array = _read_only(np.asarray(data))
+        array = _read_only(_tensor(data))
         _set(self, "_held", array)
         _set(self, "_compute", None)
         _set(self, "token", "")

@@ -28,9 +28,18 @@ from clew.ir.expr import (
 )
 from clew.ir.module import Module
 from clew.ir.size_names import sizes_in
-from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    Type,
+    UnrankedType,
+    from_numpy,
+    is_float,
+    to_numpy,
+)
+from clew.ir.wide_floats import narrowed, widened, widened_attrs, widened_type
 from clew.support.budgets import check_loop_steps
-from clew.support.errors import InputError, RunError
+from clew.support.errors import GraphTypeError, InputError, RunError
 from clew.support.text_arrays import as_text
 from clew.support.walk import post_order
 
@@ -50,6 +59,7 @@ class Runnable(Protocol):
     reference_rule: Any
     decompose_rule: Any
     host: bool
+    traits: Any
 
     def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on NumPy arrays."""
@@ -87,17 +97,20 @@ def interpret_values(
     results: Results | None = None,
     instead: Instead | None = None,
     sizes: Mapping[str, int] | None = None,
+    *,
+    wide: bool = False,
 ) -> dict[int, Value]:
     """Returns the values of the wanted nodes (by id) of a function and of functions in it.
 
     A node in a function that runs more than once has its last value. Other values are freed as soon
     as nothing needs them. `sizes` has values of named sizes, for those that the shapes of the
-    arguments do not give. `known` gives values of the function's own nodes, which are then not
-    computed; `results` gives results of operators in earlier runs. `module` is needed if the
-    function calls globals. `instead` is called with each computed node and its value, and returns
-    the value that later nodes read.
+    arguments do not give. `known` gives values of constants and of the function's own nodes, which
+    are then not computed; `results` gives results of operators in earlier runs. `module` is needed
+    if the function calls globals. `instead` is called with each computed node and its value, and
+    returns the value that later nodes read. With `wide`, narrow floats are f32, as the arguments
+    must be: no value is rounded to them.
     """
-    run = _Run(module, frozenset(wanted), results, instead)
+    run = _Run(module, frozenset(wanted), results, instead, wide=wide, known=known)
     run.function(function, args, sizes=sizes, known=known)
     return run.found
 
@@ -115,7 +128,7 @@ def _checked(param: Var, value: Array) -> Array:
     if not isinstance(type_, TensorType):
         return value
     array = np.asarray(value)
-    if type_.dtype == "str" and array.dtype.kind in "OSU":
+    if type_.dtype == "str" and array.dtype.kind in "OSUT":
         array = as_text(array)
     fits = len(array.shape) == type_.rank and all(
         not isinstance(d, int) or d == n for d, n in zip(type_.shape, array.shape, strict=False)
@@ -161,8 +174,13 @@ class _Run:
         results: Results | None = None,
         instead: Instead | None = None,
         around: Around | None = None,
+        *,
+        wide: bool = False,
+        known: Mapping[int, Value] | None = None,
     ) -> None:
         self._module = module
+        self._wide = wide
+        self._known = known or {}
         self._around = around
         self._results = results
         self._instead = instead
@@ -222,7 +240,9 @@ class _Run:
     def _evaluate(self, node: Expr, operands: list[Value], sizes: dict[str, Dim]) -> Value:
         match node:
             case Constant():
-                return node.data
+                if node.id in self._known:
+                    return self._known[node.id]
+                return widened(node.data) if self._wide else node.data
             case Var():
                 assert operands, f"{node.name} is free"
                 return operands[0]
@@ -249,25 +269,42 @@ class _Run:
     def _operator(self, call: Call, args: list[Value], sizes: dict[str, Dim]) -> Value:
         op: Runnable = call.op  # type: ignore[assignment]
         attrs = {name: _concrete(value, sizes) for name, value in call.attrs.items()}
-        if op.reference_rule is None and op.compute is None:
-            assert op.decompose_rule is not None, f"{op.name} cannot run"
-            params = [
-                Var(f"x{n}", TensorType(a.shape, arg.tensor.dtype))
-                for n, (a, arg) in enumerate(zip(args, call.args, strict=True))
-            ]
-            body = op.decompose_rule(*params, **attrs)
-            return self.function(Function(params, body), args)
 
         def compute(operands: Sequence[Value] = args) -> Value:
-            with np.errstate(all="ignore"):
-                return _typed(op.run_reference(operands, attrs), call.type)
+            return self._computed(call, operands, attrs)
 
+        if op.reference_rule is None and op.compute is None:
+            return compute()
         if self._around is not None:
             return self._around(call, args, compute)
         # A host operator may be random, and a symbol may have another size elsewhere.
         if self._results is None or not args or op.host or attrs != dict(call.attrs):
             return compute()
         return self._results.of(call, args, compute)
+
+    def _computed(self, call: Call, args: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+        if not self._wide:
+            return self._applied(call, args, attrs, call.type)
+        if not call.op.traits.reads_bits:  # type: ignore[union-attr]
+            try:
+                wide = widened_attrs(attrs)
+                return self._applied(call, [*map(widened, args)], wide, widened_type(call.type))
+            except GraphTypeError:
+                pass  # it is defined for narrow floats alone
+        own = [narrowed(value, arg.type) for value, arg in zip(args, call.args, strict=True)]
+        return self._applied(call, own, attrs, call.type)
+
+    def _applied(
+        self, call: Call, args: Sequence[Value], attrs: Mapping[str, Any], type_: Type
+    ) -> Value:
+        op: Runnable = call.op  # type: ignore[assignment]
+        if op.reference_rule is None and op.compute is None:
+            assert op.decompose_rule is not None, f"{op.name} cannot run"
+            types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
+            params = [Var(f"x{n}", t) for n, t in enumerate(types)]
+            return self.function(Function(params, op.decompose_rule(*params, **attrs)), args)
+        with np.errstate(all="ignore"):
+            return _typed(op.run_reference(args, attrs), type_)
 
     def _loop(self, loop: While, operands: list[Value], sizes: dict[str, Dim]) -> Value:
         state = list(operands)

@@ -103,8 +103,8 @@ def returns_to(function: Function, piece: Piece) -> list[Expr] | None:
 
 class Outliner(Rewriter):
     """Rewrites one function: each piece becomes a call of a function. All pieces together must be
-    `schedulable`. `stays` says which arguments of a member are kept inside (constants); `inner`
-    rewrites functions that are called or are branches.
+    `schedulable`. `stays` selects the arguments of a member that are kept inside (constants);
+    `inner` rewrites functions that are called or are branches.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""The ranges of free dimensions that a module itself has, and its rules on them, whatever it is
-compiled for.
+"""The ranges of free dimensions that a module itself has, and its rules on them, independent of
+compile options.
 """
 
 from __future__ import annotations

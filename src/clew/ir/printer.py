@@ -51,7 +51,7 @@ from clew.ir.syntax import (
     value_text,
 )
 from clew.ir.types import bits, to_numpy
-from clew.support.text_arrays import is_text
+from clew.support.text_arrays import is_text, is_unicode
 from clew.trace.notes import NOTES
 from clew.trace.places import PLACES
 
@@ -352,6 +352,8 @@ def parse_elements(texts: list[str], dtype: str) -> np.ndarray[Any, Any]:
     """Returns the flat array written by `element_texts`. Raises `ValueError` or `OverflowError`."""
     wanted = to_numpy(dtype)
     if dtype == "str":
+        if not is_unicode(texts):
+            raise ValueError("half of a surrogate pair")
         return np.array(texts, dtype=wanted)
     if dtype == "bool":
         if not set(texts) <= {"true", "false"}:

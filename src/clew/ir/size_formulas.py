@@ -130,6 +130,6 @@ def formula_of_record(record: Any) -> Formula:
         ((name, operands),) = record.items()
         found = (name, *map(formula_of_record, operands))
         if not is_formula(found):
-            raise ValueError(f"{record!r} is no formula of sizes")
+            raise ValueError(f"{record!r} is not a formula of sizes")
         return found
     return record if isinstance(record, float) else of_record(record)

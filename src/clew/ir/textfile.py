@@ -23,7 +23,7 @@ Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
 def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) -> None:
     """Writes the text to `path`, and the constants it names, with further `arrays`, to a file of
-    the same name with the suffix `.npz`. Each file is written completely or not at all.
+    the same name with the suffix `.npz`. Each file is written atomically.
 
     Errors: I333 if a file cannot be written.
     """
@@ -73,7 +73,7 @@ def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Writes arrays of any tensor dtype by name to an `.npz`, completely or not at all.
+    """Writes arrays of any tensor dtype by name to an `.npz`, atomically.
 
     Errors: OSError.
     """

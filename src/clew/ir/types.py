@@ -53,7 +53,7 @@ STORAGE: Final = (
     "i4", "u4", "i2", "u2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu",
     "f6e2m3fn", "f6e3m2fn", "f4e2m1fn",
 )  # fmt: skip
-_BITS: Final = {"str": 128, "bool": 8, "bf16": 16} | {name: int(name[1]) for name in STORAGE}
+_BITS: Final = {"str": 64, "bool": 8, "bf16": 16} | {name: int(name[1]) for name in STORAGE}
 DTYPES: Final = tuple(_NUMPY)
 # Dtypes that kernels do not support: operators on them run on the host.
 HOST_DTYPES: Final = frozenset({"c64", "c128", "str"})
@@ -215,7 +215,7 @@ class FunctionType:
 @dataclass(frozen=True, slots=True)
 class SequenceType:
     """A run-time list of tensors of one dtype, held by host operators only. Shapes may differ: an
-    unknown size in `element` may differ between elements. `empty` says that the list is known to be
+    unknown size in `element` may differ between elements. `empty`: whether the list is known to be
     empty.
     """
 

@@ -148,6 +148,11 @@ class KnownValues:
         return None
 
 
+def is_symbolic(value: Array) -> bool:
+    """Whether an element is symbolic. Other arrays of objects hold text."""
+    return value.dtype == object and any(isinstance(item, SymDim) for item in value.flat)
+
+
 def known_value(expr: Expr) -> Array | None:
     """Returns the known elements of a small tensor before the run, or None if unknown."""
     return _shared.get(expr)
@@ -171,7 +176,7 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
         return None
     if _reads_sizes(call):
         return _packed(op.traits.symbolic(call, ()), call)
-    symbolic = any(value.dtype == object for value in values)
+    symbolic = any(map(is_symbolic, values))
     open_attrs = any(_holds_symbol(v) for v in call.attrs.values())
     if not symbolic and not open_attrs:
         return _run(op, values, call)
@@ -221,13 +226,16 @@ def _packed(items: Any, call: Call) -> Array:
     """Returns items as an array: in the dtype of the call's type if all are numbers, else as
     objects.
     """
-    type_ = call.tensor
     flat = list(items.reshape(-1)) if isinstance(items, np.ndarray) else list(items)
-    if not any(isinstance(item, SymDim) for item in flat):
-        return np.array(flat, dtype=to_numpy(type_.dtype)).reshape(type_.concrete)
     array = np.empty(len(flat), dtype=object)
     array[:] = flat
-    return array.reshape(type_.concrete)
+    return _settled(array, call.tensor).reshape(call.tensor.concrete)
+
+
+def _settled(array: Array, type_: Type) -> Array:
+    """Returns elements in the dtype of their type, unless one is symbolic."""
+    assert isinstance(type_, TensorType)
+    return array if is_symbolic(array) else array.astype(to_numpy(type_.dtype))
 
 
 # --- rules for symbolic elements ------------------------------------------------------------------
@@ -237,7 +245,7 @@ def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Ca
     """Returns the result of data movement, run on numbers that stand for elements. Operands that
     are not `moved` (conditions, indices) must not be symbolic.
     """
-    if any(v.dtype == object and n not in moved for n, v in enumerate(values)):
+    if any(is_symbolic(v) and n not in moved for n, v in enumerate(values)):
         return None
     elements: list[Any] = []
     given = list(values)
@@ -251,11 +259,15 @@ def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Ca
         return None
     held = np.empty(len(elements), dtype=object)
     held[:] = elements
-    return _looked_up(held, result)
+    return _looked_up(held, result, call.type)
 
 
-def _looked_up(held: Array, numbers: Value) -> Value:
+def _looked_up(held: Array, numbers: Value, type_: Type) -> Value:
     """Returns the elements with these numbers."""
     if isinstance(numbers, tuple):
-        return tuple(_looked_up(held, part) for part in numbers)
-    return None if numbers is None else held[numbers.reshape(-1)].reshape(numbers.shape)
+        assert isinstance(type_, TupleType)
+        pairs = zip(numbers, type_.fields, strict=True)
+        return tuple(_looked_up(held, part, field) for part, field in pairs)
+    if numbers is None:
+        return None
+    return _settled(held[numbers.reshape(-1)].reshape(numbers.shape), type_)

@@ -274,8 +274,8 @@ class Simplifier:
         return self._is_at_least(_sum(Linear((), high), self.linear(expr), -1), facts)
 
     def _is_at_least(self, form: Linear, facts: Facts) -> bool:
-        """Whether a form is certainly at least 0. If its bounds do not tell, it is tried with each
-        operand in place of a `min` or `max`.
+        """Whether a form is certainly at least 0. If its bounds are not conclusive, it is tried
+        with each operand in place of a `min` or `max`.
         """
         facts = (*facts, *self.facts(form))
         if at_least(self.range_of(form)[0], 0, facts):

@@ -127,7 +127,7 @@ class For:
 
     @property
     def inside(self) -> Inside:
-        """What the loop contains, itself included; computed once."""
+        """The contents of the loop, itself included; computed once."""
         found = self._inside
         if found is None:
             index = self.index
@@ -172,7 +172,7 @@ class Block:
 
     @property
     def inside(self) -> Inside:
-        """What the statements contain; computed once."""
+        """The contents of the statement; computed once."""
         found = self._inside
         if found is None:
             found = _in_all([inside(stmt) for stmt in self.stmts])
@@ -200,7 +200,7 @@ class Store:
 
     @cached_property
     def inside(self) -> Inside:
-        """What the statement contains."""
+        """The contents of the statement."""
         own = self.buffer.scope in ("register", "scratch")
         followed = None if own else self.variables
         return Inside(_NO_NAMES, _NO_KINDS, frozenset((self.stage,)), True, followed)
@@ -212,7 +212,7 @@ class Store:
     @cached_property
     def variables(self) -> frozenset[Index]:
         """The loop variables on which its position depends, other than only through values that it
-        reads. Each iteration of such a loop writes elements of its own.
+        reads. Each iteration of such a loop writes different elements.
         """
         stack, seen = list(self.indices), set[int]()
         found: list[Index] = []
@@ -364,8 +364,8 @@ EMPTY: Final = Block(())
 
 
 class Inside(NamedTuple):
-    """What a statement contains, itself included. It is computed once for each statement, since the
-    nests of a schedule share most statements.
+    """The contents of a statement, itself included. It is computed once for each statement, since
+    the nests of a schedule share most statements.
     """
 
     names: frozenset[str]
@@ -389,7 +389,7 @@ _NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None)
 
 @bounded_cache(1 << 21)
 def _in_loop(below: Inside, name: str, kind: Kind, is_in_order: bool) -> Inside:
-    """Returns what a loop contains. Most loops are copies of others, and share the result."""
+    """Returns the contents of a loop. Most loops are copies of others, and share the result."""
     in_place = kind != "vector" or below.kinds <= {"dot"}
     in_order = not is_in_order or kind in ("serial", "unroll")
     is_sound = below.is_sound and in_place and in_order
@@ -412,7 +412,7 @@ def _in_all(parts: Sequence[Inside]) -> Inside:
 
 
 def inside(stmt: Stmt) -> Inside:
-    """Returns what a statement contains, itself included."""
+    """Returns the contents of a statement, itself included."""
     if isinstance(stmt, (For, Block, Store)):
         return stmt.inside
     return inside(stmt.body) if isinstance(stmt, (If, TileProduct)) else _NOTHING

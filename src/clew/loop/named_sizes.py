@@ -24,7 +24,7 @@ _Part: TypeAlias = "Atom | _Product | SymDim"
 
 
 class NamedSizes:
-    """The texts of dimensions. `definitions` has the names and what they stand for, in an order in
+    """The texts of dimensions. `definitions` has the names and their values, in an order in
     which each uses only earlier ones.
     """
 

@@ -1,10 +1,10 @@
 """The sizes for which a nest stays inside its buffers.
 
 A model's file may name a size that its operators limit: a slice of 512 positions up to `seq` is
-valid for `seq` up to 512. Types do not state such limits, so each access is checked here. What does
-not hold for all sizes becomes a condition on them. A buffer that may be empty must have elements,
-unless its accesses are proven to be inside: clamped and checked indices rely on an element to read
-instead.
+valid for `seq` up to 512. Types do not state such limits, so each access is checked here. Limits
+that do not hold for all sizes become conditions on them. A buffer that may be empty must have
+elements, unless its accesses are proven to be inside: clamped and checked indices rely on an
+element to read instead.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class PrintedNest:
         return "\n".join(self.lines) + "\n"
 
     def add(self, key: int | None, depth: int, text: str, stages: tuple[str, ...]) -> None:
-        """Adds a line. `key` is the id of what it shows, None for a named size."""
+        """Adds a line. `key` is the id of the node it shows, None for a named size."""
         self.lines.append("  " * depth + text)
         self.stages.append(stages)
         if key is not None:

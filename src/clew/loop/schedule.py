@@ -223,7 +223,7 @@ class Schedule(Shown):
 
     def parallel(self, loop: str, *, repeat: bool = False) -> Schedule:
         """Distributes an outermost loop, or a loop directly inside it, over threads. With `repeat`,
-        each thread repeats what comes before the inner loop.
+        each thread repeats the statements before the inner loop.
         """
         return self.apply("parallel", loop=loop, **({"repeat": True} if repeat else {}))
 
@@ -306,11 +306,13 @@ class Schedule(Shown):
         self.apply("cache_write", stage=stage)
         return f"{stage}@out"
 
-    def cache_read(self, stage: str, buffer: str, *axes: str) -> str:
+    def cache_read(self, stage: str, buffer: str, *axes: str, gap: int = 0) -> str:
         """Copies an input for a stage that reads it, with its own axes or those of the stage's
-        loops `axes`; returns the copying stage's name.
+        loops `axes`, and a gap after each line; returns the copying stage's name.
         """
-        more = {"axes": axes} if axes else {}
+        more: dict[str, Any] = {"axes": axes} if axes else {}
+        if gap:
+            more["gap"] = gap
         self.apply("cache_read", stage=stage, buffer=buffer, **more)
         return f"{stage}@{buffer}"
 

@@ -1,8 +1,8 @@
 """The cost of work on one core: the only table of such figures in clew.
 
-Cost models (`clew.cost`) and the run time read this table and contain no figures of their own.
-`clew machine` measures the figures that have a probe (`clew.machine.measure`) on this machine. All
-other targets have the defaults below, measured on x86 server cores with 512-bit vectors.
+Cost models (`clew.cost`) and the run time read this table and contain no figures. `clew machine`
+measures the figures that have a probe (`clew.machine.measure`) on this machine. All other targets
+have the defaults below, measured on x86 server cores with 512-bit vectors.
 """
 
 from __future__ import annotations

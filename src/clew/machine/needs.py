@@ -36,7 +36,7 @@ _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
 class MachineNeeds:
     """The requirements of native code.
 
-    `triple` and `cpu` are LLVM's; `features` are those the code may use. `same_cpu` says that these
+    `triple` and `cpu` are LLVM's; `features` are those the code may use. `same_cpu`: whether these
     are unknown, so only a machine with the same CPU is sure to run the code.
     """
 

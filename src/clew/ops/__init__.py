@@ -41,6 +41,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     dense_by_rows,
     dense_codes,
     elementwise,
+    fourier,
     linalg,
     logic,
     matmul,

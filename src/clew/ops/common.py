@@ -187,7 +187,7 @@ def assume_either(dim: Dim, one: Dim, other: Dim) -> None:
 
 def capped(place: Scalar, size: Dim) -> Scalar:
     """Returns a place on an axis of `size` elements that is at least 0. Correct data give valid
-    places; the cap keeps reads inside the buffer whatever the data are.
+    places; the cap keeps reads inside the buffer for all data.
     """
     return minimum(place, size_value(size) - 1)
 

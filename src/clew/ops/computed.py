@@ -69,7 +69,7 @@ class Computed:
 
     def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[Dim, ...] | None:
         """Returns, for each result, the element offset at which it lies in the input's memory;
-        `None` if one of them is no view (`te.analysis.view_offset`).
+        `None` if one of them is not a view (`te.analysis.view_offset`).
         """
         return self.derived(view_offsets, types, attrs)
 

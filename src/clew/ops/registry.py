@@ -58,16 +58,15 @@ from clew.ops.samples import Sample as Sample
 from clew.ops.signature import Signature, convert, is_declaration, signature_of, typed_as
 from clew.ops.traits import NO_TRAITS
 from clew.ops.traits import Traits as Traits
-from clew.support.budgets import check_run_bytes, current
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
-from clew.support.text_arrays import TEXT, as_objects, is_text, longest_text_bytes, text_bytes
+from clew.support.text_arrays import as_tensor, is_text
 from clew.te.analysis import Kind
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor
 
 # The number of types and kinds of calls that an operator caches.
 _KEPT: Final = 1024
-_REFERENCE_BYTES: Final = 8
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -80,15 +79,14 @@ Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 @dataclass(frozen=True)
 class ReadyCall:
     """The facts about a call that do not depend on its operands' elements: the number of arguments
-    that are operands, the attributes, the type of results that have no elements, whether the
-    reference is clew's own, and the number of texts in results that `compute` describes.
+    that are operands, the attributes, the type of results that have no elements, and whether the
+    reference is clew's own.
     """
 
     inputs: int
     attrs: Mapping[str, Any]
     empty: Type | None
     trusted: bool
-    texts: int = 0
 
 
 @dataclass(eq=False)
@@ -414,25 +412,14 @@ class Op(Computed):
         """
         references = argument_references(attrs)
         inputs = args[: len(args) - len(references)]
-        if references:
-            values = {name: args[index] for name, index in references.items()}
+        if references or (self.compute is not None and any(map(is_text, inputs))):
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
-            attrs = self._settled(types, attrs, values)
+            if references:
+                values = {name: args[index] for name, index in references.items()}
+                attrs = self._settled(types, attrs, values)
             self._check_size(types, attrs)
         plain = attrs.plain if isinstance(attrs, Attrs) else attrs
-        empty, texts = self._empty_type(inputs, attrs), self._texts_made(inputs, attrs)
-        return ReadyCall(len(inputs), plain, empty, self.is_builtin, texts)
-
-    def _texts_made(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-        """Returns the number of texts in results that `compute` describes, as far as it is known
-        before the run.
-        """
-        if self.compute is None or not any(map(is_text, inputs)):
-            return 0
-        bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
-        types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in inputs)
-        results = [t for t in leaves(self._infer(types, bound)) if isinstance(t, TensorType)]
-        return sum(math.prod(t.concrete) for t in results if t.dtype == "str" and t.is_static)
+        return ReadyCall(len(inputs), plain, self._empty_type(inputs, attrs), self.is_builtin)
 
     def run_ready(self, call: ReadyCall, args: Sequence[Any]) -> Any:
         """Returns the result of a prepared call, as `run_reference` does.
@@ -440,7 +427,7 @@ class Op(Computed):
         Errors: those of the operator's types, for shapes that turn out not to fit in the run.
         """
         try:
-            return self._run_ready(call, args)
+            return as_tensor(self._run_ready(call, args))
         except (ValueError, IndexError):
             if call.trusted:
                 self._check_types(args[: call.inputs], call.attrs)
@@ -456,8 +443,6 @@ class Op(Computed):
         if empty is not None:
             made = list(map(empty_array, leaves(empty)))
             return tuple(made) if isinstance(empty, TupleType) else made[0]
-        if call.texts:
-            self._check_texts(call, inputs)
         if self.reference_rule is not None:
             result = self.reference_rule(*inputs, **attrs)
             return result if call.trusted else self._checked(result, inputs, attrs)
@@ -473,26 +458,6 @@ class Op(Computed):
         results = evaluate(outputs if several else [outputs], given)
         return tuple(results) if several else results[0]
 
-    def _check_texts(self, call: ReadyCall, inputs: Sequence[Array]) -> None:
-        """Checks the bytes of a result of text before it is made. What `compute` describes only
-        moves texts, but each place of the result has a copy. Errors: I265.
-        """
-        places = call.texts
-        longest = max(longest_text_bytes(a) for a in inputs if is_text(a))
-        if places * (TEXT.itemsize + longest) <= current().allocated_bytes:
-            return
-        attrs = call.attrs if isinstance(call.attrs, Attrs) else self.bind(call.attrs)
-        # References to texts take half the bytes of their places, and tell the sum exactly.
-        shared = [as_objects(a) if is_text(a) else a for a in inputs]
-        check_run_bytes(f"references to the texts of {self.name}", places * _REFERENCE_BYTES)
-        if self.reference_rule is not None:
-            found = self.reference_rule(*shared, **attrs.plain)
-        else:
-            found = self._evaluated(inputs, shared, attrs.plain)
-        moved = found if isinstance(found, tuple) else (found,)
-        copied = sum(text_bytes(a) for a in moved if a.dtype == object)
-        check_run_bytes(f"the result of {self.name}", places * TEXT.itemsize + copied)
-
     def _computed(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Stages:
         assert self.compute is not None, f"{self.name} has neither reference nor compute"
         tensors = self.placeholders([TensorType(a.shape, from_numpy(a.dtype)) for a in args])
@@ -502,7 +467,7 @@ class Op(Computed):
         """Returns the type of the results if an argument has no elements and no result has any;
         else None.
         """
-        if all(not isinstance(a, np.ndarray) or a.size or a.dtype == object for a in args):
+        if all(not isinstance(a, np.ndarray) or a.size for a in args):
             return None
         if not all(isinstance(a, (np.ndarray, np.generic)) for a in args):
             return None
@@ -511,9 +476,10 @@ class Op(Computed):
         result = self._infer(types, bound)
         return result if all(map(is_empty, leaves(result))) else None
 
-    def _check_size(self, types: Sequence[TensorType], attrs: Attrs) -> None:
-        """Checks the size of a data-dependent result before it is computed. Errors: I265."""
-        for leaf in leaves(self._infer(tuple(types), attrs)):
+    def _check_size(self, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> None:
+        """Checks the size of a result before it is computed. Errors: I265."""
+        bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
+        for leaf in leaves(self._infer(tuple(types), bound)):
             if isinstance(leaf, TensorType) and leaf.is_static:
                 size_bytes = math.prod(leaf.concrete) * max(bits(leaf.dtype), 8) // 8
                 check_run_bytes(f"the result of {self.name}", size_bytes)
@@ -523,7 +489,7 @@ class Op(Computed):
         widens them.
         """
         given_arrays = [np.asarray(a) for a in args]
-        if any(a.dtype == object for a in given_arrays):
+        if any(a.dtype == object and not is_text(a) for a in given_arrays):
             return result  # symbolic sizes: nothing that runs
         types = [TensorType(a.shape, from_numpy(a.dtype)) for a in given_arrays]
         wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
@@ -599,7 +565,7 @@ def register_op(
     The decorated function is its `compute` in te. With `host=True` it is instead the NumPy function
     that runs between native segments, and `op.types` is required. A function whose body is only a
     docstring (`...`) declares the signature of an operator that has a `decompose` or `reference`.
-    `reads_views` says that its kernel reads operands in place: slices, transposes and reshapes
+    `reads_views`: whether its kernel reads operands in place: slices, transposes and reshapes
     before it become strides of its loads. `melts` names an operator whose result is the kernel's
     first operand and which the kernel may compute itself, piece by piece. `traits` states facts for
     passes. `onnx` binds the operator to an operator of ONNX models, `domain::Name`, from version

@@ -18,6 +18,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import (
+    NARROW_FLOATS,
     MapType,
     OptionalType,
     SequenceType,
@@ -37,7 +38,6 @@ from clew.trace.span import Source, Span
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _CLOSE: Final = 1e-5
-_HALVES: Final = ("f16", "bf16")
 # Kernels round once per operator, and factors of products may be rounded before.
 _UNITS: Final = 2.0
 # Attributes and blocks also contain literal sizes, which cannot be compared with a symbol.
@@ -156,7 +156,7 @@ def exact_results(op: Op, arrays: Sequence[Any], attrs: Any) -> tuple[Any, ...] 
 
 
 def _is_half(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and from_numpy(value.dtype) in _HALVES
+    return isinstance(value, np.ndarray) and from_numpy(value.dtype) in NARROW_FLOATS
 
 
 def half_difference(actual: Array, exact: Array, units: float = _UNITS) -> str:
@@ -189,7 +189,7 @@ def difference(actual: Array, expected: Array, exact: Array | None = None) -> st
     """Returns how two arrays differ, or "" if they are equal up to rounding. Half precision is
     compared with the exact result, where it is known, in units in the last place.
     """
-    if from_numpy(expected.dtype) in _HALVES:
+    if from_numpy(expected.dtype) in NARROW_FLOATS:
         if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
             return f"{actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
         return half_difference(actual, expected if exact is None else exact)

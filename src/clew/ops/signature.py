@@ -15,6 +15,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef
 from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import as_tensor
 
 _REQUIRED: Final = inspect.Parameter.empty
 _MISMATCH: Final = object()
@@ -124,7 +125,7 @@ def typed_as(type_: Type, result: Any) -> Any:
     """
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
     given = tuple(result) if isinstance(type_, TupleType) else (result,)
-    arrays = [np.asarray(a) for a in given]
+    arrays = [np.asarray(as_tensor(a)) for a in given]
     if len(arrays) != len(fields) or not all(map(fits, arrays, fields)):
         return None
     typed = [

@@ -105,7 +105,7 @@ class Traits:
     """
 
     per_channel: bool = False
-    """Works on each channel (axis 1) of the first operand, whatever the number of axes after it;
+    """Works on each channel (axis 1) of the first operand, for any number of axes after it;
     the others are vectors over the channels. Read by LiftSignals.
     """
 
@@ -117,6 +117,12 @@ class Traits:
     pools: bool = False
     """Reduces windows along any number of axes, with the attributes `kernel`, `strides`, `padding`,
     `dilation` and `layout` of `nn.max_pool2d`. Read by LiftSignals and FlattenClips.
+    """
+
+    collects: bool = False
+    """A host operator that puts elements or texts in new arrays, without arithmetic on floats. Read
+    by the runtime: its results share no memory with operands, NumPy gives no warnings about them,
+    and a build for single sizes gains nothing.
     """
 
 

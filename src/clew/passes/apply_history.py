@@ -18,7 +18,7 @@ TUNED = "tuned"
 
 @dataclass(frozen=True)
 class Advice:
-    """What the records say about a kernel: choices ("" for the default ones), and remarks."""
+    """The records for a kernel: choices ("" for the default ones), and remarks."""
 
     choices: str
     remarks: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class History(Protocol):
     """The records of earlier measurements. Its `repr` identifies its content."""
 
     def advice(self, function: Function) -> Advice:
-        """Returns what the records say about a kernel."""
+        """Returns the records for a kernel."""
         ...
 
 

@@ -13,8 +13,8 @@ from clew.ir.expr import Call
 class Decision:
     """One of several ways to compute something, of which the pass prefers `default`.
 
-    `kind` says what is decided, and `subject` is text that is equal where the decision is the same:
-    an operator with its types and attributes. `layers` are those concerned.
+    `kind` is the kind of decision, and `subject` is text that is equal where the decision is the
+    same: an operator with its types and attributes. `layers` are those concerned.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Decision:
 
 
 class Decisions(Protocol):
-    """Makes decisions. Its `repr` identifies what it decides."""
+    """Makes decisions. Its `repr` identifies the decisions."""
 
     def choose(self, decision: Decision) -> tuple[str, str]:
         """Returns one of the options, and a remark on it ("" for none)."""

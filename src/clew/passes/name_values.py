@@ -14,13 +14,13 @@ import numpy as np
 from clew.ir.deciding import deciding_params
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Expr, Var
+from clew.ir.late_sizes import Anchors, sizes_told
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter
 from clew.ir.size_names import names_in
 from clew.ir.types import TensorType
 from clew.ir.values import KnownValues
-from clew.ir.visit import all_nodes
-from clew.ops.registry import Op, argument_references
+from clew.ir.visit import all_nodes, post_order
+from clew.ops.registry import Op, argument_references, get_op
 from clew.support.errors import ClewError
 
 _MOST_VALUES = 16
@@ -47,11 +47,20 @@ def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
     taken = names_in(all_nodes(module.main))
     names = {n: _names_of(params[n], taken) for n in deciding}
     try:
-        namer = _Namer({params[n].id: own for n, own in names.items()})
+        namer = _Namer({params[n].id: own for n, own in names.items()}, _carriers(module))
         made = namer.rewrite_module(module)
     except (ClewError, AssertionError, TypeError):  # some attribute must be a number
         return None
     return None if deciding_params(made.main) else NamedValues(made, names)
+
+
+def _carriers(module: Module) -> dict[str, Expr]:
+    """Returns a value for each size that only the run determines, one of `main` if possible."""
+    found: dict[str, Expr] = {}
+    for node in (*post_order(module.main.body), *all_nodes(module.main)):
+        for name in sizes_told([node.type]) - found.keys():
+            found[name] = node
+    return found
 
 
 def _may_be_named(param: Var) -> bool:
@@ -76,11 +85,13 @@ def _names_of(param: Var, taken: set[str]) -> tuple[str, ...]:
         stem += "_"
 
 
-class _Namer(Rewriter):
-    """Puts polynomials of names in place of attributes held by deciding inputs."""
+class _Namer(Anchors):
+    """Puts polynomials of names in place of attributes held by deciding inputs. Sizes in them that
+    only the run determines stay known there.
+    """
 
-    def __init__(self, names: Mapping[int, tuple[str, ...]]) -> None:
-        super().__init__()
+    def __init__(self, names: Mapping[int, tuple[str, ...]], carriers: Mapping[str, Expr]) -> None:
+        super().__init__(carriers, get_op("sized"))
         self._names = names
         self._known = KnownValues()
 
@@ -100,7 +111,7 @@ class _Namer(Rewriter):
             if value is None:
                 return new
             values[name] = value
-        return new.op.with_values(new, values) if values else new
+        return super().rewrite_call(old, new.op.with_values(new, values)) if values else new
 
 
 def _symbols(names: Sequence[str], type_: TensorType) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""What takes the place of a pass of TVM's Relay, for users who ask for it by its name."""
+"""Counterparts of the passes of TVM's Relay, for users who name these."""
 
 from __future__ import annotations
 

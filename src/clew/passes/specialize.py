@@ -44,12 +44,12 @@ class Specialize(Pass):
 
     Operators whose meaning depends on ranks (`onnx.layer`) are resolved where the ranks follow.
     Attributes bound at run time are settled if their argument is known now; a remark names each
-    input whose value was used and what it decides. A branch with a settled condition is replaced by
-    its results, and bodies of loops that never run are removed. Before this pass, two sizes that
-    broadcast are assumed to be equal; if one turns out to be 1 and attributes were derived from it,
-    those may be wrong (I042). `names` renames sizes: in a kernel for all sizes, one that the data
-    decide is a size as any other. `shapes` gives whole shapes of parameters whose sizes need not be
-    plain names (`min(40, ?3)`).
+    input whose value was used and the attribute it decides. A branch with a settled condition is
+    replaced by its results, and bodies of loops that never run are removed. Before this pass, two
+    sizes that broadcast are assumed to be equal; if one turns out to be 1 and attributes were
+    derived from it, those may be wrong (I042). `names` gives sizes other names, or expressions of
+    these: in a kernel for all sizes, one that the data decide is a size as any other. `shapes`
+    gives whole shapes of parameters whose sizes need not be plain names (`min(40, ?3)`).
 
     Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: data-dependent sizes.
     """
@@ -60,17 +60,15 @@ class Specialize(Pass):
     sizes: tuple[tuple[str, int], ...] = ()
     values: tuple[tuple[str, Any], ...] = ()
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    names: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[str, SymDim], ...] = ()
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         values = dict(self.values)
         for param in module.main.params if values else ():
             if param.name in values:
                 ctx.remark(param, _decision(module.main, param))
-        names = {old: SymDim.symbol(new) for old, new in self.names}
-        return Specializer({**dict(self.sizes), **names}, values, dict(self.shapes)).rewrite_module(
-            module
-        )
+        sizes: dict[str, Dim] = {**dict(self.sizes), **dict(self.names)}
+        return Specializer(sizes, values, dict(self.shapes)).rewrite_module(module)
 
 
 def with_sizes(module: Module, sizes: Mapping[str, int]) -> Module:
@@ -266,7 +264,7 @@ class Specializer(Rewriter):
 
 
 def _decision(main: Function, param: Var) -> str:
-    """Returns a description, for users, of what a parameter's value decides."""
+    """Returns a description, for users, of the attributes that a parameter's value decides."""
     found = [
         f"{attribute} of {call.op_name} ({', '.join(call.layers) or 'no layer'})"
         for call, attribute, params in decided_by(main)

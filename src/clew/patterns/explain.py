@@ -1,5 +1,5 @@
-"""Explains why a pattern does not match: how far the search got, what it wanted, and what it
-found.
+"""Explains why a pattern does not match: how far the search got, the node it expected, and the node
+it found.
 """
 
 from __future__ import annotations

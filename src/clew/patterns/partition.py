@@ -48,9 +48,9 @@ def partition(
     """Returns a module, or a function, in which each match is a call of a function with the
     attribute `composite=name`; the same object if there is no match.
 
-    The function contains what the pattern names: operators, and constants matched by patterns of
-    constants. Values matched by wildcards become its parameters, in order of first use. `attrs` are
-    more attributes of the function.
+    The function contains the nodes that the pattern names: operators, and constants matched by
+    patterns of constants. Values matched by wildcards become its parameters, in order of first use.
+    `attrs` are more attributes of the function.
 
     If matches overlap, the first in post-order wins, except that a larger match replaces those
     inside it. A match is refused if a value inside it is used outside. With `extra_outputs`, the

@@ -98,7 +98,7 @@ class _Nearby(Rewriter):
 
 def nearby(module: Module, seed: int) -> Module:
     """Returns a module whose `f32` and `f64` constants differ by up to 2**-12 of themselves, at
-    random. An odd seed moves them by the opposite of what the even seed before it does.
+    random. An odd seed moves them opposite to the even seed before it.
     """
     return _Nearby(seed).rewrite_module(module)
 

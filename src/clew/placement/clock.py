@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from clew.bench.interleave import interleaved_ns
+from clew.profile.interleave import interleaved_ns
 from clew.runtime.simulated import now_ns
 
 _LEAST_CALLS: Final = 5

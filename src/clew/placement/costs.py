@@ -12,9 +12,8 @@ import numpy as np
 
 from clew.backends.backend import CPU, Backend
 from clew.backends.registry import FunctionBackend
-from clew.compiler import compile
+from clew.compiling.compile import build_model
 from clew.cost.regions import region_seconds
-from clew.extraction.capture import Captured, capture
 from clew.ir.expr import Call, Constant, Expr, Function, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
@@ -28,6 +27,7 @@ from clew.placement.units import Edge, Unit, UnitGraph, flops_of_unit
 from clew.placement.work import work_of
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import PASSED_ON
+from clew.tap.capture import Captured, capture
 
 _TINY: Final = parse_module(
     """clew 1
@@ -140,7 +140,7 @@ def measured_costs(
     """Returns the costs of units: on the CPU, from the times of the model's layers in a run
     (`layer_seconds`); on the backends, measured alone, those that take longest on the CPU first.
     After about `seconds` of measuring, which backends share equally, the rest is predicted. `say`
-    is told of progress.
+    is called with progress.
     """
     costs = Costs(graph, backends, target, threads, book, blocked)
     _cpu_costs(costs, layer_seconds)
@@ -340,8 +340,8 @@ def _program_seconds(costs: Costs) -> float:
     if kept is not None:
         return kept
     options: dict[str, Any] = {"threads": costs.threads, "trace": False, "tuned": None}
-    plain = compile(_TINY, **options)
-    split = compile(_TINY, backends=[empty], cache=False, **options)
+    plain = build_model(_TINY, **options)
+    split = build_model(_TINY, backends=[empty], cache=False, **options)
     x = np.ones((1, 8), np.float32)
     times = in_turns({"plain": lambda: plain(x), "split": lambda: split(x)}, 0.5)
     found = max(0.0, times["split"] - times["plain"])

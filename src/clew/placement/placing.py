@@ -15,8 +15,7 @@ from typing import Any, Final
 from clew import frontends
 from clew.backends.backend import CPU, Backend
 from clew.backends.registry import backends_of
-from clew.compiled import CompiledModel
-from clew.compiler import compile, passes_for
+from clew.compiling.compile import build_model, compile_as, passes_for
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Var
 from clew.ir.module import Module
@@ -37,6 +36,7 @@ from clew.placement.units import UnitGraph, units_of
 from clew.profile.modes import profile
 from clew.profile.report import Profile
 from clew.runtime.threads import thread_count
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import ClewError, InputError
 from clew.support.exhausted import coded_exhaustion
 
@@ -75,7 +75,7 @@ def place(
     `on_progress` is called with each step's name.
 
     Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call
-    measures nothing. With `again`, it places the model anew, with the kept costs of units.
+    measures nothing. With `again`, it places the model again, with the kept costs of units.
 
     Errors: I350 to I353 and I356 (`backends`), I358 (a model with symbolic sizes, or whose graph
     depends on a run), I040 to I043 (`inputs`), I380 to I382 (`tuned`), C073 (a backend that fails
@@ -115,7 +115,7 @@ def placed_for_compile(
     trust: bool | None,
     **options: Any,
 ) -> Placement:
-    """Returns the placement of a model for `compile(..., place="auto")`; see `place`."""
+    """Returns the placement of a model for `clew.compile(..., place="auto")`; see `place`."""
     if not isinstance(model, (Module, DeferredModule)):
         model = frontends.load_or_defer(model, inputs=shapes, links=links, trust=trust)
     return place(model, backends, **options)
@@ -135,7 +135,7 @@ class _Asked:
         count as not given.
         """
         parts = [structural_hash(module), *map(str, self.backends)]
-        known = signature(compile).parameters
+        known = signature(compile_as).parameters
         for name, value in sorted(self.options.items()):
             plain = tuple(value) if isinstance(value, (list, tuple)) else value
             parts += [] if plain == known[name].default else [f"{name}={plain}"]
@@ -150,7 +150,7 @@ class _Placer:
         self._asked = asked
         self._book = book
         self._inputs = inputs
-        self._models: dict[tuple[str, ...], CompiledModel] = {}
+        self._models: dict[tuple[str, ...], BuiltModel] = {}
         self._began = time.perf_counter()
 
     def placed(self) -> Placement:
@@ -208,22 +208,22 @@ class _Placer:
 
     # --- measuring ---
 
-    def _model(self, names: tuple[str, ...]) -> CompiledModel:
+    def _model(self, names: tuple[str, ...]) -> BuiltModel:
         if names not in self._models:
             keys = self._keys(names)
             used = [b for b in self._asked.backends if b.name in set(keys.values())]
             self._models[names] = self._compiled(self._module, backends=used, place=Fixed(keys))
         return self._models[names]
 
-    def _compiled(self, module: Module, **options: Any) -> CompiledModel:
+    def _compiled(self, module: Module, **options: Any) -> BuiltModel:
         asked = self._asked
-        return compile(module, asked.target, threads=asked.threads, **options, **asked.options)
+        return build_model(module, asked.target, threads=asked.threads, **options, **asked.options)
 
-    def _drawn(self, model: CompiledModel) -> list[list[Any]]:
+    def _drawn(self, model: BuiltModel) -> list[list[Any]]:
         given = {} if self._inputs is None else model.named_inputs(self._inputs, partial=True)
         return [model.drawn(given, seed=seed) for seed in range(_SEEDS)]
 
-    def _profile(self, model: CompiledModel) -> Profile:
+    def _profile(self, model: BuiltModel) -> Profile:
         arrays = model.checked(self._arrays[0], {})
         return profile(model, arrays, seconds=_PROFILE_S, sample=_PROFILE_S, roofline=False)
 
@@ -331,7 +331,7 @@ def _seconds(plan: Plan) -> float:
     return math.inf if plan.seconds is None else plan.seconds
 
 
-def _blocked(model: CompiledModel) -> frozenset[str]:
+def _blocked(model: BuiltModel) -> frozenset[str]:
     """Returns the layers whose values a build keeps in blocks."""
     nodes = post_order(model.build.stages[-1].module.main, into_functions=True)
     laid_out = [n for n in nodes if any(getattr(t, "layout", "") for t in leaves(n.type))]
@@ -350,7 +350,7 @@ def _several(outputs: Any) -> Sequence[Any]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _calls(model: CompiledModel, inputs: Sequence[Sequence[Any]]) -> Callable[[], Any]:
+def _calls(model: BuiltModel, inputs: Sequence[Sequence[Any]]) -> Callable[[], Any]:
     """Returns a function that calls a model on each of some inputs in turn."""
     number = 0
 

@@ -237,7 +237,7 @@ def described(
     choices: Mapping[Key, str],
     took: float,
 ) -> Placement:
-    """Returns the placement of the best plan, with what each of its regions costs elsewhere."""
+    """Returns the placement of the best plan, with the cost of each of its regions elsewhere."""
     parts = parts_of(graph, best.names)
     regions = tuple(_described(graph, costs, best.names, part) for part in parts)
     return Placement(

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
-from clew.compile_options import CompileOptions
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
+from clew.compiling.options import CompileOptions
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.machine.probes.bandwidth import Bandwidth
@@ -47,9 +47,10 @@ _ALONE_RUNS: Final = 5
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure: models' files (named by their stems), random networks with `seed`, `seed` +
-    1 ..., each with every thread count, precision and kind of fusion. `options` are other compile
-    options; a network's name in the table ends in those that differ from their defaults.
+    """The subjects of a measurement: models' files (named by their stems), random networks with
+    `seed`, `seed` + 1 ..., each with every thread count, precision and kind of fusion. `options`
+    are other compile options; a network's name in the table ends in those that differ from their
+    defaults.
     """
 
     models: tuple[Path, ...] = ()

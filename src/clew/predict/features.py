@@ -2,8 +2,8 @@
 
 The *basis* consists of quantities that take proportional time: cycles by part of the core,
 instructions by class, cache lines by level and run, bytes by distance and age, phases and chunks to
-start. The first estimate is a linear model of the basis without negative coefficients. What is
-learned is the ratio to it.
+start. The first estimate is a linear model of the basis without negative coefficients. The model
+learns the ratio to it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class _Pieces:
         return cls(starts[first], reached[last], times)
 
     def repeated(self, stride: int, trips: int) -> _Pieces:
-        """Returns what a loop touches that moves by `stride` in each iteration."""
+        """Returns the memory that a loop touches, moving by `stride` in each iteration."""
         if trips <= 1 or not stride:
             return self
         step = abs(stride)

@@ -21,7 +21,7 @@ from clew.support.shown import Brief, Shown, counted
 class KernelForecast(Brief):
     """One use of a kernel: nanoseconds, and the interval that should contain the true time.
 
-    `shares` are the layers' estimated shares, from FLOPs and bytes. `looked_up` says that this
+    `shares` are the layers' estimated shares, from FLOPs and bytes. `looked_up`: whether this
     kernel is in the table; `unfamiliar` names its schedule rules and operators that are not in the
     table. A kernel in loops has `iterations`, the number of its runs in a call, and all times cover
     these runs; if the number is known only during the run, `iterations` is None and the times cover

@@ -31,7 +31,7 @@ CLASSES: Final = (
 PARTS: Final = (
     "all", "product", "vector", "shuffle", "load", "store", "divide", "tile", "latency", "issue",
 )  # fmt: skip
-"""What the cycles of a loop are counted for: parts of the core, and the longest of them."""
+"""The categories of cycles of a loop: parts of the core, and the longest of them."""
 
 _LABEL: Final = re.compile(r"^([a-z]+)(\d+):$")
 _INSTRUCTION: Final = re.compile(

@@ -3,8 +3,8 @@
 A kernel's time depends on the state in which earlier kernels left the caches, so times are taken
 from whole runs of the program, as in deployment. Other programs share the machine, and often the
 core itself. The runs are divided into pieces, of which some have the core for themselves
-(`runtime/pieces.py`). The share of those tells how many of a kernel's runs were undisturbed, and
-the fastest ones are taken to be these: which pieces they were is less certain, since a piece has
+(`runtime/pieces.py`). Their share is that of a kernel's runs that were undisturbed, and the
+fastest ones are taken to be these: which pieces they were is less certain, since a piece has
 several kernels, and a disturbance within it may go unnoticed.
 """
 

@@ -11,21 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from clew.applied_records import with_records
 from clew.backends.backend import Backend
 from clew.backends.calls import kernel_calls, kernel_names, name_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
+from clew.backends.loop_types import LoopTypes
 from clew.backends.regions import results_of
 from clew.backends.registry import backends_of
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import KernelUse
 from clew.build.sizes import sized
 from clew.codegen.artifact import KernelCode
-from clew.compiler import passes_for
-from clew.extensions import Extension, extended, extensions_of
+from clew.compiling.applied_records import with_records
+from clew.compiling.compile import passes_for
+from clew.compiling.extensions import Extension, extended, extensions_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
@@ -36,7 +37,7 @@ from clew.passes.manager import PassManager
 from clew.runtime.cache import default_cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.program import Runnable
+from clew.runtime.program import Repeat, Runnable
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.spaces import HOST
@@ -203,6 +204,9 @@ class _NoKernels:
         run: Any = _not_run
         made: Runnable = run
         return made
+
+    def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
+        return loop
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
         return _not_run

@@ -101,7 +101,7 @@ class Predicted(Brief):
 
 @dataclass(frozen=True)
 class Model:
-    """What is learned: the first estimate, and two predictions of the ratio to it."""
+    """The learned parts: the first estimate, and two predictions of the ratio to it."""
 
     rules: list[str]
     ops: list[str]

@@ -95,7 +95,7 @@ def surroundings_of(
     cycles: Sequence[float],
     near_bytes: int,
 ) -> list[Surroundings]:
-    """Returns the surroundings of each of some steps, by what they touch."""
+    """Returns the surroundings of some steps, by the memory that they touch."""
     constants = {t.space: t.size for touches in steps for t in touches if t.kind == "constant"}
     lengths = [sum(t.size for t in touches) for touches in steps]
     distances = _since_last_use(steps, lengths, arena_bytes)

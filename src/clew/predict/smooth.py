@@ -1,6 +1,6 @@
 """Kernel ridge regression: a kernel is predicted like those that resemble it.
 
-Trees predict steps, and are best where a schedule changes; most of what is left varies smoothly
+Trees predict steps, and are best where a schedule changes; most of the remainder varies smoothly
 with sizes.
 
 Source: Saunders, Gammerman and Vovk, Ridge Regression Learning Algorithm in Dual Variables, 1998.

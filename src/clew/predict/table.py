@@ -145,7 +145,7 @@ def schema() -> Any:
 
 
 def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
-    """Writes rows after those of an Arrow table, completely or not at all, and returns all rows.
+    """Writes rows after those of an Arrow table, atomically, and returns all rows.
 
     Errors: I180; I189 if the file cannot be written.
     """

@@ -1,7 +1,7 @@
 """Maps a sample to a line of the loop nest.
 
 A core works on hundreds of instructions at once and retires them in order. A signal handler gets
-the address at which retirement stood. This is less precise than it seems, in two ways:
+the address of the next instruction to retire. This is less precise than it seems, in two ways:
 
 - *It may be the next instruction.* If an instruction delays all later ones, most x86 cores let it
   retire and interrupt then. A loop of dependent divisions shows what a machine does
@@ -38,7 +38,7 @@ _JUMP: Final = re.compile(r"(?:j\w+|ret|b|b\.\w+|br|cbn?z|tbn?z)\b")
 
 
 class Blame:
-    """Maps samples of an object to lines. `late` says that samples give the next instruction."""
+    """Maps samples of an object to lines. `late`: whether samples give the next instruction."""
 
     def __init__(self, data: bytes, late: bool) -> None:
         listing = disassemble(data)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from clew.build.kernel import Kernel
 from clew.build.result import Build
 from clew.correlate.facts import describe_kernel, describe_operator
 from clew.ir.expr import Call, Function
 from clew.ir.visit import all_nodes
-from clew.kernel import Kernel
 from clew.profile.flat import anchor_of
 from clew.profile.rows import KernelProfile, LayerProfile
 from clew.profile.work import LayerWork

@@ -62,7 +62,7 @@ def anchor_of(operators: Sequence[Mapping[str, Any]]) -> int:
 
 
 def shape_text(described: Mapping[str, Any]) -> str:
-    """Returns the shape of a described type: `scalar` without axes, empty if it is no tensor."""
+    """Returns the shape of a described type: `scalar` without axes, empty if it is not a tensor."""
     shape = described.get("shape")
     return "" if shape is None else "x".join(map(str, shape)) or "scalar"
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
-from clew.compiled import CompiledModel
+from clew.build.kernel import Kernel
 from clew.ir.notes import places_of
-from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.by_module import module_profiles
 from clew.profile.described import described_kernel, described_layers, described_steps
@@ -27,8 +26,9 @@ from clew.profile.rows import Gain, KernelProfile, LineShare, Outside
 from clew.profile.split import Split, estimated_splits, split_kernels
 from clew.profile.timing import Measured, Subject, measure
 from clew.profile.work import LayerWork
-from clew.runtime.model import Model
 from clew.runtime.program import RunRegion
+from clew.serving.built_model import BuiltModel
+from clew.serving.model import Model
 from clew.support.errors import InputError
 from clew.trace.places import CodePlace
 
@@ -54,13 +54,13 @@ class _Asked:
 
 
 def profile(
-    model: Model[Any],
+    model: Model[Any, Any],
     arrays: Sequence[Any],
     *,
     repeats: int | None = None,
     warmup: int = WARMUP,
     sample: bool | float = True,
-    mode: Mode = "fused",
+    mode: str = "fused",
     roofline: bool = True,
     seconds: float | None = None,
     every: bool = False,
@@ -83,7 +83,7 @@ def profile(
         subjects.append(Subject(_unfused(model), arrays))
     found = measure(subjects, repeats, warmup, say, seconds)
     here = None
-    if roofline and isinstance(model, CompiledModel):
+    if roofline and isinstance(model, BuiltModel):
         say("measuring the machine")
         here = machine(_threads(found[0]), quick=seconds is not None)
     asked = _Asked(repeats, warmup, sampled, must_sample, every, here, say)
@@ -97,13 +97,13 @@ def profile(
 
 
 def _check(
-    model: Model[Any], repeats: int | None, warmup: int, sample: bool | float, mode: str
+    model: Model[Any, Any], repeats: int | None, warmup: int, sample: bool | float, mode: str
 ) -> None:
     if mode not in get_args(Mode):
         raise InputError(
             "I110", f"no mode {mode!r}", hint=f"it is one of {', '.join(get_args(Mode))}"
         )
-    if mode != "fused" and not isinstance(model, CompiledModel):
+    if mode != "fused" and not isinstance(model, BuiltModel):
         raise InputError(
             "I111",
             "a saved model cannot be compiled again, with one operator per kernel",
@@ -117,9 +117,9 @@ def _check(
         )
 
 
-def _unfused(model: Model[Any]) -> CompiledModel:
+def _unfused(model: Model[Any, Any]) -> BuiltModel:
     """Returns the same module compiled with the same options and one kernel per operator."""
-    assert isinstance(model, CompiledModel)
+    assert isinstance(model, BuiltModel)
     passes = tuple(
         FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in model.options.passes
     )
@@ -138,7 +138,7 @@ def _profile(
     order: Mapping[str, int] = {}
     types: Mapping[str, str] = {}
     places: Sequence[CodePlace] = ()
-    if isinstance(model, CompiledModel):
+    if isinstance(model, BuiltModel):
         work = LayerWork(model.build)
         order, types = model.build.layer_order, work.types
         places = places_of(model.module)
@@ -162,14 +162,14 @@ def _profile(
         ]
         target, weigh = "", lambda layers: [1.0] * len(layers)
     hosts = _hosts(measured, wall_ns, weigh)
-    kernels += described_steps(hosts, model.build) if isinstance(model, CompiledModel) else hosts
+    kernels += described_steps(hosts, model.build) if isinstance(model, BuiltModel) else hosts
     if measured.wall.spread > _UNSTEADY:
         notes.append(
             f"runs vary by {100 * measured.wall.spread:.0f} %: other programs use the machine, "
             "which lengthens interrupted runs; profile again, or compare the best times"
         )
     layers = layer_profiles(kernels, wall_ns, order, types)
-    if isinstance(model, CompiledModel):
+    if isinstance(model, BuiltModel):
         layers = described_layers(layers, work)
     profile = Profile(
         mode=mode,
@@ -192,7 +192,7 @@ def _profile(
 
 
 def _splits(
-    model: CompiledModel, arrays: Sequence[Any], seconds: float, asked: _Asked, notes: list[str]
+    model: BuiltModel, arrays: Sequence[Any], seconds: float, asked: _Asked, notes: list[str]
 ) -> dict[int, Split]:
     """Returns the kernels' splits: from samples if requested and possible, else estimated."""
     if seconds:

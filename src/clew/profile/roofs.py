@@ -6,11 +6,11 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clew.bench.roofline import Work, work_of
-from clew.kernel import Kernel
+from clew.build.kernel import Kernel
 from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
 from clew.machine.probes.peak import FmaPeak, TilePeak
 from clew.machine.probes.products import ProductPeaks
+from clew.profile.roofline import Work, work_of
 from clew.profile.rows import Limits, Roof
 
 _RUNS: Final = 5  # runs of each loop over each level of memory

@@ -21,14 +21,14 @@ from clew.backends.cpu.lowering import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.disassemble import code_lines
-from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame, samples_are_late
 from clew.runtime.context import Context
 from clew.runtime.driver import driver
-from clew.runtime.model import segment_inputs
 from clew.runtime.sampler import INTERVAL_NS, Row, Sampler, Samples
 from clew.runtime.segment import NativeSegment
+from clew.serving.built_model import BuiltModel
+from clew.serving.ready import segment_inputs
 
 ENOUGH: Final = 400
 """The number of samples per kernel that sampling aims at: a share of one half then has a standard
@@ -83,7 +83,7 @@ class Sampling:
 
 
 def sample_kernels(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     arrays: Sequence[Any],
     *,
     seconds: float = 1.0,

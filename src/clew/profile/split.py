@@ -15,13 +15,13 @@ from typing import Any
 
 from clew.backends.cpu.lowering import KernelSource, operator_calls
 from clew.build.result import Build, KernelUse
-from clew.compiled import CompiledModel
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame
 from clew.profile.estimates import estimated_shares
 from clew.profile.rows import InstructionShare, LineShare
 from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
+from clew.serving.built_model import BuiltModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Split:
 
 
 def split_kernels(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     arrays: Sequence[Any],
     *,
     seconds: float = 1.0,
@@ -79,7 +79,7 @@ def split_kernels(
     return _splits(compiled.build, found)
 
 
-def estimated_splits(compiled: CompiledModel) -> dict[int, Split]:
+def estimated_splits(compiled: BuiltModel) -> dict[int, Split]:
     """Returns the estimated split of each kernel, by the id of its call, without running it."""
     return _splits(compiled.build, None)
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.runtime.model import Model, Ready
 from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
+from clew.serving.model import Model
+from clew.serving.ready import Ready
 
 FEWEST_ROUNDS: Final = 20
 _FEWEST_QUICK: Final = 5  # if the caller limits the time
@@ -68,7 +69,7 @@ class Measured:
 class Subject:
     """A model to measure, and its inputs."""
 
-    model: Model[Any]
+    model: Model[Any, Any]
     arrays: Sequence[Any]
 
 
@@ -102,7 +103,7 @@ def measure(
     return [_measured(r, t) for r, t in zip(readies, turns, strict=True)]
 
 
-def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
+def _inputs(model: Model[Any, Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     """Returns a function that checks the inputs in each run, as a call of the model does."""
     return lambda: model.checked(arrays)
 
@@ -111,8 +112,8 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     timings = turns.timings
     first = timings.rounds[0]
     plain, timed = np.array(timings.plain_ns, float), np.array(timings.timed_ns, float)
-    by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
-    runs = {n: first.calls[n] * timings.timed.runs(n) for n in by_segment}
+    runs = {n: timings.runs(n) for n in range(len(first.calls))}
+    by_segment = {n: timings.kernel_ns(n) for n, of_steps in runs.items() if of_steps.any()}
     hosts = np.array([r.hosts for r in timings.rounds], float)
 
     return Measured(

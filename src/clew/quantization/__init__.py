@@ -6,8 +6,8 @@ reads calibration data; `observe.py` runs the model on them, and `ranges.py` cho
 each value from its distribution, `migration.py` numbers for its channels. `parameters.py` has the
 numbers of a quantized layer and their form as expressions, and `sums.py` finds the operands of
 residual additions that are rounded. `simulate.py` evaluates any choice of layers in one program;
-`search.py` finds the smallest set of layers that must stay in floats. `recipe.py` keeps what was
-decided as data, and `apply.py` makes the quantized module of it. `result.py` has the result,
+`search.py` finds the smallest set of layers that must stay in floats. `recipe.py` keeps the
+decisions as data, and `apply.py` makes the quantized module from them. `result.py` has the result,
 `layer_rows.py` the rows of its table, and `times.py` what layers cost. The folder is not called
 `quantize` because `clew.quantize` is the function.
 """

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.extraction.capture import giving
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float
@@ -19,6 +18,7 @@ from clew.quantization.observe import compiled, values_of
 from clew.quantization.parameters import Parameters
 from clew.quantization.sites import Site
 from clew.quantization.sums import Addend, Sum
+from clew.tap.capture import giving
 from clew.trace.span import Span
 
 _TINY: Final = float(np.finfo(np.float64).tiny)

@@ -1,7 +1,7 @@
-"""Calibration data: inputs of calls, from arrays, iterators, folders of `.npz` files, or drawn.
+"""Calibration data: inputs of calls, from arrays, iterators, folders of `.npz` files, or random.
 
-Calibration goes over the data several times. Folders, and sequences that are no lists, are read
-anew each time, a call at a time, so that they may be larger than memory.
+Calibration goes over the data several times. Folders, and sequences that are not lists, are read
+again in each pass, one call at a time, so that they may be larger than memory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import numpy as np
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.support.archives import Archive
 from clew.support.errors import ClewError, ClewWarning, InputError
 from clew.support.files import reason_of
+from clew.support.text_arrays import content
 
 DRAWN: Final = "drawn"
-"""Calibration data by this name are drawn at random."""
+"""Calibration data by this name are random."""
 _DRAWN_COUNT: Final = 64
 
 Feed = Mapping[str, Any]
@@ -37,7 +38,7 @@ class _Indexed(Protocol):
 
 
 class Feeds(Sequence[Feed]):
-    """The inputs of calls. Those in a list are held; others are read whenever they are asked for.
+    """The inputs of calls. Those in a list are held; others are read on each use.
 
     Of each call that is not held, a checksum is kept, so that data that change from pass to pass
     are noticed.
@@ -120,7 +121,7 @@ class _Read(Sequence[Any]):
 def _checksum(feed: Feed) -> int:
     found = 0
     for name in sorted(feed):
-        found = zlib.crc32(np.ascontiguousarray(feed[name]).tobytes(), found)
+        found = zlib.crc32(content(feed[name]), found)
     return found
 
 
@@ -138,7 +139,7 @@ def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> Feeds:
         warnings.warn(
             ClewWarning(
                 "I395",
-                "calibrated on drawn data, whose ranges are not those of real inputs",
+                "calibrated on random data, whose ranges differ from those of real inputs",
                 hint="give arrays, an iterator, or a folder of .npz files",
             ),
             stacklevel=3,

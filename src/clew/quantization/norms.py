@@ -1,5 +1,5 @@
-"""Folds batch norms into the weights of the products that they follow, so that a layer's weight is
-what it multiplies by.
+"""Folds batch norms into the weights of the products that they follow, so that each weight is
+final.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the traces of a quantized model say about its layers, in sentences."""
+"""Sentences about the layers of a quantized model, for its traces."""
 
 from __future__ import annotations
 

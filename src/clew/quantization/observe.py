@@ -1,4 +1,6 @@
-"""Runs a model over calibration data and collects what the choice of parameters needs."""
+"""Runs a model over calibration data and collects the statistics that the choice of parameters
+needs.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
-from clew.extraction.capture import Unkept, giving
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op
@@ -22,6 +23,7 @@ from clew.quantization.ranges import BINS, Histogram
 from clew.quantization.sites import Site
 from clew.quantization.weight_only import Gram
 from clew.support.errors import InputError
+from clew.tap.capture import Unkept, giving
 
 Array = NDArray[Any]
 

@@ -81,7 +81,7 @@ def frontier_svg(
     steps: Sequence[Step], floats: FloatSet | None, timing: Timing | None, figure: str
 ) -> str:
     """Returns the picture as a standalone SVG document. Layers that stay in floats cost the time
-    that quantization would save; what they cost together is estimated by the sum, so that the model
+    that quantization would save; their total cost is estimated by the sum, so that the model
     with all of them in floats takes its own time. `figure` names what steps are about.
     """
     points = list(_points(steps, timing))
@@ -211,7 +211,7 @@ def _circles(xs: _Axis, ys: _Axis, points: Sequence[_Point]) -> Iterator[str]:
 
 
 def _told(point: _Point) -> str:
-    """Returns what a pointer over a point shows."""
+    """Returns the tooltip of a point."""
     how = "" if point.evaluated else ", estimated"
     which = f"{point.count} in floats ({_text(point.layer)})" if point.layer else "all quantized"
     return f"<title>{which}: {point.figure:.3g}{how}; x {point.x:.4g}</title>"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
-from clew.extensions import extensions_of
+from clew.compiling.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module
@@ -93,7 +93,7 @@ def quantize(
     smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
     them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
 
-    `recipe` applies what an earlier call decided, without calibration data, which bounds and
+    `recipe` applies the decisions of an earlier call, without calibration data, which bounds and
     `sensitivities` need; with them, only its scheme and rules count. `options` takes the other
     arguments of `clew.compile`, for the runs that are made here.
 
@@ -264,7 +264,7 @@ def _nothing(module: Module) -> InputError:
         return InputError(
             "I402",
             "the model has no layer that can be quantized, and is quantized already",
-            hint="give the model in floats; or compile this one as it is",
+            hint="give the model in floats; or compile this one unchanged",
         )
     return InputError(
         "I402",
@@ -297,7 +297,7 @@ def _schemes(
 
 
 class _Work:
-    """The steps of a quantization, each of which uses what the ones before found."""
+    """The steps of a quantization, each of which uses the results of earlier ones."""
 
     def __init__(
         self,

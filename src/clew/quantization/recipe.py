@@ -102,7 +102,7 @@ class SumRecipe:
 
 @dataclass(frozen=True, repr=False)
 class Recipe(Shown):
-    """What was decided: the scheme, rules for some layers, layers that stay in floats with the
+    """The decisions: the scheme, rules for some layers, layers that stay in floats with the
     reason, and the numbers of each quantized layer and of operands of sums. Weights are quantized
     again when the recipe is applied, except for those whose integers depend on calibration data,
     too, in `weights`. `errors` are those of the results of layers, if they were measured with just

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.compiled import CompiledModel
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.formats import all_formats, by_suffix
 from clew.frontends.notes import KEY as NOTES_KEY
 from clew.frontends.quantized import FORMS, Operand, Product, check_form
@@ -107,7 +107,7 @@ class Quantized(Shown):
         on_progress: Callable[[str], None] | None = None,
         **options: Any,
     ) -> tuple[LayerTime, ...]:
-        """Returns what each layer costs in floats and in integers, in the kernels where it lives,
+        """Returns the cost of each layer in floats and in integers, in the kernels that compute it,
         as `timed` measures it.
         """
         timing = self.timed(inputs, on_progress=on_progress, **options).timing
@@ -121,8 +121,8 @@ class Quantized(Shown):
         on_progress: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Quantized:
-        """Returns the result with what each layer costs in f32, in bf16 and in integers, in the
-        kernels where it lives. Its table has the times, too.
+        """Returns the result with the cost of each layer in f32, in bf16 and in integers, in the
+        kernels that compute it. Its table has the times, too.
 
         The models are compiled with `options` (those of `clew.compile`) and profiled on `inputs`,
         by default the first of the calibration data. All layers are quantized for it, also those

@@ -19,7 +19,7 @@ DTYPES: Final = ("u8", "i8")
 WEIGHTS: Final = (*DTYPES, "u4", "i4")
 """The dtypes of quantized weights; those of 4 bits are multiplied as floats."""
 DYNAMIC: Final = "dynamic"
-"""Operands whose range is found in each call: `u8`, with a scale and a zero point of its own."""
+"""Operands whose range is found in each call: `u8`, with its own scale and zero point."""
 FLOAT: Final = "float"
 """Operands that are not quantized: only weights are."""
 SCALES: Final = ("free", "power_of_two")
@@ -40,7 +40,7 @@ class Scheme:
     """How a layer is quantized.
 
     `activations` and `weights` are dtypes, `u8` or `i8`; weights are symmetric if `i8`. With
-    `dynamic` activations, each call finds the range of its own values, so no calibration data
+    `dynamic` activations, each call computes the range of its values, so no calibration data
     are needed. With `float` activations, only weights are quantized (`weight_only` makes such a
     scheme): they may then have 4 bits, `u4` or `i4`, and a scale for each `group` of that many
     input channels, or for all of them (0). `range` is the way to choose the range of

@@ -59,9 +59,7 @@ class FloatSet:
 
 @dataclass
 class Judge:
-    """Evaluates choices of layers: `figure(quantized)` is what the bound is about, the smaller the
-    better.
-    """
+    """Evaluates choices of layers: `figure(quantized)` is bounded; smaller is better."""
 
     simulation: Simulation
     bound: float
@@ -150,7 +148,7 @@ def smallest_floats(judge: Judge, found: Sensitivity, say: Callable[[str], None]
     The set begins with the first layers of the estimated order that keep the bound, whose number is
     found by bracketing and bisection around the estimate. Then each layer is put back, the one with
     the least estimated effect first, and stays out if the bound holds. It ends when every layer of
-    the set was put back in vain.
+    the set was put back without success.
     """
     order = found.order()
     say("all layers quantized")

@@ -28,7 +28,7 @@ class Simulation:
     """A model in which each site computes both its float and its quantized result and gives either,
     by an input. It is compiled once. Quantized results come from kernels of integers, as in the
     quantized model. The operands of a sum have the switch of the product that it belongs to. Max
-    pools are left as they are: they compute the same on rounded operands.
+    pools are left unchanged: they compute the same on rounded operands.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ def stored_weight(p: Parameters) -> Stored:
 
 
 def digest(stored: Stored, scheme: Scheme, numbers: Array | None) -> str:
-    """Returns what tells whether integers belong to a scheme and to numbers for input channels."""
+    """Returns a digest of integers, their scheme, and their numbers for input channels."""
     made = hashlib.sha256(f"{scheme.weights} {scheme.group}".encode())
     for array in (stored.integers, stored.scales, stored.zeros, numbers):
         if array is not None:

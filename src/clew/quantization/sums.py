@@ -2,7 +2,7 @@
 
 A product and an addition that alone reads its result make one kernel in hardware of integers: the
 other operand's integers are added to the 32-bit sums of the product. So one operand of a sum stays
-as it is, and the other is rounded:
+unchanged, and the other is rounded:
 
     add(conv2(q(y)) + bias, x)    before
     add(conv2(q(y)) + bias, q(x)) after, where conv1 reads the same q(x)
@@ -107,11 +107,11 @@ def addends_of(
 
     An addition is rounded if an operand comes from a quantized layer, directly or through ReLU,
     clip and max pools, or is read by one. Of the operands that are the result of a quantized layer,
-    and that nothing else reads, the one that is computed last stays as it is. The scheme is that of
-    the layer whose result stays as it is; if there is none, that of the last of the layers that the
-    operands come from, or of those that read them. An average is rounded if its operand comes from
-    a quantized layer or from a sum that belongs to one; it belongs to the same layer. Rules that
-    select the sum change its scheme.
+    and that nothing else reads, the one that is computed last stays unchanged. The scheme is that
+    of the layer whose result stays unchanged; if there is none, that of the last of the layers that
+    the operands come from, or of those that read them. An average is rounded if its operand comes
+    from a quantized layer or from a sum that belongs to one; it belongs to the same layer. Rules
+    that select the sum change its scheme.
     """
     static = _Static(module, [s for s in sites if _is_static(schemes[s.name])])
     sums = sums_of(module, sites)

@@ -101,7 +101,7 @@ def layers_table(rows: Sequence[LayerRow], timing: Timing | None, columns: int) 
 
 
 def legend(rows: Sequence[LayerRow]) -> list[str]:
-    """Returns what the columns of errors mean, and why layers are in floats, as lines."""
+    """Returns the meaning of the error columns, and why layers are in floats, as lines."""
     found = []
     if any(r.alone is not None for r in rows):
         found.append("alone: error of the outputs if only this layer is quantized")

@@ -1,4 +1,4 @@
-"""What each layer costs in floats and in integers: the times of the kernels where it lives."""
+"""The cost of each layer in floats and in integers: the times of the kernels that compute it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Found = dict[str, tuple[float, list[str]]]
 class LayerTime:
     """The time of a layer's kernels in microseconds, in the float and in the quantized model, and
     the names of these kernels. A kernel of several layers with products counts for each in equal
-    parts; conversions in kernels of their own count for the layers that read the result. `bf16_us`
+    parts; conversions in separate kernels count for the layers that read the result. `bf16_us`
     is the time with products of bf16, None if the target has no instructions for them.
     """
 
@@ -31,7 +31,7 @@ class LayerTime:
 
     @property
     def saved_us(self) -> float:
-        """What quantization saves."""
+        """The time that quantization saves."""
         return self.float_us - self.quantized_us
 
 

@@ -35,8 +35,8 @@ class Where:
     `layers` are names or globs of layers, or names of single products (`fc#2`); `op` is an
     operator, such as `nn.conv2d`; `between` names two layers, either of which may be "" for the
     beginning or the end of the model, and selects those on paths between them, both included;
-    `pattern` is the text of a pattern, which selects the layers with a part in a match. Of what
-    remains, in the order of the model, `first` and `last` take as many from either end.
+    `pattern` is the text of a pattern, which selects the layers with a part in a match. Of the
+    remaining layers, in the order of the model, `first` and `last` take as many from either end.
     """
 
     layers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Records of tuning: what was tried for which kernel on which machine, and how fast it was.
+"""Tuning records: the choices tried for a kernel on a machine, and their times.
 
 `trial.py` defines a record, `store.py` keeps records in an SQLite file, and `exchange.py` writes
 them as JSON lines. Only `tuning` makes records; `compile` reads the best of them.

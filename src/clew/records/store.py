@@ -187,7 +187,7 @@ class Store(Shown):
         self._write(lambda c: self._insert(c, trial, this_process()))
 
     def update(self, *trials: Trial) -> None:
-        """Replaces records of the same `uid`. A trial that has ended is nobody's any longer."""
+        """Replaces records of the same `uid`. A finished trial belongs to no process."""
 
         def work(connection: sqlite3.Connection) -> None:
             for trial in trials:

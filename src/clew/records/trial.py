@@ -17,7 +17,7 @@ STATES: Final = {
     "measuring": "being measured",
     "won": "faster than what it was measured against",
     "lost": "not faster than what it was measured against",
-    "undecided": "the measurements did not tell",
+    "undecided": "the measurements were not conclusive",
     "wrong": "its results differ from the interpreter's",
     "failed": "it cannot be scheduled or compiled",
     "crashed": "the process ended while it was verified",
@@ -33,7 +33,7 @@ def new_uid() -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a trial, as one of `STATES`, why, and what was measured.
+    """The outcome of a trial, as one of `STATES`, its reason, and the measurements.
 
     `subject` is the structural hash of a kernel, or the text that identifies a decision of the
     graph. `choices` is the text of a schedule request, and `schedule` the primitives that it made,
@@ -64,7 +64,7 @@ class Trial(Outcome):
     `machine` is `Target.identity`, and `version` that of the code that made the schedule: a record
     applies only where the choices make the same primitives again. It was measured against the
     record `against`, or the default if that is empty. `total_ratio` is the product of the ratios
-    down to the default. `confirmed` says that it was measured against the default itself, at the
+    down to the default. `confirmed`: whether it was measured against the default itself, at the
     end of a session.
     """
 

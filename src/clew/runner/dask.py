@@ -52,7 +52,7 @@ class DaskRunner:
         self._facts = self._checked()
 
     def _checked(self) -> dict[str, Any]:
-        """Returns what the workers have in common. Errors: I387 if they differ."""
+        """Returns the common facts of the workers. Errors: I387 if they differ."""
         try:
             found: dict[str, dict[str, Any]] = self.client.run(machine_facts)
         except Exception as error:  # whatever the import of clew raises there
@@ -80,7 +80,7 @@ class DaskRunner:
         return max(1, len({worker["host"] for worker in workers}))
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the workers have in common."""
+        """Returns the common facts of the workers."""
         return self._facts
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class DaskRunner:
                 result = self._result(future)
                 if result is None:  # the function was lost with a worker
                     if attempt == _ATTEMPTS:
-                        result = Failed("its workers were lost again and again")
+                        result = Failed("its workers failed repeatedly")
                     else:
                         shared = self._shared(work)
                         submit(item, attempt + 1)

@@ -41,7 +41,7 @@ class Runner(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the machines have in common (`runner.machine`)."""
+        """Returns the common facts of the machines (`runner.machine`)."""
         ...
 
     def close(self) -> None:

@@ -18,7 +18,6 @@ from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
-from clew.runtime.model import SizesKey
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import (
     ArenaBuffer,
@@ -48,13 +47,14 @@ from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
+from clew.runtime.sizes_key import SizesKey
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.array_records import array_of
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
-from clew.support.text_arrays import dtype_named, unpacked
+from clew.support.text_arrays import TEXT, dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
 
@@ -76,6 +76,8 @@ class Regions(Protocol):
 # Returns the function of a host step, given its saved form, the threads, and its program for all
 # sizes, if it has one.
 HostResolver = Callable[[Json, ThreadPool, "ProgramTemplate | None"], Callable[..., Any]]
+# Returns a loop with its native steps, given the record of its states' types.
+LoopResolver = Callable[[Repeat, Json, ThreadPool], Repeat]
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,12 +197,14 @@ class BuildReader:
         pool: ThreadPool,
         resolve_host: HostResolver | None,
         regions: Regions | None = None,
+        resolve_loop: LoopResolver | None = None,
     ) -> None:
         self._regions = regions
         self._text = container.text
         self._blobs = container.blobs
         self._pool = pool
         self._resolve_host = resolve_host
+        self._resolve_loop = resolve_loop
         self._codes = [_code(code) for code in self._text["kernels"]]
         self._library = Library([self._object(o) for o in self._text["objects"]])
 
@@ -282,7 +286,7 @@ class BuildReader:
 
     def _array(self, record: Json) -> np.ndarray:
         data, dtype = self._blobs[record["blob"]], dtype_named(record["dtype"])
-        if dtype.kind == "T":
+        if dtype == TEXT:
             return unpacked(data, tuple(record["shape"]))
         return data.view(dtype).reshape(record["shape"])
 
@@ -342,7 +346,10 @@ class BuildReader:
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
                 empty = tuple(map(_no_iterations, record["empty"]))
-                return Repeat(cond, body, reads, writes, record["scans"], empty)
+                loop = Repeat(cond, body, reads, writes, record["scans"], empty)
+                if "native" not in record or self._resolve_loop is None:
+                    return loop
+                return self._resolve_loop(loop, record["native"], self._pool)
         raise ValueError(f"unknown instruction {record['do']!r}")
 
 

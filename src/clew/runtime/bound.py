@@ -56,7 +56,7 @@ class Bound:
 
     @staticmethod
     def of(plan: SegmentPlan, threads: int, layout: Layout | None = None) -> Bound:
-        """Returns what a run of a plan needs. `layout` is that of its template, if it has one."""
+        """Returns the state of a run of a plan. `layout` is that of its template, if it has one."""
         if layout is None:
             layout = Layout(plan.entries, len(plan.inputs))
         steps, known = plan.steps, layout

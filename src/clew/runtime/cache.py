@@ -271,7 +271,7 @@ class Cache:
 
 
 def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
-    """Returns the contents of a folder; [] if it is no folder or was removed meanwhile."""
+    """Returns the contents of a folder; [] if it is not a folder or was removed meanwhile."""
     try:
         with os.scandir(folder) as found:
             return list(found)

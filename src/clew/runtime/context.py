@@ -114,8 +114,8 @@ def places_in(bound: Bound, constants: Constants, memory: np.ndarray) -> Places:
 
 
 class SharedMemory:
-    """What the segments of one template at different sizes share: weights, and memory to work in,
-    which their contexts take in turns.
+    """The state that segments of one template share at different sizes: weights, and memory to work
+    in, which their contexts take in turns.
 
     The memory of the largest recent sizes serves all others. Much larger memory, which earlier
     sizes needed, is freed. Large memory grows in place, since new pages take longer than a run that
@@ -384,7 +384,7 @@ class Context(Shown):
         return ""
 
     def move_to(self, memory: np.ndarray) -> None:
-        """Has the next call work in other memory, of `working_bytes`."""
+        """Makes the next call use other memory, of `working_bytes`."""
         base = address_of(memory)
         self._owners = memory
         if base == self._base:

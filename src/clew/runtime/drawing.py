@@ -11,6 +11,7 @@ from clew.ir.dim_places import size_places
 from clew.ir.dims import value_at
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
+from clew.support.text_arrays import TEXT
 
 if TYPE_CHECKING:
     from clew.runtime.input_spec import InputSpec
@@ -115,7 +116,7 @@ def settled(
     if wanted.decides:
         raise InputError(
             "I061",
-            f"the value of input {wanted.name!r} decides sizes or axes and cannot be drawn",
+            f"the value of input {wanted.name!r} decides sizes or axes, so it cannot be random",
             hint=Hint(
                 f"give input {wanted.name!r} an array",
                 cli=f"give it, as in --input {wanted.name}=value.npy",
@@ -155,14 +156,14 @@ def _draw_one(
     if wanted.kind is not None:
         return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
-        raise InputError("I061", f"input {wanted.name!r} is not a tensor and cannot be drawn")
+        raise InputError("I061", f"input {wanted.name!r} is not a tensor, so it cannot be random")
     return _draw_array(wanted.dtype, settled(wanted, sizes, known), rng)
 
 
 def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:
     floating = dtype.kind in "fV"  # V: bfloat16 and similar dtypes
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
-    return np.asarray(drawn).astype(dtype)
+    return np.asarray(drawn if dtype != TEXT else drawn.astype(str)).astype(dtype)
 
 
 def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:
@@ -177,4 +178,4 @@ def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:
             return _draw_value(kind.parts[0], rng, what)
         case "tensor" if kind.shape is not None and None not in kind.shape:
             return _draw_array(kind.dtype, [int(d or 0) for d in kind.shape], rng)
-    raise InputError("I061", f"{what} and cannot be drawn", hint="give it a value")
+    raise InputError("I061", f"{what}, so it cannot be random", hint="give it a value")

@@ -121,7 +121,7 @@ def check_stacks(plan: SegmentPlan) -> None:
                 args, rows = args[: -len(loop.rows_bytes)], args[-len(loop.rows_bytes) :]
                 for ref, size in zip(rows, loop.rows_bytes, strict=True):
                     known = ref.kind is BufferKind.OUTPUT and ref.offset_bytes == 0
-                    assert known, f"loop {entry.loop}: a stack that grows is no output"
+                    assert known, f"loop {entry.loop}: a stack that grows is not an output"
                     same = plan.outputs[ref.index].size_bytes == size
                     assert same, f"loop {entry.loop}: rows of another size"
                     found.append(ref.index)

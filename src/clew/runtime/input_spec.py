@@ -15,6 +15,7 @@ from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
+from clew.support.text_arrays import TEXT, dtype_name, holds_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 ANY_SHAPE: Final = ("...",)
@@ -31,7 +32,7 @@ class InputSpec:
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other
     sizes determine them. `rules` are those on sizes that this input and earlier ones give. `dtype`
-    is None for values other than tensors, which `kind` describes. `decides` says that the input's
+    is None for values other than tensors, which `kind` describes. `decides`: whether the input's
     value decides sizes or axes. Then `value_names` names its elements, in order, if one build
     serves all values of at least 1; otherwise each new value needs a build. A state of the model
     has an `initial` value, which calls use unless they give another, and `fed_by` names the output
@@ -54,6 +55,7 @@ class InputSpec:
         self.fed_by = ""
         self.is_count = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
+        self._is_text = self.dtype == TEXT
         # The last shape that was found to fit, of an array of this very dtype.
         self._fitted = self.shape if self.is_static and kind is None else None
 
@@ -75,7 +77,7 @@ class InputSpec:
             return "int"
         if self.dtype is None:
             return "no tensor" if self.kind is None else str(self.kind)
-        return f"{self.dtype}{self.shown_shape}"
+        return f"{dtype_name(self.dtype)}{self.shown_shape}"
 
     @property
     def shown_shape(self) -> str:
@@ -105,20 +107,27 @@ class InputSpec:
         Errors: I042 (shape), I043 (dtype, or another kind of value).
         """
         # Calls of small models take microseconds, so the usual case comes first.
-        if type(given) is _ARRAY and given.dtype is self.dtype and given.shape == self._fitted:
+        if (
+            type(given) is _ARRAY
+            and given.dtype is self.dtype
+            and given.shape == self._fitted
+            and (not self._is_text or holds_text(given))  # an array of objects may hold others
+        ):
             return given
         if self.kind is not None:
             return self.kind.check(given, f"input {self.name!r}")
         array = given
-        if type(given) is not _ARRAY or (
-            given.dtype is not self.dtype and given.dtype != self.dtype
+        if (
+            self._is_text
+            or type(given) is not _ARRAY
+            or (given.dtype is not self.dtype and given.dtype != self.dtype)
         ):
             if self.dtype is None:
                 return given
             count = self._count_of(given) if self.is_count else None
             if count is not None:
                 return self._counted(count)
-            array = as_array(given, self.dtype, f"input {self.name!r}", str(self.dtype))
+            array = as_array(given, self.dtype, f"input {self.name!r}", dtype_name(self.dtype))
         shape = array.shape
         if self.dtype is None:
             return array

@@ -15,7 +15,7 @@ import numpy as np
 from clew.support.arrays import native
 from clew.support.errors import InputError
 from clew.support.foreign import array_of
-from clew.support.text_arrays import as_text, dtype_name, dtype_named
+from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named
 
 Json: TypeAlias = "Mapping[str, Any]"
 
@@ -28,10 +28,10 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
     """Returns a tensor of a dtype from an array, a number, nested lists of numbers, or another
     library's tensor; `what` names it in errors, and `expected` what the model takes.
 
-    Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Numbers of
-    Python have no dtype of their own, so they take the model's if it has their kind of numbers.
+    Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Python numbers
+    have no dtype, so they take the model's if it has their kind of numbers.
 
-    Errors: I043 for another dtype, for masked elements, and for values that are no arrays.
+    Errors: I043 for another dtype, for masked elements, and for values that are not arrays.
     """
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         raise InputError(
@@ -43,7 +43,7 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
         array = array_of(given)
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
-    if dtype.kind == "T":
+    if dtype == TEXT:
         try:
             return as_text(array)
         except (TypeError, ValueError) as error:
@@ -115,7 +115,7 @@ class Kind:
                 return None if given is None else self.parts[0].check(given, what)
         if not isinstance(given, Mapping):
             raise self._wrong(given, what)
-        wanted = str if self.dtype.kind == "T" else (int, np.integer)
+        wanted = str if self.dtype == TEXT else (int, np.integer)
         for key in given:
             if not isinstance(key, wanted) or isinstance(key, bool):
                 raise self._wrong(given, what)

@@ -15,7 +15,7 @@ class Hung(Exception):
 
 
 def within(seconds: float, function: Callable[..., _T], *args: Any) -> _T:
-    """Returns the result of a function, which runs in a thread of its own.
+    """Returns the result of a function, which runs in a separate thread.
 
     Raises `Hung` if it has not returned after `seconds`. The thread then continues to run, but does
     not keep the process from ending. Without another thread, the function has no limit. Other

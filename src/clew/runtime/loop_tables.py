@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of
@@ -42,8 +43,21 @@ class LoopTables:
         bytes.
         """
         if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
-            return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
+            return self.address(entry.loop)
         return entry.size_bytes
+
+    def address(self, loop: int) -> int:
+        """Returns the address of a loop's words."""
+        return address_of(self._words) + loop * native_flow.LOOP_BYTES
+
+    def offset_address(self, moved: Sequence[tuple[int, BufferRef, int]], place: int) -> int:
+        """Returns the address of the offset that the patch of a moving buffer adds, given all
+        references to moving buffers, and the number of one of them.
+        """
+        owner = self._owners[moved[place][1].index]
+        before = sum(self._owners[ref.index] == owner for _, ref, _ in moved[:place])
+        table = self._tables[owner]
+        return address_of(table) + native.PATCH_BYTES * before + native.PATCH_OFFSET
 
     def add_patch(self, address: int, ref: BufferRef) -> None:
         """Adds a patch: the loop that moves a buffer writes the buffer's address to `address`."""

@@ -15,7 +15,7 @@ class OutputSpec:
 
     `shape` has a string for each size that is not a number, and is None if the rank is unknown.
     `dtype` is None for values other than tensors, and if only a run determines the type
-    (`is_known` tells these apart).
+    (`is_known` distinguishes these).
     """
 
     name: str
@@ -30,7 +30,8 @@ class OutputSpec:
             return "of unknown type"
         if self.dtype is None:
             return "no tensor"
-        return f"{self.dtype}[{'...' if self.shape is None else ', '.join(map(str, self.shape))}]"
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{dtype_name(self.dtype)}[{sizes}]"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the type as JSON values; `from_json` reads it."""

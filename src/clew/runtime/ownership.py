@@ -1,11 +1,11 @@
 """Whose memory the results of a program are, and which of them the program copies.
 
-A result owns its memory: it is no input, no constant, no other result, and nothing that a backend
-keeps. Passes may remove identities and merge equal values all the same, because each instruction
-says whose memory its results are, and the program copies at its border. Results that kernels write
-are never copied, and cost no check either.
+A result owns its memory: it is neither an input, a constant, another result, nor anything that a
+backend keeps. Passes may remove identities and merge equal values all the same, because each
+instruction says whose memory its results are, and the program copies at its border. Results that
+kernels write are never copied, and cost no check either.
 
-The state of a session is the exception (`Held`): nobody writes to it, so it is passed on as it is.
+The state of a session is the exception (`Held`): nobody writes to it, so it is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Owner(enum.Enum):
     INPUT = "an input"
     CONSTANT = "a constant"
     ANY = "any of these"
-    """Only addresses tell: a host step may return its argument, a loop its initial state."""
+    """Only addresses show this: a host step may return its argument, a loop its initial state."""
     OTHER = "somebody else"
     """Code outside of clew, which may keep the memory."""
 
@@ -61,6 +61,31 @@ class Memory:
         if self == other:
             return False
         return _ends_before(self, other) or _ends_before(other, self)
+
+
+class _Apart:
+    """Memory of which no element is in another one. Takes logarithmic time for each, since a split
+    may have thousands of results.
+    """
+
+    def __init__(self) -> None:
+        self._in_order: dict[int, list[Memory]] = {}
+
+    def has_room(self, memory: Memory) -> bool:
+        """Whether memory is apart from all that was added."""
+        there, place = self._in_order.get(memory.root, []), self._place(memory)
+        if place and there[place - 1] == memory:
+            return False
+        return place == len(there) or _ends_before(memory, there[place])
+
+    def add(self, memory: Memory) -> None:
+        """Adds memory that is apart from the others."""
+        self._in_order.setdefault(memory.root, []).insert(self._place(memory), memory)
+
+    def _place(self, memory: Memory) -> int:
+        """Returns how many of those in the same root end before it."""
+        there = self._in_order.get(memory.root, [])
+        return bisect_left(there, True, key=lambda other: not _ends_before(other, memory))
 
 
 def _ends_before(first: Memory, second: Memory) -> bool:
@@ -111,7 +136,7 @@ NOTHING_HELD: Final = Held()
 
 
 class Border:
-    """Gives the results of a program memory of their own, except that of `held`.
+    """Gives the results of a program their own memory, except that of `held`.
 
     `results` says whose memory they are, `inputs` has the slots of the program's inputs, and
     `constants` the arrays that the program and those inside it may return.
@@ -125,6 +150,7 @@ class Border:
         held: Held = NOTHING_HELD,
     ) -> None:
         self._constants = list(constants)
+        self._constant_owners = frozenset(id(_owner(array)) for array in self._constants)
         self._foreign = [n for n in range(len(inputs)) if n not in held.inputs]
         self._shown = [n for n in range(len(results)) if n not in held.outputs]
         states = {inputs[n] for n in held.inputs}
@@ -133,7 +159,7 @@ class Border:
         self._kept: list[int] = []
         self._checked: list[int] = []
         self._states: list[int] = []
-        shown: list[Memory] = []
+        shown = _Apart()
         for number in (*self._shown, *sorted(held.outputs)):
             memory, is_state = results[number], number in held.outputs
             match memory.owner:
@@ -141,9 +167,9 @@ class Border:
                     (self._states if is_state else self._checked).append(number)
                     continue
                 case Owner.RUN:
-                    is_own = all(memory.is_apart(other) for other in shown)
-                    if not is_state:
-                        shown.append(memory)
+                    is_own = shown.has_room(memory)
+                    if is_own and not is_state:
+                        shown.add(memory)
                 case Owner.INPUT:
                     is_own = is_state and memory.root in states
                 case Owner.CONSTANT:
@@ -161,20 +187,20 @@ class Border:
         return results
 
     def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
-        known = [*inputs, *self._constants, *(results[n] for n in self._kept)]
-        taken = _Taken(known)
+        known = [*inputs, *(results[n] for n in self._kept)]
+        taken = _Taken(known, self._constants, self._constant_owners)
         for number in self._checked:
             results[number] = taken.owned(results[number])
         if self._states:
             shown = [results[n] for n in self._shown]
-            taken = _Taken([*(inputs[n] for n in self._foreign), *shown])
+            taken = _Taken([*(inputs[n] for n in self._foreign), *shown], (), frozenset())
             for number in self._states:
                 results[number] = taken.apart(results[number])
 
 
 @dataclass
 class Borders:
-    """The borders of a program, by what is held."""
+    """The borders of a program, by the held values."""
 
     results: Sequence[Memory]
     inputs: Sequence[int]
@@ -191,14 +217,17 @@ class Borders:
 
 
 class _Taken:
-    """Memory in use: that of the arrays in `values`.
+    """Memory in use: that of the arrays in `values` and of `constants`, whose `owners` are known.
 
     Two arrays share no memory if different arrays own theirs. Addresses are looked at only if the
-    owner is the same, or is no array.
+    owner is the same, or is not an array.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values = values
+    def __init__(
+        self, values: Sequence[Any], constants: Sequence[Array], owners: frozenset[int]
+    ) -> None:
+        self._values = [*values, *constants]
+        self._constant_owners = owners
         self._owners = {id(_owner(array)) for array in _arrays(values)}
         self._more: list[Array] = []
 
@@ -221,7 +250,8 @@ class _Taken:
 
     def _is_used(self, value: Array) -> bool:
         owner = _owner(value)
-        if isinstance(owner, np.ndarray) and owner.flags.owndata and id(owner) not in self._owners:
+        known = id(owner) in self._owners or id(owner) in self._constant_owners
+        if isinstance(owner, np.ndarray) and owner.flags.owndata and not known:
             return False
         return self._addresses.meets(value) or _Addresses(self._more).meets(value)
 
@@ -274,7 +304,9 @@ def _arrays(values: Iterable[Any]) -> Iterator[Array]:
 
 
 def _owner(array: Array) -> object:
-    """Returns the object that owns an array's memory: an array, or what an array was made of."""
+    """Returns the object that owns an array's memory: an array, or the object that it was made
+    from.
+    """
     owner: object = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base

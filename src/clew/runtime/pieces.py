@@ -1,4 +1,4 @@
-"""Runs programs in pieces, and tells which of the pieces had the core for themselves.
+"""Runs programs in pieces, and reports which pieces had the core for themselves.
 
 A piece is shorter than most undisturbed periods. Each begins in such a period, if one comes soon;
 its times count if it also ended in it.
@@ -51,8 +51,8 @@ class Pieces:
         self._ends: list[list[int]] = [[] for _ in segments]
 
     def divide(self, times: Array) -> None:
-        """Chooses the pieces, by f64[kernels]: about what each kernel takes; 0 or NaN for one that
-        does not run.
+        """Chooses the pieces, by f64[kernels]: the approximate time of each kernel; 0 or NaN for
+        one that does not run.
         """
         of_step = [np.zeros(count) for count in self._steps]
         for (segment, step), ns in zip(self.places, np.nan_to_num(times), strict=True):

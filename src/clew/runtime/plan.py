@@ -118,6 +118,7 @@ class FlowKind(enum.Enum):
     UNLESS = native_flow.UNLESS
     JUMP = native_flow.JUMP
     END = native_flow.END
+    ROW = native_flow.ROW
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
+from clew.runtime.native_loop import NativeLoop
 from clew.runtime.ownership import (
     ANY,
     NOTHING_HELD,
@@ -48,6 +49,8 @@ class Runnable(Protocol):
 
 NO_NODE: Final = -1
 _NOTHING: Final = nullcontext()
+# After this many iterations that a native loop left to Python, it is not asked again in the call.
+_MOST_REFUSED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,15 @@ class RunHost:
     layers: tuple[str, ...] = ()
     node: int = NO_NODE
 
+    @property
+    def collects(self) -> bool:
+        """Whether the function only puts elements in new arrays (`Traits.collects`)."""
+        return getattr(self.function, "collects", False)
+
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of new arrays, or of the arguments."""
+        if self.collects:
+            return [Memory(Owner.RUN, slot) for slot in self.outputs]
         passed = OTHER if any(m.owner is Owner.OTHER for m in given) else ANY
         return [passed] * len(self.outputs)
 
@@ -197,7 +207,10 @@ class NoIterations:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results."""
+    """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results.
+
+    `native` runs iterations without Python in between, where that is possible.
+    """
 
     cond: Program
     body: Program
@@ -206,6 +219,7 @@ class Repeat:
     scans: int
     empty: tuple[NoIterations, ...]
     node: int = NO_NODE
+    native: NativeLoop | None = None
 
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of the initial states or of the body's results; stacks are new arrays."""
@@ -256,8 +270,14 @@ class Program(Shown):
         self._frame: list[Any] = [None] * slots
         for slot, value in constants.items():
             self._frame[slot] = value
-        self._whole = self._single_segment()
-        self._is_mixed = not all(isinstance(i, (RunSegment, View)) for i in self.instructions)
+        self._whole = self._single_step()
+        plain = [isinstance(i, View) or _collects(i) for i in self.instructions]
+        # Whether it runs no kernel, and nothing else that takes longer for sizes that vary.
+        self.only_collects = all(plain)
+        self._is_mixed = not all(
+            is_plain or isinstance(i, RunSegment)
+            for is_plain, i in zip(plain, self.instructions, strict=True)
+        )
         self._steps = [(_runner(i), i.inputs, i.outputs) for i in self.instructions]
         self._like = borders
 
@@ -282,7 +302,7 @@ class Program(Shown):
 
     @cached_property
     def borders(self) -> Borders:
-        """How the results of a call get memory of their own."""
+        """How the results of a call get their own memory."""
         if self._like is not None:
             return self._like()
         given = [Memory(Owner.INPUT, slot) for slot in self.inputs]
@@ -298,18 +318,16 @@ class Program(Shown):
             found.update(zip(instruction.outputs, made, strict=True))
         return [found[slot] for slot in self.outputs]
 
-    def _single_segment(self) -> Runnable | None:
-        """Returns the segment that makes up the whole program, if there is one. It may leave inputs
-        unread and have its outputs in another order.
+    def _single_step(self) -> Runnable | None:
+        """Returns what runs the only instruction of a program, if it makes new arrays. The program
+        may leave inputs unread and have its outputs in another order.
         """
         if len(self.instructions) != 1 or len(set(self.outputs)) < len(self.outputs):
             return None
         only = self.instructions[0]
-        if not isinstance(only, RunSegment) or not set(only.inputs) <= set(self.inputs):
+        run = self._reading(only)
+        if run is None:
             return None
-        run: Runnable = only.segment
-        if only.inputs != self.inputs:
-            run = _reordered(run, [self.inputs.index(slot) for slot in only.inputs])
         if only.outputs == self.outputs:
             return run
         if not set(self.outputs) <= set(only.outputs):
@@ -317,15 +335,22 @@ class Program(Shown):
         whole, shown = run, [only.outputs.index(slot) for slot in self.outputs]
         return lambda arrays: _chosen(whole(arrays), shown)
 
-    @property
-    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """What runs the whole program in one native call, if there is one."""
-        return self._whole
+    def _reading(self, only: Instruction) -> Runnable | None:
+        """Returns what runs an instruction on the program's inputs; None if it reads anything else,
+        or if its results may not be new arrays.
+        """
+        places = [self.inputs.index(s) if s in self.inputs else -1 for s in only.inputs]
+        if isinstance(only, RunHost) and only.collects:
+            constants = [self.constants.get(slot) for slot in only.inputs]
+            return partial(_collected, only, constants, [p for p in enumerate(places) if p[1] >= 0])
+        if not isinstance(only, RunSegment) or -1 in places:
+            return None
+        return only.segment if only.inputs == self.inputs else _reordered(only.segment, places)
 
     @property
-    def is_native(self) -> bool:
-        """Whether the whole program is one native segment."""
-        return self._whole is not None
+    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """What runs the whole program in one call, if there is one. Its results are new arrays."""
+        return self._whole
 
     def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs, which own their memory except the held ones."""
@@ -393,8 +418,24 @@ class Program(Shown):
         return found
 
 
+def _collects(instruction: Instruction) -> bool:
+    return isinstance(instruction, RunHost) and instruction.collects
+
+
 def _reordered(run: Runnable, places: list[int]) -> Runnable:
     return lambda arrays: run([arrays[place] for place in places])
+
+
+def _collected(
+    step: RunHost, constants: list[Any], read: list[tuple[int, int]], arrays: Sequence[Any]
+) -> list[Any]:
+    """Returns the results of a host step whose arguments are constants, except those at places that
+    `read` pairs with the program's inputs.
+    """
+    inputs = constants.copy()
+    for place, number in read:
+        inputs[place] = arrays[number]
+    return list(_on_host(step, inputs))
 
 
 def _chosen(values: Sequence[Any], places: list[int]) -> list[Any]:
@@ -461,32 +502,74 @@ def _view(source: Array, view: View) -> Array:
 
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
     state = list(inputs)
-    stacks: list[list[Any]] = [[] for _ in range(loop.scans)]
-    step = held = 0
+    stacks = _Stacks(loop.scans)
+    step = 0
+    native = loop.native if observer is None else None
+    refused = 0
     while True:
         check_loop_steps(step)
-        counter = np.asarray(step, np.int64)
-        if not bool(loop.cond.inside([counter, *state], observer)[0]):
+        trips = None if native is None else native.trips(state)
+        if not (_goes_on(loop, step, state, observer) if trips is None else step < trips):
             break
-        results = loop.body.inside([counter, *state], observer)
+        ran = None if native is None else native.run(state, step, trips)
+        if ran is not None:
+            state, step = ran.states, step + ran.iterations
+            stacks.add_rows(ran.stacks)
+            if ran.is_over:
+                break
+            continue
+        results = loop.body.inside([np.asarray(step, np.int64), *state], observer)
         state = list(results[: len(state)])
-        for stack, value in zip(stacks, results[len(state) :], strict=True):
-            stack.append(value)
-            held += getattr(value, "nbytes", 0)
-        if stacks:
-            check_run_bytes("values that a loop stacks", held)
+        stacks.add(results[len(state) :])
         step += 1
-    stacked = [_stack(s) if s else e.array(state) for s, e in zip(stacks, loop.empty, strict=True)]
-    return [*state, *stacked]
+        refused += 1
+        if refused == _MOST_REFUSED:
+            native = None
+    return [*state, *stacks.joined(loop.empty, state)]
 
 
-def _stack(values: Sequence[Array]) -> Array:
-    """Returns the results of a loop's iterations, stacked along a new axis.
+def _goes_on(loop: Repeat, step: int, state: Sequence[Any], observer: Observer | None) -> bool:
+    """Whether the condition of a loop holds."""
+    return bool(loop.cond.inside([np.asarray(step, np.int64), *state], observer)[0])
 
-    Errors: I271 for values of different shapes.
+
+class _Stacks:
+    """The values that the iterations of a loop stack."""
+
+    def __init__(self, count: int) -> None:
+        self._blocks: list[list[Array]] = [[] for _ in range(count)]
+        self._held = 0
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Adds the values of an iteration."""
+        self.add_rows([np.asarray(value)[None] for value in values])
+
+    def add_rows(self, rows: Sequence[Array]) -> None:
+        """Adds the values of some iterations. Errors: I265 for too many bytes."""
+        if not self._blocks:
+            return
+        for block, value in zip(self._blocks, rows, strict=True):
+            block.append(value)
+            self._held += value.nbytes
+        check_run_bytes("values that a loop stacks", self._held)
+
+    def joined(self, empty: Sequence[NoIterations], state: Sequence[Any]) -> list[Array]:
+        """Returns the stacks, or those of no iterations. Errors: I271."""
+        return [
+            _stack(blocks) if blocks else none.array(state)
+            for blocks, none in zip(self._blocks, empty, strict=True)
+        ]
+
+
+def _stack(blocks: Sequence[Array]) -> Array:
+    """Returns the rows of blocks as one array.
+
+    Errors: I271 for rows of different shapes.
     """
+    if len(blocks) == 1 and len(blocks[0]) > 1:
+        return blocks[0]
     try:
-        return np.stack(values)
+        return np.concatenate(blocks)
     except ValueError as error:
-        shapes = ", ".join(dict.fromkeys(str(list(np.shape(v))) for v in values))
+        shapes = ", ".join(dict.fromkeys(str(list(block.shape[1:])) for block in blocks))
         raise RunError("I271", f"a loop stacks values of different shapes: {shapes}") from error

@@ -192,7 +192,7 @@ class NativeSegment(Shown):
             # Python handles signals here
 
     def _settle(self, constants: Constants) -> None:
-        """Has later calls read the constants at their new addresses."""
+        """Makes later calls read the constants at their new addresses."""
         if self._memory is not None:
             self._memory.constants = constants
         self._constants = constants

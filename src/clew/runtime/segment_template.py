@@ -71,7 +71,7 @@ class LoopTemplate:
 @dataclass(frozen=True)
 class SegmentTemplate:
     """A segment for all sizes. `arena_bytes` holds the size of each arena buffer, and `copied` the
-    bytes of copies whose size is no number, by their place in the order.
+    bytes of copies whose size is not a number, by their place in the order.
     """
 
     steps: tuple[Step, ...]

@@ -24,7 +24,6 @@ from clew.support.errors import InputError
 from clew.support.locks import Turn
 from clew.support.near import did_you_mean, listed
 from clew.support.shown import Shown
-from clew.support.text_arrays import as_objects, is_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 State: TypeAlias = "Mapping[str, Array]"
@@ -159,7 +158,7 @@ class Session(Shown):
 
     def set(self, values: Mapping[str, Any] = _NOTHING, /, **named: Any) -> None:
         """Replaces states, by input name: `session.set(past_k=array)`, or a mapping for names that
-        are no keywords. The arrays are copied. `reset` still returns to the initial state.
+        are not keywords. The arrays are copied. `reset` still returns to the initial state.
 
         Errors: I042 (shape), I043 (dtype), I371 (names), I374 (a call is running).
         """
@@ -259,7 +258,7 @@ class Session(Shown):
             }
 
     def _checked(self, values: Mapping[str, Any]) -> State:
-        """Returns given states as arrays that nobody else has.
+        """Returns given states as arrays without other references.
 
         Errors: I042, I043, I371.
         """
@@ -288,7 +287,7 @@ def _next_value(pair: StatePair, value: Any) -> Array:
 
 
 def _view(array: Array) -> Array:
-    """Returns a read-only view of an array; of text, Python strings."""
-    view = as_objects(array) if is_text(array) else array.view()
+    """Returns a read-only view of an array."""
+    view = array.view()
     view.flags.writeable = False
     return view

@@ -2,8 +2,8 @@
 
 Without control flow, a run needs few numbers at given sizes: those that kernels take, grids, sizes
 of buffers and, for several threads, costs. One generated function returns them. The plan is made
-only if it is asked for, or to decide which phases are divided along their lines. All sizes with
-equal bit lengths share that decision.
+only on request, or to decide which phases are divided along their lines. All sizes with equal bit
+lengths share that decision.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ class SizedSegment(Shown):
     def constants(self) -> tuple[np.ndarray, ...]:
         """The weights that its kernels read."""
         return self._memory.constants.arrays
+
+    def function_address(self, symbol: str) -> int:
+        """Returns the address of an entry point of a kernel."""
+        return self._library.address(symbol)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         raise AssertionError("a segment for all sizes runs only at given sizes")
@@ -164,7 +168,7 @@ class Numbers:
         )
 
     def at(self, by_name: Mapping[str, int], references: References) -> Bound:
-        """Returns what a run at given sizes needs. Asserts that all `references` of the template
+        """Returns the state of a run at given sizes. Asserts that all `references` of the template
         are inside of their buffers.
 
         Errors: C140 for too much memory, ZeroDivisionError for a size that is divided by 0.

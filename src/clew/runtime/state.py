@@ -19,6 +19,7 @@ from clew.runtime.output_spec import OutputSpec
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean, listed
+from clew.support.text_arrays import zeros
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -196,7 +197,7 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
 def growing_by_convention(
     inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
 ) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges; none if names do not tell the state."""
+    """Returns the named sizes that each call enlarges; none if names do not identify the state."""
     try:
         return growing_names(conventional_pairs(inputs, outputs))
     except InputError:
@@ -229,7 +230,7 @@ def first_value(given: InputSpec, sizes: Mapping[str, int], growing: Collection[
         raise _unknown(given, f"{' and '.join(unknown)} {have} no size", example)
     sizes_ = [int(d) for d in shape if d is not None]
     check_run_bytes(f"state {given.name!r}", math.prod(sizes_) * dtype.itemsize)
-    return np.zeros(sizes_, dtype)
+    return zeros(sizes_, dtype)
 
 
 def _unknown(given: InputSpec, why: str, example: str) -> InputError:

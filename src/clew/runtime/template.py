@@ -1,4 +1,4 @@
-"""Programs for all sizes: what a program is before a call brings the sizes of its inputs.
+"""Programs for all sizes: programs before a call brings the sizes of its inputs.
 
 A template has the instructions of a program. Shapes, grids and buffers in it are dimensions, from
 which `at` makes the program for given sizes. Nothing is compiled then: the kernels take sizes as
@@ -121,7 +121,8 @@ class ProgramTemplate(Shown):
                         self._program_at(p, sizes, made) for p in (before.cond, before.body)
                     )
                     empty = tuple(e.at(sizes) for e in before.empty)
-                    return replace(before, cond=cond, body=body, empty=empty)
+                    native = before.native and before.native.at(sizes.by_name)
+                    return replace(before, cond=cond, body=body, empty=empty, native=native)
             return before
 
         return program.with_instructions([instruction(i) for i in program.instructions])

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from clew.runtime.driver import driver
+from clew.runtime.native_loop import NativeLoop
 from clew.runtime.program import (
     Branch,
     Copy,
@@ -80,6 +81,26 @@ class TimedProgram:
         self._native_ns: list[float] = []
         self._native_before = 0.0
         self._by_part: dict[int, Program] = {}
+        self._loops = self._timed_loops()
+
+    def _timed_loops(self) -> dict[int, _TimedLoop]:
+        """Returns the native loops of the program, by the id of their instruction's body."""
+        hosts = {id(host): (-1, n) for n, host in enumerate(self.hosts)}
+        segments = {id(segment): n for n, segment in enumerate(self._segments)}
+        found: dict[int, _TimedLoop] = {}
+        for part in self._program.walk():
+            for loop in part.instructions:
+                if not isinstance(loop, Repeat) or loop.native is None:
+                    continue
+                places = []
+                for of_cond, number, step in loop.native.body.origins:
+                    whose = (loop.cond if of_cond else loop.body).instructions[number]
+                    if isinstance(whose, RunSegment):
+                        places.append((segments[id(whose.segment)], step))
+                    else:
+                        places.append(hosts[id(whose)])
+                found[id(loop.body)] = _TimedLoop(loop.native, places)
+        return found
 
     def share_out(self, run: Callable[[Program], float]) -> None:
         """Chooses the number of runs per round. `run` runs a program and returns the
@@ -89,7 +110,7 @@ class TimedProgram:
         self.clear()
         run(program)
         self._turns = [w.counts / max(1, w.calls) for w in self._watches]
-        stamps = sum(int(w.counts.sum()) for w in self._watches)
+        stamps = sum(int(w.counts.sum()) for w in self._all_watches())
         hosts = sum(self._host_calls) * _HOST_STAMP_NS
         least = min(run(self._program) for _ in range(3))
         if stamps and least < _SHORT_RUN_NS:
@@ -98,6 +119,9 @@ class TimedProgram:
         allowed = max(1.0, _SHARE_OF_STAMPS * least)
         self.parts = min(_MOST_PARTS, math.ceil((stamps * self._stamp_ns + hosts) / allowed) or 1)
         self._by_part.clear()
+
+    def _all_watches(self) -> list[Watch]:
+        return [*self._watches, *(loop.watch for loop in self._loops.values())]
 
     def _pairs(self) -> Iterator[tuple[Watch, NativeSegment]]:
         return zip(self._watches, self._segments, strict=True)
@@ -126,7 +150,7 @@ class TimedProgram:
         now = time.perf_counter_ns
 
         def native_ns() -> float:
-            return sum(watch.whole_ns for watch in self._watches)
+            return sum(watch.whole_ns for watch in self._all_watches())
 
         def note(
             instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
@@ -167,7 +191,7 @@ class TimedProgram:
 
     def clear(self) -> None:
         """Begins a round."""
-        for watch in self._watches:
+        for watch in self._all_watches():
             watch.clear()
         self._host_ns[:] = [0] * len(self.hosts)
         self._host_calls[:] = [0] * len(self.hosts)
@@ -185,6 +209,9 @@ class TimedProgram:
         for watch, segment in self._pairs():
             count = segment.n_entries
             watch.time(count * number // self.parts, count * (number + 1) // self.parts)
+        for loop in self._loops.values():
+            count = loop.native.n_entries
+            loop.watch.time(count * number // self.parts, count * (number + 1) // self.parts)
         made = self._by_part.get(number)
         if made is None:
             hosts = {id(h): n for n, h in enumerate(self.hosts) if n % self.parts == number}
@@ -203,7 +230,9 @@ class TimedProgram:
                     return replace(instruction, then=inner[0], orelse=inner[1])
                 case Repeat(cond=cond, body=body):
                     loop = self._timed(cond, hosts), self._timed(body, hosts)
-                    return replace(instruction, cond=loop[0], body=loop[1])
+                    timed_loop = self._loops.get(id(body))
+                    native = None if timed_loop is None else timed_loop.watched
+                    return replace(instruction, cond=loop[0], body=loop[1], native=native)
             return instruction
 
         instructions = [timed(i) for i in program.instructions]
@@ -231,7 +260,16 @@ class TimedProgram:
             calls.append(runs)
             stamps += runs * float(turns.sum()) / self.parts
         native = [ns - stamps * self._stamp_ns for ns in self._native_ns]
-        return Round(kernels, calls, native, list(self._host_ns), list(self._host_calls))
+        hosts, host_calls = list(self._host_ns), list(self._host_calls)
+        looped: dict[tuple[int, int], tuple[float, float]] = {}
+        for loop in self._loops.values():
+            for place, ns, times in loop.times(self._stamp_ns):
+                if place[0] < 0:
+                    hosts[place[1]] += round(ns)
+                    host_calls[place[1]] += round(times)
+                else:
+                    looped[place] = ns, times
+        return Round(kernels, calls, native, hosts, host_calls, looped)
 
 
 @dataclass(frozen=True)
@@ -241,7 +279,8 @@ class Round:
     `kernels` holds f64[steps] for each segment: nanoseconds in all calls of a run, including
     stamps. `calls` holds the number of calls of each segment, `native_ns` the time of all its calls
     in each of the runs, from first step to last, without stamps; `hosts` and `host_calls` are those
-    of the host steps.
+    of the host steps. `looped` has the nanoseconds, without stamps, and the runs of kernels that
+    ran in native loops instead, by segment and step.
     """
 
     kernels: list[np.ndarray]
@@ -249,6 +288,28 @@ class Round:
     native_ns: list[float]
     hosts: list[int]
     host_calls: list[int]
+    looped: Mapping[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+
+
+class _TimedLoop:
+    """A native loop that is timed. `places` has, for each of its steps, the number of a segment
+    and a step, or -1 and the number of a host step.
+    """
+
+    def __init__(self, native: NativeLoop, places: Sequence[tuple[int, int]]) -> None:
+        self.native = native
+        self.places = places
+        self.watch = Watch(native.n_entries)
+        self.watched = native.watched(self.watch)
+
+    def times(self, stamp_ns: float) -> Iterator[tuple[tuple[int, int], float, float]]:
+        """Yields the place of each step, its nanoseconds without stamps, and its runs."""
+        counts = self.watch.counts
+        taken = self.native.by_step(np.maximum(self.watch.ns() - counts * stamp_ns, 0.0))
+        runs = self.native.by_step(counts) / np.maximum(
+            self.native.by_step(np.ones_like(counts)), 1
+        )
+        yield from zip(self.places, taken.tolist(), runs.tolist(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -296,7 +357,21 @@ class Timings:
     def kernel_ns(self, segment: int) -> np.ndarray:
         """Returns f64[rounds, steps]: nanoseconds of a segment's kernels in a run."""
         raw = np.array([r.kernels[segment] for r in self.rounds])
-        return raw - self.timed.entries(segment) * self.rounds[0].calls[segment] * self.stamp_ns
+        raw -= self.timed.entries(segment) * self.rounds[0].calls[segment] * self.stamp_ns
+        for number, taken in enumerate(self.rounds):
+            for (own, step), (ns, _) in taken.looped.items():
+                if own == segment:
+                    raw[number, step] += ns
+        return raw
+
+    def runs(self, segment: int) -> np.ndarray:
+        """Returns f64[steps]: the number of runs of a segment's kernels in a run of the program."""
+        first = self.rounds[0]
+        found = first.calls[segment] * self.timed.runs(segment)
+        for (own, step), (_, runs) in first.looped.items():
+            if own == segment:
+                found[step] += runs
+        return found
 
 
 def typical(values: Sequence[Any]) -> Any:
@@ -307,7 +382,7 @@ def typical(values: Sequence[Any]) -> Any:
 
 
 class Turns:
-    """Runs a program plain and with watches in turn, and keeps what they took."""
+    """Runs a program plain and with watches in turn, and keeps their times."""
 
     def __init__(
         self,

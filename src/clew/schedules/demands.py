@@ -81,6 +81,6 @@ IN_TILES: Final = Demand(
 PARTS_IN_TILES: Final = (
     REDUCES, TAILED, PRODUCTS, NARROW, TILE_UNIT, IN_PARTS, IN_TILES,
 )  # fmt: skip
-"""What all rules for products of parts on a matrix unit demand."""
+"""The demands of all rules for products of parts on a matrix unit."""
 ONE_RESULT: Final = Demand("one output", lambda work, target: len(work.outputs) == 1)
 NOT_EMPTY: Final = Demand("no empty stage", lambda work, target: not work.is_empty)

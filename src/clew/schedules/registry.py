@@ -18,6 +18,7 @@ from clew.schedules.rules.dot import Dot
 from clew.schedules.rules.dot_conv import DotConv
 from clew.schedules.rules.dots import Dots
 from clew.schedules.rules.elementwise import Elementwise
+from clew.schedules.rules.fourier import Fourier
 from clew.schedules.rules.lines import Lines
 from clew.schedules.rules.matmul import Matmul
 from clew.schedules.rules.matvec import Matvec
@@ -128,8 +129,8 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 RULES: Final = Registry(
     (
         Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
-        Dot(), DotConv(), Dots(), Elementwise(), Lines(), Matmul(), Matvec(), Melt(), Neighbors(),
-        Parts(), PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(),
+        Dot(), DotConv(), Dots(), Elementwise(), Fourier(), Lines(), Matmul(), Matvec(), Melt(),
+        Neighbors(), Parts(), PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(),
         SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip

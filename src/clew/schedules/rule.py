@@ -155,8 +155,8 @@ class Rule(ABC, Generic[M]):
 
     @abstractmethod
     def match(self, work: Work, target: Target) -> M | None:
-        """Returns what the rule needs to know about stages that meet its demands; None to decline
-        them.
+        """Returns the facts about stages that the rule needs, if they meet its demands; None to
+        decline them.
         """
 
     def choices(self, match: M) -> Space:

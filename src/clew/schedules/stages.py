@@ -45,7 +45,7 @@ class StageInfo:
     store: Store
     readers: list[str] = field(default_factory=list)
     is_continued: bool = False
-    """Another stage goes on writing its elements, as updates do."""
+    """Another stage continues writing its elements, as updates do."""
 
     @property
     def is_reduction(self) -> bool:

@@ -143,7 +143,7 @@ _SHAPE: Final = re.compile(r"\s*(?:\d{1,19}L?\s*,\s*)*(?:\d{1,19}L?)?\s*")
 
 @dataclass(frozen=True)
 class Head:
-    """The header of a `.npy`: what it claims of the array."""
+    """The header of a `.npy`: its claims about the array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -29,8 +29,8 @@ def in_order(
 
     `given` are values in this order, or one mapping by name; `named` holds keywords. `maps` names
     the inputs whose own value is a mapping. `options` are the other keywords of the called
-    function, for the hint. `defaults` are the values of inputs that need not be given. `of` says in
-    errors what has these inputs.
+    function, for the hint. `defaults` are the values of inputs that need not be given. `of` names
+    the owner of these inputs in errors.
 
     Errors: I040 (too many or too few), I041 (names), I300 (given twice), I301 (a mapping and
     other values).

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final, Literal, TypeAlias
 
 PASSED_ON: Final = (MemoryError, KeyboardInterrupt, GeneratorExit)
-"""Exceptions that say nothing about the code that raised them. What makes a coded error of all that
-foreign code raises passes them on.
+"""Exceptions that say nothing about the code that raised them. Code that turns all foreign
+exceptions into coded errors passes them on.
 """
 Surface: TypeAlias = Literal["python", "cli", "page"]
 """Where a message is read: in a Python program, on the command line, or on the explorer's page."""
@@ -41,7 +41,7 @@ class Hint(str):
 
 
 class ClewError(Exception):
-    """An error in what the user gave to clew.
+    """An error in the user's input.
 
     `code` is stable and documented; `hint` says what to do. `layer`, `stage` and `pass_name` give
     the place: `locate` fills them in as the error propagates, innermost first. `position` is the

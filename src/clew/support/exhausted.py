@@ -32,9 +32,7 @@ class TooDeep(CompileError, RecursionError):
 
 
 def exhausted(error: BaseException) -> ClewError | None:
-    """Returns the coded error for an exception that says what the process or the machine has run
-    out of; None for others.
-    """
+    """Returns the coded error for an exception about an exhausted resource; None for others."""
     if isinstance(error, ClewError):
         return None
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
@@ -73,7 +71,7 @@ def exhausted(error: BaseException) -> ClewError | None:
 
 
 def coded_exhaustion(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator for public functions: what has run out becomes a coded error.
+    """Decorator for public functions: exhausted resources become coded errors.
 
     Errors: C160 (memory), C161 (depth), C162 (threads), C163 (files, disk).
     """

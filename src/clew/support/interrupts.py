@@ -29,7 +29,7 @@ def lasting_interrupts() -> Iterator[Callable[[], None]]:
     Python ignores exceptions in destructors and in the callbacks of weak references: Ctrl-C during
     one of them has no effect. Libraries make other exceptions of it, such as an ImportError. A loop
     that should end calls the function once a round. Only the main thread gets interrupts; a handler
-    of the program itself stays as it is.
+    of the program itself stays unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield _nothing
@@ -51,6 +51,27 @@ def lasting_interrupts() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Holds an interrupt that comes in the block until it ends.
+
+    An import that an interrupt ends leaves half a module behind: another attempt would define again
+    what the first one has defined. Only the main thread gets interrupts.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[-1])
 
 
 @contextmanager

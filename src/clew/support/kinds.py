@@ -157,7 +157,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "pickle": Kind("a Python pickle", _PICKLE),
     "joblib": Kind("a compressed file, as joblib writes them", _PICKLE),
     # Data and packages.
-    "arrays": Kind("NumPy arrays", "they are no model: clew run takes them with --input NAME=FILE"),
+    "arrays": Kind(
+        "NumPy arrays", "they are not model: clew run takes them with --input NAME=FILE"
+    ),
     "parquet": Kind("a Parquet table", "it is data, no model"),
     "zip": Kind("a ZIP archive", _ARCHIVE),
     "tar": Kind("a tar archive", _ARCHIVE),

@@ -125,5 +125,5 @@ def repository_of(model: Path) -> Repository:
     raise ModelError(
         "M045",
         f"{str(model)!r} is not in a snapshot of a model hub, so its links are not followed",
-        hint="a snapshot is REPOSITORY/snapshots/REVISION, beside REPOSITORY/blobs",
+        hint="a snapshot is REPOSITORY/snapshots/REVISION, next to REPOSITORY/blobs",
     )

@@ -14,7 +14,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -41,8 +41,24 @@ class Lock(_thread.RLock):  # type: ignore[misc]  # typeshed: final, unlike the 
             lock._at_fork_reinit()
 
 
+class Once(Generic[T]):
+    """A value that is made when it is first read, once."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: list[T] = []
+
+    def get(self) -> T:
+        """Returns the value. Errors: those of making it, which the next reader tries again."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
 class Turn:
-    """What one holder at a time may use, without waiting for it.
+    """A resource for one holder at a time, without waiting.
 
     Ctrl-C cannot lose the end of a turn, if it ends by these statements, which call nothing:
 

@@ -102,7 +102,7 @@ def head_in_memory(data: bytes) -> Head:
 
 
 def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is by its suffix; None if that does not tell."""
+    """Returns the kind of a file by its suffix; None if that is not conclusive."""
     name = SUFFIXES.get(Path(path).suffix.lower())
     return KINDS[name] if name else None
 
@@ -136,7 +136,7 @@ def kind_of_folder(names: Iterable[str]) -> Kind:
 
 
 def _of_bytes(head: bytes) -> str:
-    """Returns the name of the kind of a file by its first bytes; "" if they do not tell."""
+    """Returns the name of the kind of a file by its first bytes; "" if they are not conclusive."""
     if not head:
         return "empty"
     for start, name in PREFIXES:
@@ -166,7 +166,7 @@ def _of_bytes(head: bytes) -> str:
 
 
 def _of_text(head: bytes) -> str:
-    """Returns the kind of a text; "" for other bytes, and for a text that tells nothing."""
+    """Returns the kind of a text; "" for other bytes, and for a text of no known kind."""
     if not _TEXT.match(head):
         return ""
     start = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -151,7 +151,7 @@ class SizeRanges(Mapping[str, SizeRange]):
 
     @property
     def expected(self) -> tuple[tuple[str, int], ...]:
-        """The sizes to optimize for, by name, of the dimensions whose ranges tell more than that
+        """The sizes to optimize for, by name, of the dimensions whose ranges say more than that
         `TYPICAL_SIZE` is one of them.
         """
         return tuple(
@@ -189,7 +189,8 @@ class SizeRanges(Mapping[str, SizeRange]):
 _ALL: Final = SizeRange()
 Bounds: TypeAlias = "tuple[int | None, int | None]"
 GivenSize: TypeAlias = "int | Bounds | range | Sequence[int] | Mapping[str, Any] | SizeRange"
-"""What a user gives for a name: a size, a range, a list of likely sizes, or both in a dict."""
+"""A value that a user gives for a name: a size, a range, a list of likely sizes, or both in a dict.
+"""
 
 
 def bounds_text(low: int, high: int | None) -> str:

@@ -1,31 +1,39 @@
-"""Tensors of text: arrays of NumPy's `StringDType` inside clew, arrays of objects outside.
+"""Tensors of text: arrays of objects, each a Python `str`.
 
-The elements of a `StringDType` array are references, so the array's own bytes do not hold the text.
-Hashes and files use `packed` instead.
+An array holds references, so moving and repeating texts copies none, and a text's hash is computed
+once, however often it is looked up. The array's own bytes do not hold the text: hashes and files
+use `packed` instead.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from operator import countOf
 from typing import Any, Final
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-TEXT: Final = np.dtypes.StringDType()
+_CHUNK: Final = 4096
+_WIDEST_BYTES: Final = 4  # of a character
+
+TEXT: Final = np.dtype(object)
 TEXT_NAME: Final = "str"
-"""The dtype's name in files; NumPy's name gives the width of a reference."""
+"""The dtype's name in files and messages."""
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is an array of text."""
-    return isinstance(value, np.ndarray) and value.dtype.kind == "T"
+    """Whether a value is an array of text; other arrays of objects have symbolic sizes."""
+    if not isinstance(value, np.ndarray) or value.dtype != TEXT:
+        return False
+    return not value.size or type(value.item(0)) is str
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Returns a dtype's name, which `dtype_named` reads."""
-    return TEXT_NAME if dtype.kind == "T" else dtype.name
+    return TEXT_NAME if dtype == TEXT else dtype.name
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -33,17 +41,46 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return TEXT if name == TEXT_NAME else np.dtype(name)
 
 
+def holds_text(array: Array) -> bool:
+    """Whether an array of objects holds nothing but `str`, each of which has a form in UTF-8: no
+    half of a surrogate pair.
+    """
+    flat = array.reshape(-1)
+    if flat.size <= _CHUNK:
+        return _are_texts(flat.tolist())
+    # Each pass over the objects then finds them in a cache.
+    chunks = (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
+    return all(_are_texts(chunk.tolist()) for chunk in chunks)
+
+
+def _are_texts(items: list[Any]) -> bool:
+    return countOf(map(type, items), str) == len(items) and is_unicode(items)
+
+
+def is_unicode(texts: Sequence[str]) -> bool:
+    """Whether all texts have a form in UTF-8."""
+    joined = "".join(texts)
+    if joined.isascii():
+        return True
+    try:
+        joined.encode("utf-16-le")  # fails for the same texts as UTF-8, and is faster
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def as_text(array: Array) -> Array:
-    """Returns an array of text, of bytes (UTF-8), or of objects that are either, as text.
+    """Returns an array of text, of bytes (UTF-8), or of objects that are either, as an array of
+    `str`; the same array if it is one.
 
     Raises `TypeError` for an element that is neither, `ValueError` for one that is not Unicode.
     """
-    if array.dtype.kind == "T":
+    if array.dtype == TEXT and holds_text(array):
         return array
-    texts = array.reshape(-1).tolist()
-    if not set(map(type, texts)) <= {str}:
-        texts = list(map(_text, texts))
-    return np.array(texts, TEXT).reshape(array.shape)
+    # NumPy's own arrays of text may hold missing values.
+    texts = list(map(_text, array.reshape(-1).astype(TEXT).tolist()))
+    "".join(texts).encode()
+    return text_array(texts, array.shape)
 
 
 def _text(item: object) -> str:
@@ -51,34 +88,37 @@ def _text(item: object) -> str:
         return item.decode()
     if not isinstance(item, str):
         raise TypeError(f"{item!r} is not text")
-    return item
+    return str.__str__(item)  # a plain `str` from one of a subclass
 
 
-def as_objects(array: Array) -> Array:
-    """Returns an array of text as an array of Python strings."""
-    return array.astype(object)
+def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
+    """Returns texts as an array of the given shape."""
+    array = np.empty(len(texts), TEXT)
+    array[:] = texts
+    return array.reshape(tuple(shape))
+
+
+def as_tensor(value: Any) -> Any:
+    """Returns a text that NumPy took out of an array as an array without axes, other values as they
+    are.
+    """
+    if type(value) is not str:
+        return value
+    array = np.empty((), TEXT)
+    array[()] = value
+    return array
+
+
+def zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Returns an array of zeros, or of empty texts."""
+    return np.full(shape, "", TEXT) if dtype == TEXT else np.zeros(shape, dtype)
 
 
 def text_bytes(x: Array) -> int:
-    """Returns the number of bytes of all texts of an array, in UTF-8."""
-    return sum(map(_utf8_bytes, x.flat))
-
-
-def longest_text_bytes(x: Array) -> int:
-    """Returns an upper bound of the bytes of an array's longest text; 0 without elements."""
-    return 4 * int(np.strings.str_len(x).max(initial=0))
-
-
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
-
-
-def inside(value: Any) -> Array:
-    """Returns a tensor that a run returned in the form that clew uses inside: Python strings as
-    text, anything else as an array.
-    """
-    array = np.asarray(value)
-    return as_text(array) if array.dtype.kind == "O" else array
+    """Returns an upper bound of the memory of an array's texts, without their headers."""
+    texts = x.reshape(-1).tolist()
+    characters = sum(map(len, texts))
+    return characters if all(map(str.isascii, texts)) else _WIDEST_BYTES * characters
 
 
 def content(array: Array) -> bytes:
@@ -94,7 +134,7 @@ def packed(array: Array) -> Array:
 
 
 def unpacked(data: Array, shape: tuple[int, ...]) -> Array:
-    """Returns the array that `packed` wrote. Raises `ValueError` for invalid bytes."""
+    """Returns the array that `packed` wrote, read-only. Raises `ValueError` for invalid bytes."""
     size = int(np.prod(shape, dtype=object)) if shape else 1
     head = size * 8
     if head > data.size:
@@ -106,4 +146,6 @@ def unpacked(data: Array, shape: tuple[int, ...]) -> Array:
     for length in lengths:
         texts.append(raw[start : start + length].decode())
         start += length
-    return np.array(texts, TEXT).reshape(shape)
+    array = text_array(texts, shape)
+    array.flags.writeable = False
+    return array

@@ -1,7 +1,7 @@
 """Whether the user trusts the writer of a model file whose reading runs code in it.
 
-Only an argument (`trust=True`) or a command-line option (`--trust`) says so, never the environment
-and never the explorer's page.
+Only an argument (`trust=True`) or a command-line option (`--trust`) enables this, never the
+environment and never the explorer's page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _in_force: ContextVar[bool | None] = ContextVar("trust", default=None)
 
 
 def is_trusted() -> bool:
-    """Whether files may run code in this thread, by default what the process says."""
+    """Whether files may run code in this thread, by default as set for the process."""
     found = _in_force.get()
     return _default if found is None else found
 

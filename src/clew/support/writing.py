@@ -1,6 +1,6 @@
-"""Writes a file named by the user: completely or not at all.
+"""Writes a file named by the user, atomically.
 
-The bytes go to a new file beside the target, which then replaces the target: a reader sees the old
+The bytes go to a new file next to the target, which then replaces the target: a reader sees the old
 file or the new one. An existing target that is not a regular file is never replaced: writing to a
 pipe would block until somebody reads, and a device would lose the data.
 """
@@ -122,7 +122,7 @@ def _target(path: Path) -> tuple[Path, int | None]:
 
 
 def write_bytes(path: str | Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Writes a file, completely or not at all.
+    """Writes a file, atomically.
 
     Errors: OSError.
     """
@@ -131,7 +131,7 @@ def write_bytes(path: str | Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_text(path: str | Path, text: str, *, mode: int = 0o666) -> None:
-    """Writes text as UTF-8, completely or not at all.
+    """Writes text as UTF-8, atomically.
 
     Errors: OSError; ValueError for text that UTF-8 cannot encode (lone surrogates).
     """
@@ -146,7 +146,7 @@ def npy_bytes(array: Any) -> bytes:
 
 
 def write_array(path: str | Path, array: Any) -> None:
-    """Writes an array as a `.npy` file, completely or not at all.
+    """Writes an array as a `.npy` file, atomically.
 
     Errors: OSError.
     """
@@ -155,7 +155,7 @@ def write_array(path: str | Path, array: Any) -> None:
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """Writes arrays by name as an `.npz` file, completely or not at all.
+    """Writes arrays by name as an `.npz` file, atomically.
 
     Errors: OSError.
     """

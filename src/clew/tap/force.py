@@ -14,12 +14,12 @@ from typing import Final
 from clew.build.kernel_trace import kernel_traces
 from clew.build.result import Build
 from clew.build.tracing import trace_of
-from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import InputError
 from clew.tap.where import Whereabouts
 from clew.trace.refs import NodeRef
@@ -63,9 +63,7 @@ class Broken:
     forced: Forced
 
 
-def break_fusions(
-    compiled: CompiledModel, where: Whereabouts, values: Sequence[LayerValue]
-) -> Broken:
+def break_fusions(compiled: BuiltModel, where: Whereabouts, values: Sequence[LayerValue]) -> Broken:
     """Returns a build in which these values, which are inside kernels, are in memory.
 
     Errors: I154 for a value inside a kernel that FuseOps did not make.
@@ -113,9 +111,7 @@ def _unfused(main: Function) -> set[int]:
     return found
 
 
-def _fused_again(
-    compiled: CompiledModel, build: Build, stage: int, results: frozenset[int]
-) -> Build:
+def _fused_again(compiled: BuiltModel, build: Build, stage: int, results: frozenset[int]) -> Build:
     """Returns a build from the stage before FuseOps."""
     options = compiled.options
     manager = PassManager(

@@ -12,10 +12,10 @@ import numpy as np
 
 from clew.build.observe import Iterations, node_values
 from clew.build.tracing import relayout
-from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, While
 from clew.ir.loops import in_branches, loops_around
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.serving.built_model import BuiltModel
 from clew.support.errors import Hint, InputError
 from clew.support.near import did_you_mean, listed
 from clew.support.shown import Shown, counted
@@ -62,16 +62,16 @@ class Taps(Mapping[str, Any], Shown):
 class _Session:
     """Data computed once per build: the places of values, and builds with broken fusions."""
 
-    def __init__(self, compiled: CompiledModel) -> None:
+    def __init__(self, compiled: BuiltModel) -> None:
         self.build = compiled.build
         self.where = Whereabouts(self.build, compiled.trace)
         self.broken: dict[tuple[Key, ...], Broken] = {}
 
 
-_sessions: Final[WeakKeyDictionary[CompiledModel, _Session]] = WeakKeyDictionary()
+_sessions: Final[WeakKeyDictionary[BuiltModel, _Session]] = WeakKeyDictionary()
 
 
-def _session(compiled: CompiledModel) -> _Session:
+def _session(compiled: BuiltModel) -> _Session:
     """Returns the session of a model's last build."""
     found = _sessions.get(compiled)
     if found is None or found.build is not compiled.build:
@@ -79,11 +79,11 @@ def _session(compiled: CompiledModel) -> _Session:
     return found
 
 
-def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
+def tap_states(compiled: BuiltModel) -> dict[str, tuple[State, str]]:
     """Returns the state of each result of each layer of the last build, and why it is not in
     memory. A layer's second result is `name:1`, and so on.
 
-    Errors: I044 and I045 (see `CompiledModel.trace`).
+    Errors: I044 and I045 (see `BuiltModel.trace`).
     """
     refused = refusals(compiled)
     return {
@@ -92,11 +92,11 @@ def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
     }
 
 
-def refusals(compiled: CompiledModel) -> dict[str, Refusal | None]:
+def refusals(compiled: BuiltModel) -> dict[str, Refusal | None]:
     """Returns, for each result of each layer of the last build, why it cannot be read; None if it
     can. A layer's second result is `name:1`, and so on.
 
-    Errors: I044 and I045 (see `CompiledModel.trace`).
+    Errors: I044 and I045 (see `BuiltModel.trace`).
     """
     where = _session(compiled).where
     found = {}
@@ -109,7 +109,7 @@ def refusals(compiled: CompiledModel) -> dict[str, Refusal | None]:
 
 
 def tap(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     layers: str | Sequence[str],
     inputs: Sequence[Any],
     *,
@@ -120,7 +120,7 @@ def tap(
     """Returns values of layers in a run of the last build with these inputs, which have been
     checked.
 
-    See `CompiledModel.tap`, also for the errors.
+    See `BuiltModel.tap`, also for the errors.
     """
     names = [layers] if isinstance(layers, str) else list(layers)
     session = _session(compiled)
@@ -180,7 +180,7 @@ class IterationValues:
 
 
 def tap_iterations(
-    compiled: CompiledModel,
+    compiled: BuiltModel,
     keys: Sequence[Key],
     inputs: Sequence[Any],
     wanted: Collection[int],
@@ -190,7 +190,7 @@ def tap_iterations(
     No others are kept, so a long loop needs memory only for the wanted iterations. `inputs` have
     been checked. Layers that did not run are omitted.
 
-    Errors: I070, I150, I151, I153 (see `CompiledModel.tap`), and those of a run.
+    Errors: I070, I150, I151, I153 (see `BuiltModel.tap`), and those of a run.
     """
     where = _session(compiled).where
     for key in keys:
@@ -216,12 +216,12 @@ def tap_iterations(
     return found
 
 
-def results_of(compiled: CompiledModel) -> dict[str, list[int]]:
+def results_of(compiled: BuiltModel) -> dict[str, list[int]]:
     """Returns, for each layer of the last build, the numbers of its results."""
     return _session(compiled).where.outputs
 
 
-def loops_in_memory(compiled: CompiledModel) -> dict[Key, tuple[tuple[While, ...], Type]]:
+def loops_in_memory(compiled: BuiltModel) -> dict[Key, tuple[tuple[While, ...], Type]]:
     """Returns, for the results of layers in loops that are in memory in each iteration, the
     enclosing loops, outermost first, and the type of the value in memory.
     """

@@ -142,8 +142,8 @@ class Imm(Scalar):
 class Index(Scalar):
     """A loop variable or axis, compared by identity; it takes `extent` values from 0.
 
-    `role` says what the axis stands for (`te.roles`). `facts` hold inside the loop: expressions of
-    sizes that are at least 0 if the loop runs at all. `repeats` says that iterations may compute an
+    `role` is the meaning of the axis (`te.roles`). `facts` hold inside the loop: expressions of
+    sizes that are at least 0 if the loop runs at all. `repeats`: whether iterations may compute an
     element that another one has computed.
     """
 

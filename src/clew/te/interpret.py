@@ -11,6 +11,7 @@ import numpy as np
 
 from clew.ir.types import bits, is_float, is_integer, to_numpy
 from clew.support.bounds import clamping
+from clew.support.text_arrays import as_tensor, zeros
 from clew.support.walk import post_order as post_order_of
 from clew.te.convert import convert
 from clew.te.expr import (
@@ -376,7 +377,8 @@ def _view(
         pieces.append(slice(*span))
         positions.append(position)
     order = sorted(range(len(positions)), key=positions.__getitem__)
-    shown = array[tuple(pieces)].transpose(order)
+    whole: tuple[Any, ...] = (*pieces, ...)  # without the dots, NumPy gives a text alone
+    shown: Array = array[whole].transpose(order)
     return shown[tuple(slice(None) if n in positions else None for n in range(len(places)))]
 
 
@@ -453,9 +455,9 @@ def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = No
             array = values[id(node.source)]
             # A load in a branch not taken may be out of range: some element is read and dropped.
             if array.size == 0:
-                return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in args)), array.dtype)
+                return zeros(np.broadcast_shapes(*(np.shape(i) for i in args)), array.dtype)
             inside = [np.clip(i, 0, n - 1) for i, n in zip(args, array.shape, strict=True)]
-            return array[tuple(inside)] if array.ndim else array[()]
+            return as_tensor(array[tuple(inside)])
         case Binary():
             return _binary(node, *args)
         case Unary(op="not"):

@@ -23,11 +23,11 @@ _PARTIAL_SUMS: Final = 32
 def widened(stages: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Changes the long sums among stages: each becomes a conversion of a new stage, which adds up
     in `f64`. Yields each changed stage with its new one. The new stage takes the name, so that
-    schedules find the sum by it whatever its length, and the conversion is `<name>.rounded`.
+    schedules find the sum by it at any length, and the conversion is `<name>.rounded`.
 
     A sum whose length only a run knows counts as long. Sums of products of two tensors keep their
     dtype, in which dot product instructions add up; schedules divide them into blocks
-    (`schedules/library/blocks_of_sums.py`). Stages with a role have rules of their own.
+    (`schedules/library/blocks_of_sums.py`). Stages with a role have their own rules.
     """
     for stage in stages:
         body = stage.body

@@ -210,7 +210,7 @@ class Follow(Sequential):
     negative or as many steps are done as the first axis of `over` counts. The value is `found` for
     the last place.
 
-    Each element has a chain of its own. `start` ranges over the tensor's axes; `following` and
+    Each element has its own chain. `start` ranges over the tensor's axes; `following` and
     `found` also over a place, the second axis of `over`. `following` is also computed for places at
     which chains end, so its reads must be valid for all numbers.
     """

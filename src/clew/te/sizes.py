@@ -13,7 +13,7 @@ from clew.te.walk import over, post_order
 
 
 class ExpressionsAt:
-    """Expressions at given sizes, each computed once. `source` returns what a load then reads."""
+    """Expressions at given sizes, each computed once. `source` gives the values of loads."""
 
     def __init__(self, sizes: Mapping[str, int], source: Callable[[Any], Any]) -> None:
         self._sizes = Sizes(sizes)

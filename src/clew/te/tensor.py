@@ -34,7 +34,7 @@ class Tensor:
     """A tensor: a placeholder (`body is None`), or computed element by element from other tensors.
 
     `body` is over `axes`; a reduction's body is one `Reduce`. `inputs` are the tensors it reads.
-    `role` says what the stage is within its operator, such as `attention.scores`.
+    `role` is the part of the stage in its operator, such as `attention.scores`.
     """
 
     __slots__ = ("axes", "body", "dtype", "layout", "name", "role", "shape")
@@ -139,7 +139,7 @@ def _axis_names(body: Callable[..., Any], rank: int) -> list[str]:
 
 
 def reduce_axis(extent: Dim, name: str = "k", role: str = "") -> Index:
-    """Returns an axis to reduce over. `role` says what it stands for (`te.roles`)."""
+    """Returns an axis to reduce over. `role` is its meaning (`te.roles`)."""
     return Index(name, extent, role)
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from clew.api.compiled_model import CompiledModel
 from clew.bisection.numbers import whole_tolerance
 from clew.build.inputs import form_of
-from clew.compiled import CompiledModel
+from clew.compare.precision import Deviation
 from clew.frontends.torch.dtypes import to_numpy as array_of
 from clew.passes.precision.convert_precision import ConvertPrecision
-from clew.precision import Deviation
 from clew.support.difference import relative_error, relative_length
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
@@ -159,7 +159,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Run:
-    """A compiled model, and the inputs of a run. `several` says that the whole call runs more than
+    """A compiled model, and the inputs of a run. `several`: whether the whole call runs more than
     one program.
     """
 

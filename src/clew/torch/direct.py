@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.torch.tensors import reader
 from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.support.arrays import ALIGNMENT_BYTES

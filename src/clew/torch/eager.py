@@ -16,8 +16,8 @@ from torch.utils import _pytree as pytree
 class ModuleCall:
     """A call of a module. `name` is the module's path, with the number of the call if it is not the
     first one (`block@1`), and is empty for the whole model. `kind` is the module's class, `calls`
-    has the names of this call and of all calls inside it, and `results` the leaves of what it
-    returned. `passes_on` says that it returned nothing but arguments.
+    has the names of this call and of all calls inside it, and `results` the leaves of its result.
+    `passes_on`: whether it returned nothing but arguments.
     """
 
     name: str

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from clew.compiler import compile
+from clew.api.compile import compile
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.traced import Traced, hidden_symbols, is_size
@@ -25,8 +25,8 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Given:
-    """What a graph is called with: example arguments, their names in the user's code, and the
-    positions of weights, which the programs hold. `earlier` has the graph before decomposition.
+    """The arguments of a graph: examples, their names in the user's code, and the positions of
+    weights, which the programs hold. `earlier` has the graph before decomposition.
     """
 
     args: Sequence[Any]
@@ -37,7 +37,7 @@ class Given:
     def picked(
         self, positions: Sequence[int | None], names: Sequence[str], *, is_first: bool
     ) -> Given:
-        """Returns what a part of the graph is called with: arguments of the graph by position, or
+        """Returns the arguments of a part of the graph: arguments of the graph by position, or
         values from other parts (None), which have `names`. The first part accounts for the calls
         that decomposition omitted.
         """
@@ -77,7 +77,7 @@ def _program(
     """Returns a graph as one program.
 
     Errors: those of importing and compiling it; C083 for a bug in clew, so that the user's program
-    goes on in eager, and the report tells of it.
+    continues in eager, and the report mentions it.
     """
     with _coded():
         traced = Traced(graph, given.names, given.frozen, given.earlier)
@@ -131,7 +131,7 @@ class _Part(torch.nn.Module):  # type: ignore[misc]
         self.alone = alone
 
     def forward(self, *args: Any) -> Any:
-        """Returns the part's results: a single one is no tuple."""
+        """Returns the part's results: a single one is not a tuple."""
         found = self.program(*args)
         return found[0] if self.alone else tuple(found)
 

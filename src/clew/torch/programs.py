@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.torch.result_views import ResultViews
 from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput
@@ -27,7 +27,7 @@ _KEPT: Final = 256  # sets of weights of one graph, as of equal blocks of a mode
 
 
 class _Current(NamedTuple):
-    """The model that a program calls, what tells whether it fits, and how to call it on torch's
+    """The model that a program calls, the check of whether it fits, and how to call it on torch's
     memory, if that is possible.
     """
 
@@ -195,7 +195,9 @@ def current() -> Programs:
 
 
 def _owner() -> Any:
-    """Returns what the outermost call of a compiled function calls, None if that is unknown."""
+    """Returns the function that the outermost call of a compiled function calls, None if that is
+    unknown.
+    """
     found: Any = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:

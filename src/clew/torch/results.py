@@ -72,7 +72,7 @@ class ResultLayers:
 
     def of(self, call: ModuleCall, names: Mapping[str, str | None]) -> dict[int, LayerResult]:
         """Returns the layers' results that are results of a call, by position. Results that their
-        types do not tell apart are left out. `names` has the graph's names where they differ from
+        types do not distinguish are left out. `names` has the graph's names where they differ from
         eager's.
         """
         calls = {names.get(name, name) for name in call.calls}
@@ -98,7 +98,7 @@ class ResultLayers:
 
 def _readers(trace: Trace, module: Module) -> Mapping[Expr, set[str]]:
     """Returns, for each node that is a layer's result, the layers that read it. A layer without a
-    name stands for the model, which reads what it returns.
+    name stands for the model, which reads its results.
     """
     users: dict[int, list[Expr]] = defaultdict(list)
     nodes: Mapping[int, Any] = trace.nodes(0)

@@ -14,7 +14,7 @@ from clew.support.locks import Lock, once
 
 
 class Weights:
-    """Tensors whose values a program holds, with facts that tell of changes: their identity, their
+    """Tensors whose values a program holds, with facts that reveal changes: their identity, their
     memory, and the version that operators in place count up. They are not kept alive.
     """
 
@@ -43,7 +43,7 @@ class Weights:
         )
 
     def when_expired(self, told: Callable[[], Any]) -> None:
-        """Sets what is called when a tensor is gone, after which `same` is false."""
+        """Sets the callback for a deleted tensor, after which `same` is false."""
         self._expired = told
 
     def expire_any(self, ids: set[int]) -> None:
@@ -63,8 +63,8 @@ def can_hold(tensor: Any) -> bool:
 
 @once
 def _watch_optimizers() -> bool:
-    """Makes optimizers' steps expire what they change: neither fused ones (`AdamW(fused=True)`) nor
-    those that write to `p.data` count up a version.
+    """Makes optimizers' steps expire the tensors that they change: neither fused ones
+    (`AdamW(fused=True)`) nor those that write to `p.data` count up a version.
     """
     register_optimizer_step_post_hook(_after_step)
     return True

@@ -132,7 +132,7 @@ def to_document(trace: Trace, *, timings: bool = False) -> dict[str, Any]:
 
 
 def write_json(trace: Trace, path: str | Path, *, timings: bool = False) -> None:
-    """Writes the trace to a file, completely or not at all.
+    """Writes the trace to a file, atomically.
 
     Errors: I063 if the file cannot be written.
     """

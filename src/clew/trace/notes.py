@@ -1,4 +1,4 @@
-"""Notes: what is known about a layer besides the graph, such as how it was quantized.
+"""Notes: facts about a layer beyond the graph, such as how it was quantized.
 
 They belong to the imported module, and name layers. So passes neither see nor keep them: whatever
 leads from a node or a kernel to its layers also leads to their notes.

@@ -79,7 +79,7 @@ class Reader(Protocol):
         ...
 
     def notes(self, module: Any) -> Sequence[Note]:
-        """Returns what is known about layers besides the graph."""
+        """Returns the notes about layers."""
         ...
 
     def places(self, module: Any) -> Sequence[CodePlace]:
@@ -173,7 +173,7 @@ class Queries(Shown):
 
     @cached_property
     def notes(self) -> Mapping[str, tuple[Note, ...]]:
-        """What is known about layers besides the graph, by layer."""
+        """Notes about layers, by layer."""
         found: dict[str, list[Note]] = {}
         for note in self.reader.notes(self.stages[0].module):
             found.setdefault(note.layer, []).append(note)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.support.difference import largest, wide_dtype
 from clew.support.shown import Shown
+from clew.trace.links import Link
 from clew.trace.queries import Queries
 from clew.trace.refs import NodeRef
 
 Values: TypeAlias = dict[int, Any]
-Evaluate: TypeAlias = Callable[[Any, Mapping[str, Any], Mapping[int, Any]], Values]
-"""Module, inputs by name and known values by node id -> values of nodes by id."""
-Relayout: TypeAlias = Callable[[Any, Any, Any, Any], Any]
-"""Value, its type, the type to convert it to (another layout of the same tensor) and a value of
-that type, for its sizes -> value.
-"""
 
-# Roundings of narrow floats between operators, which passes leave out, add up.
-_ADDED_UP: Final = 4
-_NARROW: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+_STEPS: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 _BLOCK_ELEMS: Final = 1 << 18
 
 
@@ -76,62 +69,123 @@ class VerifyReport(Shown):
         return "\n".join([*lines, *(f"  {failure}" for failure in self.failures)])
 
 
+class Evaluator(Protocol):
+    """Evaluates modules, which are opaque to the trace."""
+
+    def values(self, module: Any, inputs: Mapping[str, Any], known: Mapping[int, Any]) -> Values:
+        """Returns the values of a module's nodes by id, narrow floats in f32. Those of some nodes
+        are known.
+        """
+        ...
+
+    def folded(self, nodes: Sequence[Any]) -> Values:
+        """Returns the values, in their own dtypes, of those nodes that depend on constants only."""
+        ...
+
+    def has_narrow(self, node: Any) -> bool:
+        """Whether a node has narrow floats."""
+        ...
+
+    def relayout(self, value: Any, source: Any, target: Any, like: Any) -> Any:
+        """Returns a value of type `source` as one of type `target`, another layout of the same
+        tensor; `like` has that type.
+        """
+        ...
+
+
 def verify_links(
-    trace: Queries,
-    inputs: Mapping[str, Any],
-    evaluate: Evaluate,
-    relayout: Relayout,
-    rtol: float,
-    atol: float,
+    trace: Queries, inputs: Mapping[str, Any], evaluator: Evaluator, rtol: float, atol: float
 ) -> VerifyReport:
     """Returns the result of evaluating *same* links on these inputs.
 
     Proceeds stage by stage; a node's value is kept while later stages keep the node.
     """
-    floor = atol / rtol if rtol else 0.0
-    checked = skipped = 0
-    worst = 0.0
-    failures: list[FalseLink] = []
-    values = evaluate(trace.stages[0].module, inputs, {})
+    check = _Check(trace, evaluator, rtol, atol)
+    before = evaluator.values(trace.stages[0].module, inputs, {})
     for stage in range(1, len(trace.stages)):
         record = trace.stages[stage]
         if not record.changed:
             continue
-        before = values
         kept = {n: v for n, v in before.items() if n in trace.nodes(stage)}
-        values = evaluate(record.module, inputs, kept)
-        olds, news = trace.nodes(stage - 1), trace.nodes(stage)
-        for link in trace.same_links(stage):
-            old, new = olds[link.old], news[link.new]
+        rounded = check.constants(stage, before, kept)
+        values = evaluator.values(record.module, inputs, kept | rounded)
+        check.links(stage, before, values, rounded)
+        before = evaluator.values(record.module, inputs, kept) if rounded else values
+    return VerifyReport(check.checked, check.skipped, check.worst, tuple(check.failures))
+
+
+class _Check:
+    """Compares the ends of links, and counts."""
+
+    def __init__(self, trace: Queries, evaluator: Evaluator, rtol: float, atol: float) -> None:
+        self._trace = trace
+        self._evaluator = evaluator
+        self._rtol = rtol
+        self._floor = atol / rtol if rtol else 0.0
+        self.checked = self.skipped = 0
+        self.worst = 0.0
+        self.failures: list[FalseLink] = []
+
+    def constants(self, stage: int, before: Values, kept: Values) -> Values:
+        """Checks new constants that narrow floats were folded or rounded to, which may be one step
+        off. Returns their values before that, so that nodes that read them are compared as if
+        nothing had been rounded.
+        """
+        nodes, evaluator = self._trace.nodes(stage), self._evaluator
+        olds = self._trace.nodes(stage - 1)
+        if not any(map(evaluator.has_narrow, [*olds.values(), *nodes.values()])):
+            return {}
+        links = [k for k in self._trace.same_links(stage)
+                 if k.old in before and k.new not in kept
+                 and self._trace.reader.kind(nodes[k.new]) == "Constant"]  # fmt: skip
+        folded = evaluator.folded([olds[link.old] for link in links])
+        found: Values = {}
+        for link in links:
+            old, new = olds[link.old], nodes[link.new]
+            data = evaluator.folded([new])[new.id]
+            was = folded.get(link.old, before[link.old])
+            steps = max(_step(was), _step(data))
+            self._compare(stage, link, was, data, max(self._rtol, steps))
+            found[new.id] = evaluator.relayout(before[link.old], old.type, new.type, data)
+        return found
+
+    def links(self, stage: int, before: Values, values: Values, done: Values) -> None:
+        """Checks all links of a stage but those to constants that are checked."""
+        olds = self._trace.nodes(stage - 1)
+        for link in self._trace.same_links(stage):
+            if link.new in done:
+                continue
             if link.old not in before or link.new not in values:
-                skipped += trace.reader.kind(old) != "Function"
+                self.skipped += self._trace.reader.kind(olds[link.old]) != "Function"
                 continue
-            checked += 1
-            value = relayout(values[link.new], new.type, old.type, before[link.old])
-            error = difference(before[link.old], value, floor)
-            allowed = max(
-                rtol, _ADDED_UP * _precision(before[link.old]), _precision(values[link.new])
-            )
-            if error <= allowed:
-                worst = max(worst, error)
-                continue
-            reason = (
-                f"{old.type} and {new.type} cannot be compared"
-                if error == np.inf
-                else f"relative error {error:.2g}, at most {allowed:.2g} expected"
-            )
-            refs = NodeRef(stage - 1, link.old), NodeRef(stage, link.new)
-            failures.append(FalseLink(record.name, *refs, old.span.layers, reason))
-    return VerifyReport(checked, skipped, worst, tuple(failures))
+            was, value = before[link.old], values[link.new]
+            self._compare(stage, link, was, value, max(self._rtol, _step(was), _step(value)))
+
+    def _compare(self, stage: int, link: Link, was: Any, value: Any, allowed: float) -> None:
+        self.checked += 1
+        old, new = self._trace.nodes(stage - 1)[link.old], self._trace.nodes(stage)[link.new]
+        value = self._evaluator.relayout(value, new.type, old.type, was)
+        error = difference(was, value, self._floor)
+        if error <= allowed:
+            self.worst = max(self.worst, error)
+            return
+        reason = (
+            f"{old.type} and {new.type} cannot be compared"
+            if error == np.inf
+            else f"relative error {error:.2g}, at most {allowed:.2g} expected"
+        )
+        refs = NodeRef(stage - 1, link.old), NodeRef(stage, link.new)
+        name = self._trace.stages[stage].name
+        self.failures.append(FalseLink(name, *refs, old.span.layers, reason))
 
 
-def _precision(value: Any) -> float:
-    """Returns the relative step between neighbors of a narrow float dtype, since rounding may move
-    equal values to either; 0 for other dtypes. Of several values, the largest.
+def _step(value: Any) -> float:
+    """Returns the relative step between neighbors of a narrow float dtype; 0 for other dtypes. Of
+    several values, the largest.
     """
     if isinstance(value, (tuple, list)):
-        return max(map(_precision, value), default=0.0)
-    return _NARROW.get(getattr(getattr(value, "dtype", None), "name", ""), 0.0)
+        return max(map(_step, value), default=0.0)
+    return _STEPS.get(getattr(getattr(value, "dtype", None), "name", ""), 0.0)
 
 
 def difference(a: Any, b: Any, floor: float = 0.0) -> float:

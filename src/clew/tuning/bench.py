@@ -1,4 +1,4 @@
-"""What a runner does for the tuner: functions of plain data, here or in another process."""
+"""A runner's work for the tuner: functions of plain data, here or in another process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.api.compile import compile
 from clew.bisection.numbers import error_of
-from clew.compiler import compile
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.passes.decisions import Decision
@@ -87,8 +87,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Described:
-    """What there is to tune, the threads of the program, and nanoseconds of a call. `decisions` are
-    those of the default graph.
+    """Kernels and decisions to tune, the threads of the program, and nanoseconds of a call.
+    `decisions` are those of the default graph.
     """
 
     kernels: list[Tunable]
@@ -135,7 +135,7 @@ def _made(setup: Setup) -> Workbench:
 
 
 def describe(setup: Setup) -> Described:
-    """Returns what there is to tune in a model.
+    """Returns the kernels and decisions to tune in a model.
 
     Errors: I388; those of `compile`.
     """

@@ -1,5 +1,5 @@
 """Measures decisions about a model's graph: how convolutions are computed, panels of weights, and
-what is melted.
+fusion.
 
 A graph with other decisions runs in turns with the default one. A decision concerns some layers;
 the kernels of these layers are compared, those of all others are the same. Decisions that concern
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.applied_records import deciding
+from clew.api.compiled_model import CompiledModel
 from clew.bisection.numbers import error_of
 from clew.build.result import Build
-from clew.compiled import CompiledModel
+from clew.compiling.applied_records import deciding
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.decisions import Decision, Decisions
@@ -38,7 +38,7 @@ _MOST_TOGETHER: Final = 24
 
 
 class Asked:
-    """Decides as told, and keeps what it was asked."""
+    """Decides as given, and records each request."""
 
     def __init__(self, chosen: Chosen) -> None:
         self._chosen = dict(chosen)
@@ -48,7 +48,7 @@ class Asked:
         return f"<{sorted(self._chosen.items())}>"
 
     def choose(self, decision: Decision) -> tuple[str, str]:
-        """Returns what was told, or the default."""
+        """Returns the given option, or the default."""
         key = decision.kind, decision.subject
         held = self.decisions.get(key)
         layers = tuple(dict.fromkeys((*(held.layers if held else ()), *decision.layers)))
@@ -190,7 +190,7 @@ class GraphBench:
                 break
 
     def _wrong(self, build: Build) -> str:
-        """Returns what is wrong with a build; "" if nothing is."""
+        """Returns the fault of a build; "" if there is none."""
         values = self._bench.values[0]
         had = set(self._bench.functions)
         verifier = Verifier(build, values, self._bench.options, self._bench.cache)

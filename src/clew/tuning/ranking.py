@@ -30,7 +30,7 @@ _CLIP: Final = 1.5  # logarithms of ratios: a kernel that is five times as slow 
 class Ranker:
     """Predicts the ratio of a candidate's time to the default's.
 
-    `names` are the choices of all kernels that it may be asked about, as `rule.choice`.
+    `names` are the choices of all kernels that may occur, as `rule.choice`.
     """
 
     def __init__(self, tunables: Iterable[Tunable]) -> None:
@@ -44,7 +44,7 @@ class Ranker:
 
     @property
     def rows(self) -> int:
-        """The number of trials it has been told."""
+        """The number of trials it has received."""
         return len(self._rows)
 
     @property

@@ -1,4 +1,4 @@
-"""What each layer of a model gained by tuning, and why."""
+"""The gain of each layer of a model by tuning, and its reason."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from clew.api.compiled_model import CompiledModel
 from clew.backends.cpu.history import with_choices
 from clew.backends.cpu.lowering import KernelSource
-from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.apply_history import ApplyHistory, untuned
@@ -53,12 +53,12 @@ class TunedKernel:
 
 @dataclass(frozen=True, repr=False)
 class TuneReport(Shown):
-    """What each layer of a model gained by tuning.
+    """The gain of each layer of a model by tuning.
 
     `kernels` are those with an applied record, largest gain first; `decisions` has a remark for
     each decision about the graph that records made, and `skipped` one for each record that could
-    not be applied. `untouched` is the number of the kernels that keep the default
-    choices. `tally` is what a session did.
+    not be applied. `untouched` is the number of the kernels that keep the default choices. `tally`
+    counts the trials of a session.
     """
 
     model: str
@@ -139,7 +139,7 @@ class TuneReport(Shown):
 
 
 def session_lines(tally: Tally) -> list[str]:
-    """Returns what a session did, as lines."""
+    """Returns a session's trials and results, as lines."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(tally.states.items()))
     lines = [f"{counted(tally.trials, 'trial')} in {tally.seconds:.0f} s: {states or 'none'}"]
     if tally.whole is not None:

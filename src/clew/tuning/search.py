@@ -30,7 +30,7 @@ _TOGETHER: Final = 8  # candidates of a kernel in a batch
 
 @dataclass
 class State:
-    """What is known about a kernel: its best choices, their ratio to the default's time, the record
+    """The results for a kernel: its best choices, their ratio to the default's time, the record
     of them (None for the default), all choices that were tried, and the ratios of those that won.
     `hints` won with another version of the code. `promise` is the gain that a trial may be expected
     to bring.
@@ -205,8 +205,8 @@ class Forecast:
     """Times of the whole program in one graph, by the number of trials of its kernels.
 
     A search finds less and less. The last doubling of the trials gained some share of the time; the
-    next one is assumed to gain half of that. Trials of decisions about the graph do not count: what
-    they gain comes once.
+    next one is assumed to gain half of that. Trials of decisions about the graph do not count:
+    their gain comes once.
     """
 
     trials: list[int] = field(default_factory=list)
@@ -219,7 +219,7 @@ class Forecast:
 
     def gain(self, more: float) -> float | None:
         """Returns the share of the time that a number of further trials may be expected to save;
-        None while there were too few trials to tell from.
+        None while there were too few trials for an estimate.
         """
         if more <= 0:
             return 0.0

@@ -24,11 +24,11 @@ _HALF: Final = 0.5
 
 @dataclass(frozen=True)
 class Demand:
-    """What a test asks for: the least gain, as a share of the old time and in nanoseconds (stamps
-    are not finer), the probability of a wrong win and of a wrong loss, and the largest number of
-    turns. After that many, the answer is `undecided`. It is given sooner to a program that has won
-    less than two thirds of `patience` turns or more: if it gains, then so little that many turns
-    would be needed to show it.
+    """The requirements of a test: the least gain, as a share of the old time and in nanoseconds
+    (stamps are not finer), the probability of a wrong win and of a wrong loss, and the largest
+    number of turns. After that many, the answer is `undecided`. It is given sooner to a program
+    that has won less than two thirds of `patience` turns or more: if it gains, then so little that
+    many turns would be needed to show it.
     """
 
     margin: float = 0.01

@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Tally:
-    """What a session did: trials by state, seconds, and how whole calls with the best records
+    """A summary of a session: trials by state, seconds, and how whole calls with the best records
     compare with those without records, if it came to that. `left` is the number of candidates for
     kernels that were not tried yet, and `expected_gain` the share of the time that another ten
     minutes may save.
@@ -81,7 +81,7 @@ class Session:
     """Tunes the kernels of one model.
 
     Every trial is in the store before it begins and after it ends, so that a session may end at any
-    time, however it ends, and another goes on.
+    time, however it ends, and another continues.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
         self._machine = str(self._facts["machine"])
         for trial in store.settle_crashed():
             say(f"trial {trial.uid} ended its process: {trial.choices} is not tried again")
-        say("compiling and measuring the model as it is")
+        say("compiling and measuring the unchanged model")
         found = self._described()
         self.threads: int = found.threads
         self.decisions: list[Decision] = found.decisions
@@ -117,14 +117,14 @@ class Session:
         self.tally = Tally()
 
     def _described(self) -> Described:
-        """Returns what there is to tune, by a machine that measures."""
+        """Returns the kernels and decisions to tune, from a machine that measures."""
         ((_, found),) = self._runner.run(describe, iter([self._setup]))
         if isinstance(found, Failed):
             raise InputError("I387", f"the model cannot be measured: {found.reason}")
         return found
 
     def _take_up(self, found: Described) -> None:
-        """Begins the search of the kernels of a graph, from what the records say about them."""
+        """Begins the search of the kernels of a graph, from their records."""
         self.kernels: list[Tunable] = found.kernels
         self._call_ns = found.call_ns
         known = self._store.trials(self._machine, self.threads, KERNEL)
@@ -187,7 +187,7 @@ class Session:
     def _search_graph(self, ends_s: float, most: int | None, running: dict[str, Trial]) -> None:
         """Tries the options of the graph's decisions that were not tried yet, on the default
         choices of all kernels: one kind of decision after another, each in the graph that the best
-        options of the earlier ones make. Then goes on with the graph that all of them make.
+        options of the earlier ones make. Then continues with the graph that all of them make.
         """
         self._store.note_uses(
             [
@@ -443,7 +443,7 @@ def _limited(seconds: float) -> float:
 
 
 def _confirmed(record: Trial, outcome: Outcome) -> Trial:
-    """Returns a record with what it was measured to be at a session's end."""
+    """Returns a record with its measurement at a session's end."""
     reasons = {
         "lost": "not faster than the default choices at the end of a session",
         "undecided": "not conclusively faster than the default choices at the end of a session",

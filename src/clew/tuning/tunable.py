@@ -1,4 +1,4 @@
-"""What can be tuned in a model: plain data that machines exchange."""
+"""Tunable parts of a model, as plain data that machines exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clew.tune`: searches by measurement, and keeps what it finds in a file of records."""
+"""`clew.tune`: searches by measurement, and keeps the results in a file of records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from clew import frontends
-from clew.applied_records import AUTO
-from clew.compiler import compile
+from clew.api.compile import compile
+from clew.compiling.applied_records import AUTO
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import runner_at
@@ -35,13 +35,13 @@ def tune(
     **options: Any,
 ) -> TuneReport:
     """Searches the choices of a model's kernels by measurement for some minutes, or until there
-    were a number of trials; returns what each layer gained.
+    were a number of trials; returns the gain of each layer.
 
     Results are kept in `database` (`auto`: the default file, `CLEW_TUNING`), where `compile` finds
     them. `options` are those of `clew.compile` that the model is compiled with. `name` is the
     model's name in the records, by default that of its file. With `scheduler`, the address of a
     Dask scheduler, its workers measure; they must be machines of one kind. Ctrl-C ends the search;
-    another call goes on where it ended, also after a process was killed (docs/tune.md).
+    another call continues where it ended, also after a process was killed (docs/tune.md).
 
     Errors: I380 to I382 (`database`), I385 and I386 (`minutes`, `trials`), I387 (`scheduler`), I388
     for a model whose inputs have free sizes, and those of `compile`.
@@ -72,7 +72,7 @@ def tune_report(
     tally: Tally | None = None,
     **options: Any,
 ) -> TuneReport:
-    """Returns what each layer of a model gains by the records in a file, and why.
+    """Returns the gain of each layer of a model by the records in a file, and its reason.
 
     Errors: I380 to I382 (`database`), and those of `compile`.
     """

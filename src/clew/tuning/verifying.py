@@ -1,4 +1,4 @@
-"""Compares candidates with the interpreter, on operands of a real run and beside guard pages."""
+"""Compares candidates with the interpreter, on operands of a real run, next to guard pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Verifier:
         self._known: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
 
     def wrong(self, subject: str, function: Function, choices: str) -> str:
-        """Returns what is wrong with the results of a kernel with these choices; "" if nothing is.
+        """Returns the fault in the results of a kernel with these choices; "" if there is none.
 
         Each of its buffers lies between guard pages, first at their end and then at their start: an
         access outside kills the process.

@@ -1,9 +1,9 @@
 """Compares whole calls of two programs: the ratio of their times, with an interval.
 
-In each round both run once, in an order that is drawn. If they are equally fast, it is a matter of
-the draw which of the two meets the slower moment of the machine: the logarithm of the ratio of
-their times is distributed symmetrically about 0, whatever else runs and however the clock changes,
-and otherwise about the logarithm of the true ratio. The estimate and the interval follow from this
+In each round both run once, in random order. If they are equally fast, it is a matter of the draw
+which of the two meets the slower moment of the machine: the logarithm of the ratio of their times
+is distributed symmetrically about 0, independent of other programs and of clock changes, and
+otherwise about the logarithm of the true ratio. The estimate and the interval follow from this
 symmetry alone. Undisturbed times (`runtime/pieces.py`) make the interval narrow, but it is valid
 without them: where there are too few, all times count.
 

@@ -32,7 +32,7 @@ _SMALL: Final = 64.0  # counts below do not matter
 
 
 def why(default: KernelSource, tuned: KernelSource, threads: int) -> str:
-    """Returns what the tuned kernel does less of, from counted instructions and bytes; says so if
+    """Returns the work that the tuned kernel saves, from counted instructions and bytes; says so if
     the counts do not explain the gain.
     """
     before, after = kernel_facts(default), kernel_facts(tuned)

@@ -17,20 +17,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.api.compiled_model import CompiledModel
 from clew.backends.cpu.history import with_choices
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.options import Options
 from clew.bisection.numbers import whole_tolerance
 from clew.build.all_sizes import build_at
+from clew.build.kernel import Kernel
 from clew.build.result import Build, KernelUse
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.objects import submit
-from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
-from clew.kernel import Kernel
 from clew.machine.probes.quiet import quiet
 from clew.passes.apply_history import Advice, ApplyHistory, untuned
 from clew.passes.precision.convert_precision import ConvertPrecision
@@ -370,7 +370,7 @@ class Workbench:
         ]
 
     def turn(self, programs: Mapping[int, Timed]) -> dict[int, tuple[Array, Array]]:
-        """Returns the times of one turn of each program. Their order is drawn: which of two equal
+        """Returns the times of one turn of each program. Their order is random: which of two equal
         ones takes longer is then an even chance, however the machine's speed changes.
         """
         numbers = list(programs)

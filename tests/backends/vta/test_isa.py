@@ -163,7 +163,7 @@ def test_the_opcodes_are_the_published_ones() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\5" + bytes(15), "5 is no opcode"),
+        (b"\5" + bytes(15), "5 is not an opcode"),
         (bytes(15), "16 bytes, not 15"),
         (b"\0\3" + bytes(14), "6 is no memory"),
         (b"\4" + bytes(12) + b"\x60\0\0", "6 is no op"),
@@ -247,20 +247,20 @@ def test_a_program_as_text() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("jump 3", "'jump' is no instruction"),
+        ("jump 3", "'jump' is not an instruction"),
         ("load", "load needs a memory"),
         ("load ram sram=0", "'ram' is none of uop, wgt, inp"),
         ("alu xor uop=0:1", "'xor' is none of min, max"),
         ("gemm loop=1x1", "gemm needs uop="),
         ("gemm uop=0", "uop has 1 values, not 2"),
-        ("gemm uop=0:x", "'x' is no number"),
+        ("gemm uop=0:x", "'x' is not a number"),
         ("gemm uop=0:1 uop=0:1", "uop is given twice"),
         ("gemm uop=0:1 imm=4", "gemm has no operand 'imm=4'"),
         ("store out y_pad=1,1", "store has no operand"),
         ("finish pop=up", "'up' is neither prev nor next"),
         ("finish @ a b", "'b' follows a layer"),
         ('finish @ a: "b" c', "' c' follows a label"),
-        ("finish @ ,", "',' is no name"),
+        ("finish @ ,", "',' is not a name"),
     ],
 )
 def test_text_that_does_not_parse_names_its_line(line: str, text: str) -> None:
@@ -274,7 +274,7 @@ def test_text_that_does_not_parse_names_its_line(line: str, text: str) -> None:
     ("line", "text"),
     [
         (".buffer x inp input 0", "a buffer has a name"),
-        (".buffer x inp in 0 1", "'in' is no role"),
+        (".buffer x inp in 0 1", "'in' is not a role"),
         ("0 0 0", "neither .buffer nor .code"),
         (".buffer k uop constant 0 1\n1 2", "three indices"),
         ('.buffer "\\x" inp input 0 1', "no JSON string"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import zoo
-from clew.compile_options import CompileOptions
+from clew.compiling.options import CompileOptions
 from clew.explorer.own import Own, check_extensions, compile_options, split_options
 from clew.explorer.schema import Options
 from clew.support.budgets import Budgets

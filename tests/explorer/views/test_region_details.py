@@ -94,7 +94,7 @@ def test_a_backend_that_tells_nothing_is_refused() -> None:
         answer(other, "details/0")
     assert caught.value.code == "I244"
     told = str(answer(other, "story/region:0"))
-    assert "tells nothing about the inside" in told
+    assert "provides no details of its regions" in told
 
 
 def test_an_exception_of_a_backend_is_a_coded_error(

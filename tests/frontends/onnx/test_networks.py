@@ -76,7 +76,7 @@ def test_new_values_need_no_new_build(network):
         for output, want in zip(session.get_outputs(), session.run(None, feeds), strict=True):
             limit = 1e-4 * np.abs(want).max()
             assert np.abs(found[output.name].astype(np.float64) - want).max() <= limit
-    assert len(compiled._builds) <= 1  # none at all where the cache had it
+    assert len(compiled._chain.kept) <= 1  # none at all where the cache had it
 
 
 @pytest.mark.parametrize("network", quick([*BUILT_HERE, *EXPORTED], _FAR_LONGER), indirect=True)

@@ -65,7 +65,7 @@ def agrees(text: str, feeds: dict[str, Any], tmp_path: Path) -> tuple[str, ...]:
         for name in names:
             same(found[name], want[name])
     checked = compiled.checked([feeds[n] for n in compiled.input_names])
-    steps = [i for p in compiled.program_for(checked).walk() for i in p.instructions]
+    steps = [i for p in compiled.served_for(checked).program.walk() for i in p.instructions]
     return tuple(i.label for i in steps if isinstance(i, RunHost))
 
 

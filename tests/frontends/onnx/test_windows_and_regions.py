@@ -282,6 +282,13 @@ def test_resize_by_what_a_run_tells() -> None:
     run("Resize", x[:0], None, np.array([1, 1, 2, 0.5], "f4"), constants=1, opset=19)
 
 
+@pytest.mark.parametrize("known", [1, 0])
+def test_sizes_of_resize_are_products_in_single_precision(known: int) -> None:
+    """In f64, 10 times 0.7 as an f32 would be less than 7."""
+    scales = np.array([1, 1, 0.7, 1.3], "f4")
+    run("Resize", draw(1, 2, 10, 50), None, scales, constants=known, opset=19, mode="linear")
+
+
 def test_resize_of_integers() -> None:
     scales = np.array([1, 1, 2, 1.7], "f4")
     for dtype in ("u1", "i1", "i4"):

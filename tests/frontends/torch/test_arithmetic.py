@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from .torch_calls import agrees
+from .torch_calls import agrees, run
 
 
 def test_divisions_of_integers():
@@ -62,6 +62,18 @@ def test_sign_of_negative_zero(dtype):
 def test_gamma_functions_beside_zero(dtype):
     x = torch.tensor([-1e-39, -6e-8, -1e-20, 6e-8, -1e-3, -0.75, -2.5, -7.3, 0.0, -0.0, -3.0])
     agrees(lambda x: (x.lgamma(), x.digamma()), x.to(dtype))
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(torch.float32, 24), (torch.float64, 53)])
+def test_inverse_error_function(dtype, digits):
+    small = 10.0 ** torch.linspace(-37, 0, 500, dtype=torch.float64)
+    x = torch.cat([torch.linspace(-1, 1, 999, dtype=torch.float64), small, 1 - small, small - 1])
+    x = torch.cat([x.to(dtype), torch.tensor([0.0, -0.0, 1.5, -2.0, math.nan, math.inf])])
+    got = torch.from_numpy(run(torch.erfinv, x).run({"args_0": x.numpy()}).popitem()[1])
+    torch.testing.assert_close(
+        got.double(), torch.erfinv(x.double()), rtol=2.0 ** (2 - digits), atol=0, equal_nan=True
+    )
+    assert torch.equal(got.signbit()[~got.isnan()], x.signbit()[~got.isnan()])
 
 
 def test_signs_of_zeros():

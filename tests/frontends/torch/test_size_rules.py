@@ -268,7 +268,7 @@ def test_formulas_of_sizes() -> None:
         quotient.check({"n": 0})
     with pytest.raises(ClewError):  # too large to compute
         power.check({"n": 1 << 60})
-    with pytest.raises(ValueError, match="no formula"):
+    with pytest.raises(ValueError, match="not a formula"):
         SizeRule.of_record([[[{"eval": [1]}, "==", 2]], "", ""])
 
 

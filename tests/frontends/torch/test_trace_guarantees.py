@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.export import Dim, ExportedProgram, export
 
 import clew
-from clew.compiled import CompiledModel
+from clew.api.compiled_model import CompiledModel
 from clew.frontends.torch import from_torch
 from clew.frontends.torch.exporting import decomposed
 from clew.frontends.torch.omitted import Undecomposed

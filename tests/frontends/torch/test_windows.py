@@ -7,7 +7,7 @@ import torch
 from torch.export import Dim
 from torch.nn import functional as F
 
-from .torch_calls import agrees
+from .torch_calls import agrees, run
 
 AUTO = Dim.AUTO
 
@@ -113,3 +113,20 @@ def test_windows_at_drawn_distances():
         lambda x: F.fractional_max_pool3d(x, 2, output_ratio=0.5, _random_samples=samples),
         torch.randn(2, 7, 6, 8),
     )
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padding_is_one_kernel(mode):
+    def pad(x):
+        return F.pad(x, (2, 1, 0, 3), mode=mode)
+
+    x = torch.randn(1, 2, 5, 6)
+    (kernel,) = run(pad, x).kernels
+    assert kernel.ops == ("pad",)
+    agrees(
+        lambda x: (pad(x), F.pad(x, (2, -1, -2, 3), mode=mode), F.pad(x[0], (1, 0), mode=mode)), x
+    )
+    free = [{0: AUTO, 2: AUTO, 3: AUTO}]
+    agrees(pad, torch.randn(2, 3, 9, 10), dynamic=free, more=[(torch.randn(1, 3, 5, 4),)])
+    agrees(lambda x: pad(x.to(torch.int64)), x * 9)
+    agrees(lambda x: torch.view_as_real(pad(torch.complex(x, -x))), x)

@@ -16,8 +16,10 @@ import numpy as np
 
 from clew.backends.cpu.lowering import KernelBinary, operator_calls
 from clew.backends.cpu.rows import Fitting, rows_of
-from clew.backends.cpu.stand_ins import sizes_of, stand_ins
+from clew.backends.cpu.stand_ins import dims_of, sizes_of, stand_ins
 from clew.ir.deciding import deciding_params
+from clew.ir.dim_records import symbolic_of_record, to_record
+from clew.ir.dims import SymDim, value_at
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.inline import inlined
 from clew.ir.interpret import interpreted
@@ -30,8 +32,8 @@ from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
-from clew.runtime.model import decides_now
 from clew.runtime.program import Program
+from clew.runtime.sizes_key import decides_now
 from clew.runtime.template import ProgramTemplate
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
@@ -61,6 +63,16 @@ class Prepared:
 
     template: ProgramTemplate
     binaries: Mapping[str, KernelBinary]
+
+
+@dataclass(frozen=True)
+class ForAllSizes:
+    """The program of a deferred kernel for all sizes. `meant` says what the names of its sizes
+    stand for in the kernel's function.
+    """
+
+    template: ProgramTemplate
+    meant: Mapping[str, SymDim]
 
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
@@ -102,8 +114,11 @@ class DeferredKernel:
         bounds: str,
         builder: BuildsKernels,
         prepared: Prepared | None = None,
+        meant: Mapping[str, SymDim] | None = None,
     ) -> None:
-        """`prepared` is the program for all sizes, if the kernel was saved with one."""
+        """`prepared` is the program for all sizes, if the kernel was saved with one, and `meant`
+        says what the names of its sizes stand for.
+        """
         self.function = function
         self.sizes = sizes
         outer = _names_outside(function, sizes)
@@ -119,7 +134,7 @@ class DeferredKernel:
         self._sizes_of_arguments = SizeReader(function.params)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
-        self._template = _Template(self, prepared)
+        self._template = _Template(self, prepared, meant)
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
@@ -145,6 +160,7 @@ class DeferredKernel:
                 layer=", ".join(self.function.span.layers),
             )
         step = {"kernel": form.text, "sizes": self.sizes, "target": self.target.to_record()}
+        step["meant"] = {name: to_record(dim) for name, dim in self._template.meant.items()}
         return step if self.bounds == "check" else {**step, "bounds": self.bounds}
 
     @staticmethod
@@ -158,12 +174,21 @@ class DeferredKernel:
         """Returns the kernel of JSON values from `to_json`, with its program for all sizes."""
         function = parse_module(step["kernel"]).main
         sizes = tuple(step["sizes"])
+        meant = {name: symbolic_of_record(dim) for name, dim in step.get("meant", {}).items()}
+        if not meant:  # older files have none
+            names = sorted(sizes_of(function))
+            meant = {f"s{n}": SymDim.symbol(name) for n, name in enumerate(names)}
         prepared = None if template is None else Prepared(template, {})
-        return DeferredKernel(function, sizes, target, bounds, builder, prepared)
+        return DeferredKernel(function, sizes, target, bounds, builder, prepared, meant)
 
     def prepare(self) -> Prepared | None:
         """Returns the program for all sizes, compiled on the first call; None if there is none."""
         return self._template.made
+
+    def for_all_sizes(self) -> ForAllSizes | None:
+        """Returns the program for all sizes, if it serves whatever the values of arguments are."""
+        prepared = None if self._deciding else self.prepare()
+        return None if prepared is None else ForAllSizes(prepared.template, self._template.meant)
 
     def at(self, sizes: Mapping[str, int]) -> DeferredKernel:
         """Returns the kernel in a program for given sizes of the model. It shares its kernels."""
@@ -347,11 +372,16 @@ class DeferredKernel:
 class _Template:
     """The kernel for all sizes of a deferred kernel."""
 
-    def __init__(self, kernel: DeferredKernel, prepared: Prepared | None) -> None:
+    def __init__(
+        self,
+        kernel: DeferredKernel,
+        prepared: Prepared | None,
+        meant: Mapping[str, SymDim] | None = None,
+    ) -> None:
         self._kernel = kernel
         self._prepared = prepared
-        # Sizes by names that generated code can have.
-        self._names = {name: f"s{n}" for n, name in enumerate(sorted(sizes_of(kernel.function)))}
+        # What the sizes of the template stand for. Their names are those that code can have.
+        self.meant = _renamed(kernel.function) if meant is None else meant
 
     @cached_property
     def made(self) -> Prepared | None:
@@ -359,7 +389,8 @@ class _Template:
         if self._prepared is not None:
             return self._prepared
         kernel = self._kernel
-        renamed = Specialize(names=tuple(self._names.items()))
+        least = 0 if _only_maps(kernel.function, kernel.target) else 1
+        renamed = Specialize(names=tuple(_in_terms_of(self.meant, least).items()))
         module, _ = kernel.alone()
         try:
             with bounds_in_force(kernel.bounds):
@@ -374,19 +405,50 @@ class _Template:
 
     def at(self, sizes: Mapping[str, int]) -> Program | None:
         """Returns the program at given sizes; None if the kernel does not serve them."""
-        if any(name not in sizes for name in self._names):
+        if not all(dim.symbols <= sizes.keys() for dim in self.meant.values()):
             return None  # some are known only from values
         found = None
         if self.made is not None:
-            found = self.made.template.at({new: sizes[name] for name, new in self._names.items()})
+            own = {new: value_at(dim, sizes) for new, dim in self.meant.items()}
+            found = self.made.template.at(own)
         return None if found is None else found[0]
 
 
+def _renamed(function: Function) -> dict[str, SymDim]:
+    """Returns what the sizes of a function's program for all sizes stand for: its names or, where
+    all sizes have more, the least of them. `?3 + 1` is a size of at least 1, even if `?3` is 0.
+    """
+    dims = set(dims_of(function))
+    made = {}
+    for number, name in enumerate(sorted(sizes_of(function))):
+        size = SymDim.symbol(name)
+        beyond = [rest for dim in dims if isinstance(rest := dim - size, int)]
+        made[f"s{number}"] = size + max(0, min(beyond, default=0))
+    return made  # type: ignore[return-value]
+
+
+def _in_terms_of(meant: Mapping[str, SymDim], least: int) -> dict[str, SymDim]:
+    """Returns the names of a function's sizes in terms of those of its program, which are at least
+    `least`.
+    """
+    found = {}
+    for new, dim in meant.items():
+        (name,) = dim.symbols
+        found[name] = SymDim.symbol(new, least) - (dim - SymDim.symbol(name))
+    return found  # type: ignore[return-value]
+
+
 def _names_outside(function: Function, sizes: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the model's sizes that no argument tells."""
+    """Returns the names of the model's sizes that no argument determines."""
     told = {str(d) for p in function.params for d in getattr(p.type, "shape", ())}
     found = sizes_of(function) - told - set(sizes)
     return tuple(sorted(name for name in found if not name.startswith("?")))
+
+
+def _only_maps(function: Function, target: Target) -> bool:
+    """Whether all operators of a function only map elements, so that its values may be empty."""
+    kind = PassContext(target).kind
+    return all(kind(call) <= Kind.INJECTIVE for call in operator_calls(function))
 
 
 def _is_light(function: Function, target: Target) -> bool:

@@ -1,4 +1,4 @@
-"""What the records of tuning say about kernels: the best that makes its schedule again."""
+"""Tuning records for kernels: the best one that reproduces its schedule."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RecordedHistory:
     def _unfit(self, plain: Function, trial: Trial) -> str:
         """Returns why a record cannot be applied; "" if it makes its schedule again."""
         if of_operators(plain, self._target):
-            return "an operator of the kernel has a schedule of its own"
+            return "an operator of the kernel has its own schedule"
         try:
             source = KernelSource(
                 with_choices(plain, trial.choices), self._target, bounds=self._bounds

@@ -24,9 +24,9 @@ from clew.te.analysis import Kind
 
 @dataclass(frozen=True)
 class KernelSizes:
-    """A primitive function with names of its own for some sizes. `dims` has what they stand for in
-    the model. `needs` are the dimensions of the model that must be at least 0, so that no size is
-    below the least that its name says.
+    """A primitive function with its own names for some sizes. `dims` has their values in the model.
+    `needs` are the dimensions of the model that must be at least 0, so that no size is below the
+    least that its name says.
     """
 
     function: Function

@@ -187,7 +187,7 @@ class KernelSource(Shown):
 
     @cached_property
     def sizes(self) -> KernelSizes:
-        """The function with names of its own for sizes. Loop nests and code use these names, and
+        """The function with its own names for sizes. Loop nests and code use these names, and
         everything else those of the model.
         """
         if self._first is not None:

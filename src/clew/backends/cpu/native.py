@@ -7,9 +7,11 @@ from typing import Any
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.deferred_kernel import BuildsKernels, DeferredKernel
+from clew.backends.cpu.joined_loop import with_native_steps
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
+from clew.backends.loop_types import LoopTypes
 from clew.backends.options import Options
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
@@ -20,6 +22,7 @@ from clew.runtime.jit import Library
 from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import Repeat
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
@@ -159,6 +162,10 @@ class NativeKernels:
             made = SizedSegment(template, self._library, self.pool, guard=self.options.guard)
         self.segments.append(made)
         return made
+
+    def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
+        """Returns a loop that Python runs, with native steps where they can replace it."""
+        return with_native_steps(loop, types, self.pool, self.options.guard)
 
     def _of_plan(self, plan: SegmentPlan) -> NativeSegment:
         assert self._library is not None

@@ -51,7 +51,7 @@ class OneRow:
 
 def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
     """Returns the least sizes at which all dimensions are 1; None if they are not found: each is
-    expected to have a size of its own, and to grow with it.
+    expected to have its own size, and to grow with it.
     """
     found: dict[str, int] = {}
     for dim in dims:

@@ -1,4 +1,4 @@
-"""Schedules by hand: which kernels a user's schedule is for, and what it does there."""
+"""Schedules by hand: the kernels that a user's schedule applies to, and its steps."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ScheduleFor:
 
 
 def _name_use(error: ClewError, nest: Nest, use: str) -> None:
-    """Has an error about a nest, whose name equal kernels share, name the kernel that was meant."""
+    """Makes an error about a nest, whose name equal kernels share, name the intended kernel."""
     if use and use != nest.name:
         # The name may be a stage's, too: those stand in quotes, or before what is their loops'.
         whole = rf"(?<!['\w.]){re.escape(nest.name)}(?!['\w.])"
@@ -172,7 +172,7 @@ def schedule_for(
 def recorded(steps: str | Sequence[Step | str]) -> tuple[Step, ...]:
     """Returns steps from text, a line each, or from a list of them.
 
-    Errors: P020 for a line that is no step.
+    Errors: P020 for a line that is not a step.
     """
     lines = steps.splitlines() if isinstance(steps, str) else steps
     return tuple(

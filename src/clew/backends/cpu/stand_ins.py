@@ -48,7 +48,7 @@ def stand_ins(function: Function) -> tuple[StandIn, ...]:
         for axis, dim in enumerate(getattr(param.type, "shape", ())):
             if isinstance(dim, SymDim) and str(dim) not in dim.symbols:
                 found.setdefault(dim, StandIn(dim, number, axis))
-    for dim in _dims_of(function) if found else ():
+    for dim in dims_of(function) if found else ():
         for other in [d for d in found if d != dim and d.symbols & dim.symbols]:
             del found[other]
     return tuple(found.values())
@@ -56,10 +56,10 @@ def stand_ins(function: Function) -> tuple[StandIn, ...]:
 
 def sizes_of(function: Function) -> frozenset[str]:
     """Returns the names of all sizes in the types and attributes of a function."""
-    return frozenset().union(*(dim.symbols for dim in _dims_of(function)))
+    return frozenset().union(*(dim.symbols for dim in dims_of(function)))
 
 
-def _dims_of(function: Function) -> Iterator[SymDim]:
+def dims_of(function: Function) -> Iterator[SymDim]:
     """Yields the sizes in the types and attributes of all nodes."""
     nodes: list[Expr] = [*function.params, *post_order(function.body)]
     for node in nodes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from clew.ops.registry import Op, ReadyCall, argument_references, get_op, has_op
 from clew.support.bounds import bounds_in_force, bounds_now
 from clew.support.budgets import Budgets, current
 from clew.support.errors import CompileError, GraphTypeError
+from clew.support.text_arrays import as_tensor, content
 
 __all__ = ["HostStep", "ops"]
 
@@ -30,8 +32,8 @@ _FEW_VALUES: Final = 64
 class HostStep:
     """Runs an operator's reference with fixed attributes. It is the function of a `RunHost`.
 
-    `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
-    `bounds` is how indices out of range are treated.
+    `sizes` names the sizes that the last arguments give: those in the attributes that only the run
+    knows. `bounds` is how indices out of range are treated.
     """
 
     def __init__(
@@ -46,6 +48,12 @@ class HostStep:
         self.sizes = sizes
         self.bounds = bounds
         self._held = len(argument_references(attrs))
+        self.collects = op.traits.collects
+        # Without sizes and values in the attributes, arguments with elements need no preparation.
+        self._direct: Callable[..., Any] | None = None
+        if op.host and op.is_builtin and op.reference_rule and not self._held and not sizes:
+            plain = attrs.plain if isinstance(attrs, Attrs) else attrs
+            self._direct = partial(op.reference_rule, **plain)
         # Earlier calls; shapes and sizes are mostly the same in each run.
         self._met: dict[Any, tuple[Budgets, ReadyCall]] = {}
 
@@ -57,6 +65,14 @@ class HostStep:
             return self._result(arrays)
 
     def _result(self, arrays: Sequence[Any]) -> Any:
+        if self._direct is None or not all(map(_has_elements, arrays)):
+            return self._prepared(arrays)
+        try:
+            return as_tensor(self._direct(*arrays))
+        except (ValueError, IndexError):  # which the checks of types report
+            return self._prepared(arrays)
+
+    def _prepared(self, arrays: Sequence[Any]) -> Any:
         count = len(arrays) - len(self.sizes)
         args, given = arrays[:count], tuple(map(int, arrays[count:]))
         key = self._key(args, given)
@@ -79,7 +95,7 @@ class HostStep:
         for array in args[len(args) - self._held :] if self._held else ():
             if array.size > _FEW_VALUES:
                 return None
-            key.append(array.tobytes())
+            key.append(content(array))
         return tuple(key)
 
     def at(self, sizes: Mapping[str, int]) -> HostStep:
@@ -125,6 +141,10 @@ class HostStep:
             ) from error
         attrs = Attrs({n: _from_json(v) for n, v in step["attributes"].items()})
         return HostStep(op, attrs, tuple(step.get("sizes", ())), step.get("bounds", "check"))
+
+
+def _has_elements(value: Any) -> bool:
+    return type(value) is np.ndarray and value.size > 0
 
 
 def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:

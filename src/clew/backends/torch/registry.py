@@ -22,7 +22,7 @@ import torch
 
 from clew.backends.torch.tensors import DTYPES, Array, tensor_of
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
-from clew.ir.types import TensorType, TupleType, is_float
+from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, is_float
 from clew.ops.registry import Op
 from clew.ops.rules import Refused, Rules
 
@@ -31,7 +31,6 @@ Step: TypeAlias = Callable[..., Any]
 Rule: TypeAlias = "Callable[[Building], Step]"
 
 _RULES: Final[Rules[Rule]] = Rules()
-_NARROW: Final = ("f16", "bf16")
 
 
 def builds(*names: str) -> Callable[[Rule], Rule]:
@@ -76,7 +75,7 @@ class Building:
         raise Refused(reason)
 
     def known(self, n: int) -> Array | None:
-        """Returns the value of an argument if it is a constant. While a call is only asked about,
+        """Returns the value of an argument if it is a constant. While a call is only checked,
         the values of large constants do not decide, and need not be read.
         """
         arg: Expr = self.call.args[n]
@@ -84,7 +83,7 @@ class Building:
 
     @property
     def probing(self) -> bool:
-        """Whether the call is only asked about: its step will not run."""
+        """Whether the call is only checked: its step will not run."""
         return self._probing
 
     def constant(self, value: Array | np.generic | float, dtype: str = "") -> torch.Tensor:
@@ -108,10 +107,10 @@ class Building:
 
     def widened(self, step: Step) -> Step:
         """Returns a step that computes in f32 if an argument is a narrow float, and rounds once."""
-        if not any(t.dtype in _NARROW for t in self.types):
+        if not any(t.dtype in NARROW_FLOATS for t in self.types):
             return step
         each = [
-            self.converted(n, torch.float32) if t.dtype in _NARROW else _same
+            self.converted(n, torch.float32) if t.dtype in NARROW_FLOATS else _same
             for n, t in enumerate(self.types)
         ]
         dtype = self.dtype
@@ -141,7 +140,7 @@ def step_of(call: Call, *, probing: bool = False) -> Step:
 
 def _check(call: Call) -> None:
     if not isinstance(call.op, Op) or not call.op.is_builtin:
-        raise Refused(f"{call.op_name} is no operator of clew")
+        raise Refused(f"{call.op_name} is not an operator of clew")
     if any(isinstance(value, ArgRef) for value in call.attrs.values()):
         raise Refused("attributes are known only during the run")
     for type_ in (*(a.type for a in call.args), *results_of(call)):
@@ -152,12 +151,12 @@ def _check(call: Call) -> None:
         if 0 in type_.shape:
             raise Refused(f"{type_} has no elements")
         if type_.layout:
-            raise Refused(f"{type_} has a layout of its own")
+            raise Refused(f"{type_} has its own layout")
         if type_.dtype not in DTYPES:
             raise Refused(f"torch does not compute in {type_.dtype}")
 
 
 def wide_dtype(type_: TensorType) -> torch.dtype:
     """Returns the dtype that sums of elements are accumulated in."""
-    narrow = is_float(type_.dtype) and type_.dtype in _NARROW
+    narrow = is_float(type_.dtype) and type_.dtype in NARROW_FLOATS
     return torch.float32 if narrow else DTYPES[type_.dtype]

@@ -10,7 +10,7 @@
 ```
 
 A buffer has a name, a memory, a role, an address in bytes and a number of elements; micro-ops
-follow theirs. `;` begins a comment. What follows `@` is the origin: layers, separated by commas,
+follow theirs. `;` begins a comment. The text after `@` is the origin: layers, separated by commas,
 and a label. Numbers of instructions may be left out.
 """
 
@@ -198,7 +198,7 @@ class _Reader:
             self._fail("a buffer has a name, a memory, a role, an address and elements")
         memory, role, address, elements = words
         if role not in get_args(Role):
-            self._fail(f"{role!r} is no role: {', '.join(get_args(Role))}")
+            self._fail(f"{role!r} is not a role: {', '.join(get_args(Role))}")
         chosen: Any = role
         return Buffer(
             name, self._member(Memory, memory), self._int(address), self._int(elements), chosen
@@ -208,7 +208,7 @@ class _Reader:
         mnemonic, *operands = words or [""]
         made = _MNEMONICS.get(mnemonic)
         if made is None:
-            self._fail(f"{mnemonic!r} is no instruction: {', '.join(_MNEMONICS)}")
+            self._fail(f"{mnemonic!r} is not an instruction: {', '.join(_MNEMONICS)}")
         values: dict[str, Any] = {}
         if mnemonic in ("load", "store", "alu"):
             if not operands:
@@ -272,7 +272,7 @@ class _Reader:
         text = text.strip()
         match = _QUOTED.match(text) or _PLAIN.match(text)
         if match is None:
-            self._fail(f"{text!r} is no name")
+            self._fail(f"{text!r} is not a name")
         word = match[0]
         try:
             name = json.loads(word) if word.startswith('"') else word
@@ -291,7 +291,7 @@ class _Reader:
         try:
             return int(word, 0)
         except ValueError:
-            self._fail(f"{word!r} is no number")
+            self._fail(f"{word!r} is not a number")
 
     def _fail(self, why: str) -> NoReturn:
         raise TextError("P030", f"VTA assembly, line {self._line}: {why}")

@@ -108,7 +108,7 @@ class Builder:
     def push(self, source: Engine, target: Engine) -> None:
         """Lets the last instruction of an engine give a token to a neighbour.
 
-        Errors: I431 if the engines are no neighbours.
+        Errors: I431 if the engines are not neighbours.
         """
         name = _token_bit("push", source, target)
         last = self._last.get(source)
@@ -120,7 +120,7 @@ class Builder:
     def pop(self, source: Engine, target: Engine) -> None:
         """Lets the next instruction of an engine take a token from a neighbour.
 
-        Errors: I431 if the engines are no neighbours.
+        Errors: I431 if the engines are not neighbours.
         """
         _token_bit("pop", target, source)
         if (source, target) in self._waiting:

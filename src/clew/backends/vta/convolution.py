@@ -294,7 +294,7 @@ class ConvolutionEmitter:
         )
 
     def _finish(self, step: Step, acc: int) -> None:
-        """Emits what follows the sums of a tile."""
+        """Emits the epilogue of a tile's sums."""
         self._scale(self._vectors(step, acc), (step.height, step.width))
 
     def _scale(self, uops: list[MicroOp], loop: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""What a program for VTA tells about itself: its cycles, engines, memories and instructions."""
+"""The details of a program for VTA: its cycles, engines, memories and instructions."""
 
 from __future__ import annotations
 

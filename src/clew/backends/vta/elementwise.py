@@ -1,7 +1,7 @@
 """Additions of two tensors of bytes as instructions.
 
 Tensors of the same shape have the same order in DRAM, so an addition goes through them in chunks,
-whatever their dimensions. The vector unit has no rounding to even: `half - 1 + bit`, where `bit` is
+for any dimensions. The vector unit has no rounding to even: `half - 1 + bit`, where `bit` is
 the lowest bit of the result before rounding, is added before the shift.
 """
 

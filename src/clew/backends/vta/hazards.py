@@ -133,7 +133,7 @@ class Tracker:
             )
 
     def write(self, memory: Memory, places: Places, *, to_out: bool = False) -> None:
-        """Checks a write to SRAM. With `to_out`, STORE may read what is written.
+        """Checks a write to SRAM. With `to_out`, STORE may read the written value.
 
         Errors: I438.
         """

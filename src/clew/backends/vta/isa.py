@@ -275,7 +275,7 @@ def decode(data: bytes, config: Config) -> Instruction:
     try:
         opcode = Opcode(data[0] & 7)
     except ValueError:
-        raise InputError("I432", f"VTA: {data[0] & 7} is no opcode: {data.hex()}") from None
+        raise InputError("I432", f"VTA: {data[0] & 7} is not an opcode: {data.hex()}") from None
     made, half = _CLASSES[opcode], INSTRUCTION_BYTES // 2
     named = {field.name for field in fields(made)}
     values: dict[str, Any] = {}

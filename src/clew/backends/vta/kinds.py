@@ -82,4 +82,4 @@ def _read(names: set[str], body: Expr, number: Number, block_in: int) -> AnyLaye
     for kind in KINDS:
         if names.issuperset(kind.operators):
             return kind.read(body, number, block_in)
-    raise Refused("it is no layer that VTA computes")
+    raise Refused("it is not a layer that VTA computes")

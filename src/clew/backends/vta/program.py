@@ -51,7 +51,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an instruction comes from: layers of the model, and what it does for them."""
+    """Where an instruction comes from: layers of the model, and its work for them."""
 
     layers: tuple[str, ...] = ()
     label: str = ""

@@ -97,7 +97,7 @@ def addition_of(body: Expr, number: Number, block_in: int) -> AddLayer:
     scaled = scaled_to_bytes(body)
     total = scaled.total
     if not is_call(total, "add") or not all(is_call(a, "dequantize") for a in total.args):
-        raise Refused("it is no addition of two dequantized values")
+        raise Refused("it is not an addition of two dequantized values")
     a, b = (_operand(each, number, block_in) for each in total.args)
     if total.args[0].tensor.concrete != total.args[1].tensor.concrete:
         raise Refused("its operands have different shapes")
@@ -143,7 +143,7 @@ def pooled_convolution_of(body: Expr, number: Number, block_in: int) -> PooledLa
 def _windows(node: Any) -> tuple[Windows, Expr]:
     """Returns the windows of a max pool, and the value that it reads."""
     if not is_call(node, "nn.max_pool2d"):
-        raise Refused("it is no max pool")
+        raise Refused("it is not a max pool")
     attrs = node.attrs
     kernel, strides = set(attrs.kernel), set(attrs.get("strides", (1, 1)))
     padding = set(attrs.get("padding", (0, 0, 0, 0)))

@@ -1,4 +1,4 @@
-"""Runs programs as the machine would, and checks what the machine does not.
+"""Runs programs as the machine would, with additional checks.
 
 Values are exact: int32 wraps, and sums in floats stay below the integers that floats hold
 (`plans.py`). `inp` and `wgt` are kept as floats for that.
@@ -46,8 +46,8 @@ class Simulator:
 
         Errors: those of `Program.check`, `order_of` and `check_finish`; I434 for inputs that are
         missing or of another shape or dtype, I435 and I436 for addresses out of range, I437 for
-        reads of what was never written, I438 for a missing token, I442 for shifts by more than 31
-        bits.
+        reads of memory that was never written, I438 for a missing token, I442 for shifts by more
+        than 31 bits.
         """
         program.check(self.config)
         return _Run(self.config, program, self._planner, self._check).outputs(inputs or {})

@@ -58,7 +58,7 @@ class Convolution(Windows):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums: `clip(sums + bias + (skip << skip_shift) >> shift, low, high)`,
+    """The epilogue of the sums: `clip(sums + bias + (skip << skip_shift) >> shift, low, high)`,
     without a bias or skip if none is given. A shift rounds down; half of its unit in the bias makes
     it round to nearest.
     """

@@ -34,7 +34,7 @@ ROOM: Final = "room for a token"
 @dataclass(frozen=True)
 class Slice:
     """An instruction on its engine, in cycles. `waited` is the time since the engine ended the
-    instruction before, `waited_for` what it waited for last; `tokens` has the instructions whose
+    instruction before, `waited_for` the last cause of waiting; `tokens` has the instructions whose
     tokens it took.
     """
 
@@ -64,7 +64,7 @@ class LayerTime:
 
 @dataclass(frozen=True, repr=False)
 class Timing(Shown):
-    """The cycles of a program, and what it moves in bytes, by memory."""
+    """The cycles of a program, and the bytes that it moves, by memory."""
 
     program: Program
     config: Config
@@ -92,7 +92,7 @@ class Timing(Shown):
         return sum(s.cycles for s in self.slices if s.engine is engine)
 
     def waits(self, engine: Engine) -> Counter[str]:
-        """Returns the cycles that an engine waits between instructions, by what it waits for."""
+        """Returns the cycles that an engine waits between instructions, by the cause of waiting."""
         found: Counter[str] = Counter()
         for each in self.slices:
             if each.engine is engine and each.waited:
@@ -184,7 +184,7 @@ class _Running:
 
 
 class _Lane:
-    """An engine: its queue of instructions and what it runs."""
+    """An engine: its queue of instructions and the running one."""
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()

@@ -14,6 +14,9 @@ table holds addresses, as a kernel's does.
 - `UNLESS`: the target comes next unless the byte that its argument points to is set.
 - `JUMP`: the target comes next.
 - `END`: where a loop or branch is over. Does nothing.
+- `ROW`: begins an iteration of a loop whose sizes change: writes the next row of a table of numbers
+  to the addresses in the table's header. The target comes next if no row is left. Arguments: what
+  the rows write to, for its lifetime.
 
 A loop moves three buffers for each of its states: one that an iteration reads, one that it writes,
 and a spare one. The next iteration reads the buffer that this one wrote, and writes the spare one.
@@ -33,7 +36,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
+KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END, ROW = range(9)
 
 # A loop: 64-bit words. `TOTAL` counts the iterations of all entries of the loop since Python last
 # reset it. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the loop. The
@@ -43,6 +46,12 @@ BY_CONDITION, BY_VALUE = -1, -2
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
 LOOP_PATCHES, LOOP_N_PATCHES, LOOP_CAPACITY, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
+
+# A table of rows: 64-bit words. `POSITION` is the next row, of `COUNT`; a row has `WIDTH` numbers.
+# `DATA` is the first row and `TARGETS` the addresses that the numbers go to. `LOOP` is a loop to
+# patch afterwards, or 0.
+ROWS_POSITION, ROWS_COUNT, ROWS_WIDTH = 0, 8, 16
+ROWS_DATA, ROWS_TARGETS, ROWS_LOOP, ROWS_BYTES = 24, 32, 40, 48
 
 EXPORTS: Final = ("clew_go_on", "clew_patch_loop")
 
@@ -100,11 +109,52 @@ entry:
     i64 {COPY}, label %copy
     i64 {UNLESS}, label %unless
     i64 {JUMP}, label %jump
+    i64 {ROW}, label %row_begins
   ]
 fall:
   ret i64 %next
 jump:
   ret i64 %target
+row_begins:
+  %rcountp = getelementptr i8, ptr %loop, i64 {ROWS_COUNT}
+  %rposition = load i64, ptr %loop, align 8
+  %rcount = load i64, ptr %rcountp, align 8
+  %rleft = icmp slt i64 %rposition, %rcount
+  br i1 %rleft, label %row_found, label %jump
+row_found:
+  %rwidthp = getelementptr i8, ptr %loop, i64 {ROWS_WIDTH}
+  %rdatap = getelementptr i8, ptr %loop, i64 {ROWS_DATA}
+  %rtargetsp = getelementptr i8, ptr %loop, i64 {ROWS_TARGETS}
+  %rloopp = getelementptr i8, ptr %loop, i64 {ROWS_LOOP}
+  %rwidth = load i64, ptr %rwidthp, align 8
+  %rdata = load ptr, ptr %rdatap, align 8
+  %rtargets = load ptr, ptr %rtargetsp, align 8
+  %rloop = load ptr, ptr %rloopp, align 8
+  %rfirst = mul i64 %rposition, %rwidth
+  %rnumbers = getelementptr i64, ptr %rdata, i64 %rfirst
+  %rnext = add i64 %rposition, 1
+  store i64 %rnext, ptr %loop, align 8
+  br label %put
+put:
+  %w = phi i64 [ 0, %row_found ], [ %w1, %row_put ]
+  %unwritten = icmp ult i64 %w, %rwidth
+  br i1 %unwritten, label %row_put, label %row_written
+row_put:
+  %numberp = getelementptr i64, ptr %rnumbers, i64 %w
+  %goesp = getelementptr ptr, ptr %rtargets, i64 %w
+  %number = load i64, ptr %numberp, align 8
+  %goal = load ptr, ptr %goesp, align 8
+  store i64 %number, ptr %goal, align 8
+  %w1 = add i64 %w, 1
+  br label %put
+row_written:
+  %repatches = icmp ne ptr %rloop, null
+  br i1 %repatches, label %repatch, label %fall
+repatch:
+  %rmovingp = getelementptr i8, ptr %rloop, i64 {LOOP_MOVING}
+  %rmoving = load ptr, ptr %rmovingp, align 8
+  call void @clew_patch_loop(ptr %rloop, ptr %rmoving)
+  ret i64 %next
 copy:
   %fromp = getelementptr i8, ptr %args, i64 8
   %to = load ptr, ptr %args, align 8

@@ -1,4 +1,4 @@
-"""What the driver needs of its platform: instructions, and functions of the operating system.
+"""The driver's platform: instructions, and functions of the operating system.
 
 Functions:
 - `void futex_wait(word, expected)`, `void futex_wake(word, count)`: wait, and wake threads.
@@ -7,7 +7,7 @@ Functions:
 - `i32 sched_getcpu()`: the number of this core.
 - `void leave_cpu(cpu)`: moves the calling thread to another core, if it may run on one.
 - `i1 is_off(id)`: whether a thread is not running now.
-- `i64 pull(id, cpu, saved)`: has a thread run on the given core only, and puts the cores that it
+- `i64 pull(id, cpu, saved)`: restricts a thread to the given core, and puts the cores that it
   could run on before into `saved`. Returns their number of bytes, or 0 if nothing was done.
 - `void let_go(cpu, saved, bytes)`: moves the calling thread away from a core, and lets it run on
   all of the cores in `saved` again.

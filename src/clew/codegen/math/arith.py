@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import (
-    HALVES,
     Lanes,
     at_least,
     at_most,
@@ -39,7 +38,7 @@ from clew.codegen.math.vmath import (
     power,
 )
 from clew.codegen.storage import decoded, encoded
-from clew.ir.types import STORAGE, bits, is_float, is_integer
+from clew.ir.types import NARROW_FLOATS, STORAGE, bits, is_float, is_integer
 from clew.support.errors import CompileError
 from clew.te.expr import ARITHMETIC, BITWISE, COMPARISONS, UNARY
 
@@ -94,7 +93,7 @@ def unary(b: Builder, op: str, x: Value) -> Value:
     if op == "not":
         return (~lanes).value
     if is_float(x.dtype):
-        if x.dtype in HALVES:
+        if x.dtype in NARROW_FLOATS:
             raw = lanes.bits()
             raw = raw ^ 0x8000 if op == "neg" else raw & 0x7FFF
             return raw.convert("bitcast", x.dtype).value
@@ -154,7 +153,7 @@ def upper_half(b: Builder, x: Value) -> Value:
 
 
 def _float(op: str, x: Lanes, y: Lanes) -> Lanes:
-    if x.dtype in HALVES:
+    if x.dtype in NARROW_FLOATS:
         if op in ("min", "max"):  # nothing to round
             return _extreme(op, x, y)
         return narrow(_float(op, widen(x), widen(y)), x.dtype)
@@ -184,7 +183,7 @@ def _extreme(op: str, x: Lanes, y: Lanes) -> Lanes:
     for known, other in ((x, y), (y, x)):
         number = literal_of(known.value)
         if number is not None and number == number:
-            if x.dtype not in HALVES:
+            if x.dtype not in NARROW_FLOATS:
                 return bounded(other, known)
             limit, wide = widen(known), widen(other)
             return pick(limit > wide if op == "max" else limit < wide, known, other)
@@ -234,9 +233,25 @@ def _or_zero(result: Lanes, divisor: Lanes, guarded: bool) -> Lanes:
     return pick(divisor == 0, result.like(0), result) if guarded else result
 
 
+def _truncated_quotient(x: Lanes, y: Lanes) -> Lanes:
+    """Returns the quotient by a divisor that never traps.
+
+    No target divides vectors of integers, so those of up to 32 bits are divided as floats with
+    many more digits: a quotient that is not an integer differs from the nearest one by more than
+    its rounding error.
+    """
+    width = bits(x.dtype)
+    if x.value.lanes == 1 or width > 32 or literal_of(y.value) is not None:
+        return x / y
+    wide, whole = ("f32", "i32") if width <= 16 else ("f64", x.dtype)
+    numbers = [_integer_to_float(n, wide) for n in (x, y)]
+    kind = "fptosi" if whole[0] == "i" else "fptoui"
+    return _resize((numbers[0] / numbers[1]).convert(kind, whole), x.dtype)
+
+
 def _truncating_quotient(x: Lanes, y: Lanes) -> Lanes:
     safe, guarded = _safe_divisor(x, y)
-    return _or_zero(x / safe, y, guarded)
+    return _or_zero(_truncated_quotient(x, safe), y, guarded)
 
 
 def _positive_literal(y: Lanes) -> int:
@@ -256,7 +271,7 @@ def _floor_division(x: Lanes, y: Lanes) -> Lanes:
     if x.dtype[0] == "u":
         return _truncating_quotient(x, y)
     safe, guarded = _safe_divisor(x, y)
-    quotient = x / safe
+    quotient = _truncated_quotient(x, safe)
     rest = x - quotient * safe
     if number:
         return quotient + (rest >> (bits(x.dtype) - 1))
@@ -269,7 +284,10 @@ def _floor_modulus(x: Lanes, y: Lanes) -> Lanes:
     if _is_power_of_two(number):
         return x & (number - 1)
     safe, guarded = _safe_divisor(x, y)
-    rest = x.remainder(safe)
+    if literal_of(safe.value) is not None or bits(x.dtype) > 32:
+        rest = x.remainder(safe)
+    else:
+        rest = x - _truncated_quotient(x, safe) * safe
     if x.dtype[0] == "u":
         return _or_zero(rest, y, guarded)
     if number:
@@ -351,7 +369,7 @@ def _cast(x: Lanes, dtype: str) -> Lanes:
     if dtype in STORAGE:
         return encoded(_before_encoding(x, dtype), dtype)
     if dtype == "bool":
-        return (x.bits() & 0x7FFF) != 0 if x.dtype in HALVES else x != 0
+        return (x.bits() & 0x7FFF) != 0 if x.dtype in NARROW_FLOATS else x != 0
     if is_float(x.dtype):
         return (_float_to_float if is_float(dtype) else _float_to_integer)(x, dtype)
     return (_integer_to_float if is_float(dtype) else _resize)(x, dtype)
@@ -376,7 +394,7 @@ def _float_to_float(x: Lanes, dtype: str) -> Lanes:
 
 
 def _integer_to_float(x: Lanes, dtype: str) -> Lanes:
-    wide = "f32" if dtype in HALVES else dtype
+    wide = "f32" if dtype in NARROW_FLOATS else dtype
     signed = is_integer(x.dtype) and x.dtype[0] == "i"
     return narrow(x.convert("sitofp" if signed else "uitofp", wide), dtype)
 

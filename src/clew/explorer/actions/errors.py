@@ -23,7 +23,7 @@ def errors(
     """Compares each layer whose value is in memory, in this build and at opt level 0, and stores
     the errors as `session.measured["errors"]`: by layer, None if its value is not in memory.
 
-    Errors: I061 (inputs that cannot be drawn).
+    Errors: I061 (inputs without random values).
     """
     model = session.compiled
     say("drawing inputs", 0.0)

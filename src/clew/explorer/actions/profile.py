@@ -27,12 +27,12 @@ def profile(
     params: Mapping[str, Any],
     say: Callable[[str, float | None], None],
 ) -> Profiled:
-    """Profiles runs with drawn inputs, and stores the result as `session.measured["profile"]`.
+    """Profiles runs with random inputs, and stores the result as `session.measured["profile"]`.
 
     `seconds` is the time for runs with and without timers, `sample` the time for sampling
     instructions; 0 disables sampling.
 
-    Errors: I235 (parameters), I061 (inputs that cannot be drawn).
+    Errors: I235 (parameters), I061 (inputs without random values).
     """
     seconds = number(params, "seconds", _SECONDS, 0.01, _MOST_SECONDS)
     sample = number(params, "sample", _SAMPLE, 0.0, _MOST_SECONDS)

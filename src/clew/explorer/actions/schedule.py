@@ -24,7 +24,7 @@ from clew.explorer.views.code import code_of
 from clew.explorer.views.schedule import schedule_steps
 from clew.ir.dims import typical
 from clew.loop.schedule import Schedule
-from clew.runtime.model import segment_inputs
+from clew.serving.ready import segment_inputs
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, InputError, locate
 
@@ -40,12 +40,12 @@ def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleT
     """Replaces the schedule of one kernel, by its place, in the whole model: `steps` are texts, one
     primitive each; `seconds` is the time for timing.
 
-    All other kernels stay unchanged. Both programs run on the same drawn inputs; then the kernel is
-    timed in each of them, interleaved, at its place in the model.
+    All other kernels stay unchanged. Both programs run on the same random inputs; then the kernel
+    is timed in each of them, interleaved, at its place in the model.
 
     Errors: I200 (no such kernel), I235 (parameters); those of the steps, with the step (see
     `replayed`); I237 for a schedule that exceeds a limit; I238 if no code can be generated; I061
-    (inputs that cannot be drawn).
+    (inputs without random values).
     """
     kernel = whole(params, "kernel")
     steps = texts(params, "steps", MOST_STEPS, LONGEST)

@@ -1,4 +1,4 @@
-"""The builds of a server. Each lives in a worker process, which answers its questions.
+"""The builds of a server. Each runs in a worker process, which answers its questions.
 
 A process may end: it crashes, is killed because an action does not stop, or is ended to make room
 for another. The next question then compiles its build again, from the cache.
@@ -247,7 +247,7 @@ class Builds:
         build.used = self._clock
 
     def _make_room(self, build: Build) -> None:
-        """Ends the least recently asked process if there are too many."""
+        """Ends the least recently used process if there are too many."""
         alive = [b for b in self._builds.values() if b.is_alive and b is not build]
         idle = [b for b in alive if b.info.state == "ready" and not b.acting]
         if len(alive) >= _MOST_ALIVE and idle:

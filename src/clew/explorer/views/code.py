@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from clew.build.kernel_html import loop_ops
 from clew.explorer.schema import Code
 from clew.explorer.session import Session
 from clew.trace.kernels import KernelTrace
@@ -30,8 +29,3 @@ def code_of(kernel: int, used: KernelTrace) -> Code:
         asm_address=[i.address for i in used.asm],
         asm_loop=[i.loop_line for i in used.asm],
     )
-
-
-def loop_ops(lines: int, stages: Mapping[int, str], ops: Mapping[str, int]) -> list[int]:
-    """Returns for each line of a loop nest the position of the operator it computes, -1 for all."""
-    return [ops.get(stages[n], -1) if n in stages else -1 for n in range(1, lines + 1)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, get_args
 
-from clew.bench.roofline import work_of
 from clew.compare.reference import is_reference
 from clew.compare.state import Side
 from clew.explorer.schema import Heat, Metric
@@ -21,6 +20,7 @@ from clew.explorer.views.node_figures import (
 )
 from clew.profile.report import Profile
 from clew.profile.rollup import divided
+from clew.profile.roofline import work_of
 from clew.profile.rows import NO_LAYER, KernelProfile
 from clew.profile.split import OperatorShare, estimated_splits
 from clew.profile.work import LayerWork

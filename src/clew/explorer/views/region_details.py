@@ -1,4 +1,4 @@
-"""What the backend of a region tells about its inside, with bounded numbers of slices and lines."""
+"""Details that the backend of a region reports, with bounded numbers of slices and lines."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Piece:
 def region_details(session: Session, region: int) -> RegionDetails:
     """Returns the details of a region.
 
-    Errors: I244 for a place without a region, or a region whose backend tells nothing; I361 for an
-    exception in the backend's code.
+    Errors: I244 for a place without a region, or a region whose backend provides no details; I361
+    for an exception in the backend's code.
     """
     use = session.region(region)
     compiled = session.once(compiled_regions).get(use.call.id)
     if not isinstance(compiled, DescribedRegion):
-        raise InputError("I244", f"the backend {use.backend} tells nothing about {use.name}")
+        raise InputError("I244", f"the backend {use.backend} provides no details of {use.name}")
     function = use.call.op
     assert isinstance(function, Function)
     backends = session.compiled.options.backends

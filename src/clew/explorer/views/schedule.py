@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Mapping
 from functools import lru_cache
 
+from clew.build.kernel_html import loop_ops
 from clew.build.kernel_trace import single_stages
 from clew.explorer.schema import ScheduleStep, ScheduleView
 from clew.explorer.session import Session
-from clew.explorer.views.code import loop_ops
 from clew.loop.ir import Nest
 from clew.loop.primitives.common import PRIMITIVES
 from clew.loop.printer import print_nest

@@ -74,7 +74,7 @@ def _operands(node: Expr) -> list[Expr]:
 
 
 def _parents(module: Any) -> dict[int, int]:
-    """Returns for nodes of inner functions the id of the function they stand in."""
+    """Returns for nodes of inner functions the id of the function that contains them."""
     found: dict[int, int] = {}
     pending = [module.main]
     seen: set[int] = set()

@@ -43,7 +43,7 @@ def values(session: Session, which: str) -> schema.Values:
 
     Outside loops the iteration is ignored; an iteration beyond the last means the last.
 
-    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
+    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `BuiltModel.tap`), I245
     during a measurement of the model, I061 (inputs that cannot be drawn), and those of a run.
     """
     iteration, key = _parsed(which)
@@ -130,7 +130,7 @@ def _alone(session: Session) -> Iterator[None]:
     """
     if session.measuring.holder is not None:
         raise InputError(
-            "I245", "the model is being measured", hint="ask again when the measurement is done"
+            "I245", "the model is being measured", hint="repeat the request after the measurement"
         )
     with session.running:
         yield
@@ -301,7 +301,7 @@ def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _finite(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yields the finite elements likewise."""
+    """Yields the finite elements."""
     for piece in _pieces(array):
         part = piece[np.isfinite(piece)]
         if part.size:

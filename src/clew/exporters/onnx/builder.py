@@ -14,6 +14,7 @@ from clew.frontends.onnx.file.tensors import number_of
 from clew.ir.expr import Constant
 from clew.ir.types import from_numpy, to_numpy
 from clew.ops.rules import Refused
+from clew.support.text_arrays import content
 
 Array: TypeAlias = "NDArray[Any] | np.generic"
 
@@ -63,7 +64,7 @@ class GraphBuilder:
 
     def constant(self, array: NDArray[Any]) -> str:
         """Adds a constant and returns its name; equal short vectors of integers share one."""
-        key = (from_numpy(array.dtype), array.shape, array.tobytes()) if array.size <= 16 else None
+        key = (from_numpy(array.dtype), array.shape, content(array)) if array.size <= 16 else None
         if key is not None and key in self._small:
             return self._small[key]
         dtype = from_numpy(array.dtype)

@@ -165,5 +165,5 @@ class Writing:
         identifies the computation.
         """
         found = self._builder.derived(name, how, change, dtype)
-        assert found is not None, f"{name} is no constant"
+        assert found is not None, f"{name} is not a constant"
         return found

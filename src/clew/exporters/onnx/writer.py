@@ -242,7 +242,7 @@ def _check(call: Call) -> None:
         if 0 in type_.shape:
             raise Refused(f"{type_} has no elements")
         if type_.layout:
-            raise Refused(f"{type_} has a layout of its own")
+            raise Refused(f"{type_} has its own layout")
 
 
 def _fields(type_: Type) -> tuple[Type, ...]:

@@ -167,7 +167,7 @@ def _told_apart(
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, NDArray[Any]] | None]:
     """Returns shapes and constants: an array given for an input with a default is its value.
 
-    Errors: I006 for values that are no shapes.
+    Errors: I006 for values that are not shapes.
     """
     given = dict(inputs or {})
     arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}

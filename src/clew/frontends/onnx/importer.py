@@ -50,6 +50,7 @@ from clew.ir.types import (
     TensorType,
     Type,
 )
+from clew.ir.values import is_symbolic
 from clew.support.budgets import Budgets
 from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
 from clew.trace.notes import NOTES
@@ -174,7 +175,7 @@ class Importer:
         """Returns a value of the main graph that is known without a run, else None."""
         found = self._top.values.get(name)
         value = None if found is None else self.builder.known.get(found)
-        return None if value is None or value.dtype == object else value
+        return None if value is None or is_symbolic(value) else value
 
     def _initializers(
         self, graph: GraphProto, scope: Scope, parts: Mapping[int, FilePart] | None = None
@@ -408,7 +409,7 @@ def _senseless(op: str, error: Exception) -> ClewError:
     """Code: M031, for sizes of NaN, for example."""
     return ModelError(
         "M031",
-        f"{display(op)} makes no sense with these values: {display(str(error))}",
+        f"{display(op)} is invalid for these values: {display(str(error))}",
         hint="the model is invalid: export it again",
     )
 

@@ -36,6 +36,7 @@ from clew.support.budgets import current
 from clew.support.caches import bounded_cache
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 from clew.support.locks import Lock
+from clew.support.text_arrays import content
 
 Array = np.ndarray[Any, Any]
 # Inputs with at most this many elements may determine shapes; they are constants of the model.
@@ -174,7 +175,7 @@ def _module(
     constants: Mapping[str, Array],
 ) -> Module:
     """Returns the model of one node with inputs of given types; the last models are cached."""
-    held = tuple((name, array.dtype.str, array.tobytes()) for name, array in constants.items())
+    held = tuple((name, array.dtype.str, content(array)) for name, array in constants.items())
     key = (node, domain, version, inputs, held, current())
     with _lock:
         found = _modules.get(key)

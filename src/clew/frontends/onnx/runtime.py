@@ -15,7 +15,6 @@ from clew.frontends.onnx.file.whole import drop_repeated_names, giving_out, one_
 from clew.support.errors import Hint, InputError
 from clew.support.files import reason_of
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import as_objects, is_text
 
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 _INSTALL: Final = "pip install onnxruntime"
@@ -136,7 +135,7 @@ def _given(value: Any) -> Any:
         return {key: np.asarray(item).item() for key, item in value.items()}
     if isinstance(value, list) or value is None:
         return value
-    return as_objects(value) if is_text(value) else np.asarray(value)
+    return np.asarray(value)
 
 
 def _bytes(model: ModelProto) -> bytes:

@@ -20,6 +20,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     create,
     elementwise,
     indexing,
+    inverse_error,
     linalg,
     movement,
     norm,

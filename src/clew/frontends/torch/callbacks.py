@@ -36,7 +36,7 @@ def is_custom(target: Any) -> bool:
 def called_back(layer: Layer) -> Expr | list[Expr]:
     """Returns the results of a custom operator, which torch runs.
 
-    Errors: U061, U062 (results that are no dense tensors of the CPU).
+    Errors: U061, U062 (results that are not dense tensors of the CPU).
     """
     names = list(layer.arguments)
     values = [layer.arguments[name] for name in names]

@@ -65,6 +65,12 @@ WHOLE: Final = (
     aten.triu.default,
     aten.tril.default,
     aten.roll.default,
+    aten.reflection_pad1d.default,
+    aten.reflection_pad2d.default,
+    aten.reflection_pad3d.default,
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
 )
 # Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
 # other ones.
@@ -148,7 +154,7 @@ def _attention_of_module(
 
 
 def _seen(mask: Any, kind: int | None, batch: int, heads: int) -> Any:
-    """Returns where attention looks, for a mask of what it does not see: of pairs (0), of keys (1),
+    """Returns where attention looks, for a mask of hidden places: of pairs (0), of keys (1),
     or of both (2).
     """
     hidden = mask.bool()

@@ -48,7 +48,7 @@ def program_of(
 
 @dataclass(frozen=True)
 class Exported:
-    """A program of torch. `whole` says that it was traced for all sizes: torch assumes by default
+    """A program of torch. `whole`: whether it was traced for all sizes: torch assumes by default
     that free sizes are at least 2, and does not record which of its decisions depend on that.
     If the program lacks the names of sizes, `names` has them by their sources, and `least` the
     user's lower bounds by name. `small` compares the program with those of other examples.

@@ -19,7 +19,7 @@ _PLAIN: Final = (tuple, list, dict, OrderedDict)
 def form_of(
     program: ExportedProgram, inputs: Sequence[Tree], outputs: Sequence[Tree]
 ) -> CallForm | None:
-    """Returns the form of a program's calls; None if the program does not tell it. `inputs` and
+    """Returns the form of a program's calls; None if the program does not define it. `inputs` and
     `outputs` are the trees of the leaves, in order.
     """
     spec = program.call_spec.in_spec

@@ -44,9 +44,9 @@ class GraphImporter(Values):
     """Imports the graph of one FX module, and of modules inside it, which share `builder`, `sizes`
     and `places`.
 
-    With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
-    with values of the types that torch gives them. `earlier` has the graph before decomposition:
-    calls that decomposition omitted are layers, too.
+    With `probing`, calls that cannot be imported are collected in `refused`, and the import
+    continues with values of the types that torch gives them. `earlier` has the graph before
+    decomposition: calls that decomposition omitted are layers, too.
     """
 
     def __init__(

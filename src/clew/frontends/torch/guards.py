@@ -2,7 +2,7 @@
 
 torch records guards for branches on sizes, in the model's code and in torch's own. It writes them
 as Python code of the program's arguments: `(L['x'].size()[0] % 3) == 0`. Some guards of torch's
-own code only choose between equal computations for sizes of 0 and 1; these are no rules.
+own code only choose between equal computations for sizes of 0 and 1; these are not rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=
 
 class GuardReader:
     """Reads guards. `inputs` has the shapes of tensors, and integers, by their paths in the
-    arguments (`forms.leaf_paths`), in order. `whole` says that the program was traced for all
+    arguments (`forms.leaf_paths`), in order. `whole`: whether the program was traced for all
     sizes, without torch's assumption that they are at least 2.
     """
 

@@ -1,4 +1,4 @@
-"""What a converter sees of one call in an FX graph."""
+"""A converter's view of one call in an FX graph."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ class Layer(LayerBase):
         return self.importer.sizes.dim(size)
 
     def require(self, left: Dim, how: str, right: Dim) -> None:
-        """Has calls checked for a comparison of sizes, without which the operator fails in eager or
-        gives a result of another rank.
+        """Adds a check of calls for a comparison of sizes, without which the operator fails in
+        eager or gives a result of another rank.
         """
         self.importer.require(self.node, self.name, (left, how, right))
 
@@ -213,7 +213,7 @@ class Layer(LayerBase):
 
     @property
     def fakes(self) -> list[Any]:
-        """What torch knows of the results."""
+        """Metadata of the results in torch."""
         found = self.node.meta.get("val")
         return list(found) if isinstance(found, (list, tuple)) else [found]
 

@@ -17,7 +17,7 @@ class KeptLogs(logging.Filter):
         self._thread = threading.get_ident()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record goes on to the handlers."""
+        """Whether a record is passed to the handlers."""
         if threading.get_ident() != self._thread:
             return True
         self.records.append(record)

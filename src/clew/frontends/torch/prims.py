@@ -34,7 +34,7 @@ _OWN: Final[dict[str, Callable[..., Any]]] = {
 
 
 def prims_in_aten() -> dict[Any, Callable[..., Any]]:
-    """Returns the operators of `prims` without a converter, and what they are in ATen."""
+    """Returns the operators of `prims` without a converter, and their ATen counterparts."""
     found: dict[Any, Callable[..., Any]] = {}
     for name in torch._prims.__all__:
         op = getattr(getattr(torch.ops.prims, name, None), "default", None)

@@ -39,7 +39,12 @@ class ResultViews:
             for n, calls in needed.items()
             if calls is not None and self._results[n] not in bases.difference(self._inputs)
         }
-        """By the position of a result, the calls from its base on, in order."""
+        """By the position of a result, the calls from its base on, in order. There are none if the
+        result is an earlier one again.
+        """
+        for n, result in enumerate(self._results):
+            if isinstance(result, fx.Node) and result in bases and result in self._results[:n]:
+                self.calls[n] = []
 
     @property
     def nodes(self) -> set[fx.Node]:
@@ -105,7 +110,7 @@ def _owned(decomposed: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_computed(node: fx.Node) -> bool:
-    """Whether a node may be a tensor that is no view."""
+    """Whether a node may be a tensor that is not a view."""
     number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
     return not number and _viewed(node) is None
 

@@ -61,7 +61,7 @@ class Sizes:
     def dim(self, size: Any) -> Dim:
         """Returns the dimension for an integer of torch.
 
-        Errors: U060 for an expression that is no dimension.
+        Errors: U060 for an expression that is not a dimension.
         """
         if isinstance(size, int):
             return int(size)
@@ -102,7 +102,7 @@ class Sizes:
         if rule is None:
             raise UnsupportedError(
                 "U060",
-                f"the size {expr} is no expression of sizes",
+                f"the size {expr} is not an expression of sizes",
                 hint="compute sizes with +, -, *, //, %, min and max",
             )
         return reduce(rule, map(self._dim, expr.args))
@@ -127,7 +127,7 @@ class Sizes:
         if number is None:
             raise UnsupportedError(
                 "U060",
-                f"no value tells the size {expr}",
+                f"no value determines the size {expr}",
                 hint="compute it from sizes of inputs, or from a tensor (x.item())",
             )
         signed = self._signed & {expr, *expr.free_symbols}

@@ -143,8 +143,8 @@ def _at(size: Any, sizes: Mapping[Any, int]) -> int | None:
 
 
 def _steps(program: ExportedProgram, like: ExportedProgram, sizes: Mapping[Any, int]) -> list[Any]:
-    """Returns what the calls of a program do at some sizes, in terms of the symbols that `like` has
-    for the other sizes of the same inputs.
+    """Returns the effect of a program's calls at some sizes, in terms of the symbols that `like`
+    has for the other sizes of the same inputs.
     """
     symbols: dict[Any, Any] = {}
     for own, other in zip(_sizes(program), _sizes(like), strict=True):

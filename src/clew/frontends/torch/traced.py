@@ -37,8 +37,8 @@ _MANY: Final = 2**20
 @dataclass(frozen=True)
 class TracedOutput:
     """A result: a tensor of `dtype`, or a number if that is None. `order` is the order in which
-    torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is no
-    output of the program: its value is known, or torch makes it as a view.
+    torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is not
+    an output of the program: its value is known, or torch makes it as a view.
     """
 
     dtype: torch.dtype | None = None
@@ -60,7 +60,7 @@ class TracedInput:
 
 
 class Traced:
-    """A traced graph: `inputs` are what programs take, `outputs` what they return.
+    """A traced graph: `inputs` are the arguments of programs, `outputs` their results.
 
     `names` are the names of arguments in the user's code, and `frozen` the positions of weights.
     `earlier` has the graph that torch traced, before its decomposition, if known.

@@ -24,7 +24,7 @@ Value: TypeAlias = Any
 
 
 class Values(ABC):
-    """What converters use of the importer of their graph."""
+    """The part of a graph's importer that converters use."""
 
     def __init__(self, builder: GraphBuilder, sizes: Sizes) -> None:
         self.builder = builder
@@ -42,7 +42,7 @@ class Values(ABC):
 
     @abstractmethod
     def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
-        """Has calls of the module checked for a comparison of sizes that a layer needs."""
+        """Adds a check of the module's calls for a comparison of sizes that a layer needs."""
 
     def type_of(self, fake: torch.Tensor) -> TensorType:
         """Returns the type of a tensor that torch traced; complex numbers are pairs."""
@@ -58,7 +58,7 @@ class Values(ABC):
             return value if isinstance(value, SymDim) else int(value)
         if isinstance(value, (torch.SymInt, float)):
             return self.sizes.dim(value if isinstance(value, torch.SymInt) else int(value))
-        raise UnsupportedError("U060", f"the size {value} is no integer that torch names")
+        raise UnsupportedError("U060", f"the size {value} is not an integer that torch names")
 
     def scalar_of(self, value: Value, dtype: str) -> Expr:
         """Returns a number, or a dimension, as a scalar."""

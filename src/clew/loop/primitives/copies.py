@@ -17,7 +17,7 @@ from clew.loop.ir import (
     reads,
     transform,
 )
-from clew.loop.primitives.common import primitive, stage_statements
+from clew.loop.primitives.common import check_positive, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load, Scalar
 from clew.te.walk import map_loads, substitute
@@ -25,18 +25,28 @@ from clew.te.walk import map_loads, substitute
 
 @primitive
 def cache_read(
-    nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str, axes: tuple[str, ...] = ()
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    stage: str,
+    buffer: str,
+    axes: tuple[str, ...] = (),
+    gap: int = 0,
 ) -> Nest:
     """Copies an input that a stage reads; a new stage `<stage>@<buffer>`, which `compute_at` can
     move, computes the copy.
 
     The copy has the shape of the input: a tile of an array whose rows are far apart is contiguous
     in its copy. With `axes`, it has an axis for each of these loops of the stage instead: what the
-    stage reads, in their order.
+    stage reads, in their order. `gap` elements that nothing uses follow each line of the copy, so
+    that its lines do not compete for the same places in a cache.
 
-    Errors: S002, S020; S024 if the stage already has such a copy; S034 if the stage reads no input
-    with this name; S035 if not exactly one load reads it, by the loops of `axes`.
+    Errors: S002, S004 for a negative gap, S020; S024 if the stage already has such a copy; S034 if
+    the stage reads no input with this name; S035 if not exactly one load reads it, by the loops of
+    `axes`.
     """
+    if gap:
+        check_positive("gap", gap)
     statements = stage_statements(nest, stage)
     own = {id(s) for s in statements}
     name = f"{stage}@{buffer}"
@@ -53,7 +63,8 @@ def cache_read(
     source = found[0].source
     read = tuple(loop.index for loop in _loops_of_load(statements, found, axes, stage))
     shape = tuple(index.extent for index in read) if axes else source.shape
-    temporary = Buffer(name, shape, source.dtype, "workspace")
+    lines = (*shape[:-1], shape[-1] + gap) if shape else shape
+    temporary = Buffer(name, lines, source.dtype, "workspace")
     copied = tuple(Index(f"{name}.i{n}", extent) for n, extent in enumerate(shape))
     origin: tuple[Scalar, ...] = copied
     if axes:

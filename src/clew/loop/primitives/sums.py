@@ -144,7 +144,7 @@ def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:
 
 
 def _again(stmt: Stmt, change: Callable[[Store], Stmt]) -> Stmt:
-    """Returns a copy of a nest, with loop variables of its own and each store changed."""
+    """Returns a copy of a nest, with new loop variables and each store changed."""
     if isinstance(stmt, Store):
         return change(stmt)
     if isinstance(stmt, For):

@@ -10,7 +10,7 @@ from clew.machine.units import DotUnit, TileUnit
 
 class ProductPeaks:
     """The peaks of sums of products on a number of threads; `f32_gflops` is that of f32, and each
-    other is measured when it is first asked for.
+    other is measured on first use.
     """
 
     def __init__(self, f32_gflops: float, threads: int) -> None:
@@ -19,8 +19,8 @@ class ProductPeaks:
 
     def __call__(self, data: str, weight: str) -> float:
         """Returns operations per nanosecond, two for each multiply-add, of the fastest unit that
-        multiplies such factors, in either order. Factors without an instruction of their own are
-        multiplied at the rate of f32.
+        multiplies such factors, in either order. Factors without such an instruction are multiplied
+        at the rate of f32.
         """
         unit = unit_of(data, weight)
         known = self._known.get(unit)

@@ -1,9 +1,9 @@
 """Tells which times were taken while nothing else used the core.
 
 Other programs share a machine, and often the core itself (its other hardware thread), for some tens
-of milliseconds at a time: equal code then takes up to one and a half times as long. A sentinel
-tells whether a measurement began and ended in an undisturbed period, and the operating system
-whether the thread was interrupted meanwhile.
+of milliseconds at a time: equal code then takes up to 1.5 times as long. A sentinel tells whether a
+measurement began and ended in an undisturbed period, and the operating system whether the thread
+was interrupted meanwhile.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A hardware thread shares its core's load units, and often another program runs on the core's other
 thread (another machine's program, if this one is virtual). Loads from the first-level cache at the
-core's full rate then take about half as long again, while the clock and dependent operations are
+core's full rate then take about 1.5 times as long, while the clock and dependent operations are
 unaffected. So does everything that uses most of the core, such as compiled kernels.
 """
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from clew import te
 from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
-from clew.ops.data.text import need_text
-from clew.ops.registry import Sample, register_op
+from clew.ops.data.made_once import made_once
+from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, text_array
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
 _KEYS = np.array([-3, 0, 4, 9, 100])
+_FEW_KEYS: Final = 128
+_TEXTS, _NONE = np.array(["a", "b", "c"], TEXT), np.array("none", TEXT)
 
 
 @register_op(
@@ -92,90 +93,116 @@ def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> A
     return np.where(keys[place] == x, values[place], default)
 
 
-_Table: TypeAlias = "dict[Any, int]"
-_tables: dict[int, tuple[weakref.ref[Array], _Table]] = {}
-
-
-def _table_of(keys: Array) -> _Table:
-    """Returns the position of each key. That of a constant is made once."""
-    known = _tables.get(id(keys))
-    if known is not None and known[0]() is keys:
-        return known[1]
-    table = {key: n for n, key in enumerate(keys.tolist())}
-    if not keys.flags.writeable:
-        number = id(keys)
-        gone = weakref.ref(keys, lambda _: _tables.pop(number, None))
-        _tables[number] = gone, table
-    return table
-
-
 @register_op(
-    "text.places",
+    "text.lookup",
     host=True,
+    traits=Traits(collects=True),
     samples=(
-        Sample(np.array([["b", "a"], ["", "d"]], TEXT), np.array(["a", "b", "c"], TEXT)),
-        Sample(np.array(["x"], TEXT), np.zeros(0, TEXT)),
-        Sample(i64(2), np.array(["a"], TEXT), error="T105"),
-        Sample(np.array(["a"], TEXT), np.array([["a"]], TEXT), error="T102"),
+        Sample(np.array([["b", "a"], ["", "d"]], TEXT), _TEXTS, f32(3), f32()),
+        Sample(np.array(["b", "d"], TEXT), _TEXTS, np.array(["x", "y", "z"], TEXT), _NONE),
+        Sample(np.array([4, 5, 4]), i64(2), np.array(["x", "y"], TEXT), _NONE),
+        Sample(np.array(4.5, "f4"), np.array([4.5], "f4"), np.array(["x"], TEXT), _NONE),
+        Sample(np.array(["x"], TEXT), np.zeros(0, TEXT), i64(0), i64()),
+        Sample(i64(2), _TEXTS, i64(3), i64(), error="T101"),
+        Sample(np.array(["a"], TEXT), _TEXTS, i64(3), f32(), error="T101"),
+        Sample(np.array(["a"], TEXT), _TEXTS.reshape(1, 3), i64(3), i64(), error="T108"),
+        Sample(np.array(["a"], TEXT), _TEXTS, i64(2), i64(), error="T108"),
     ),
 )
-def text_places(x: Array, keys: Array) -> Array:
-    """The position of each text of `x` in `keys[n]`, i64; `n` for an unknown one. Of equal keys,
-    the last one counts.
+def text_lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
+    """The value for each element of `x` as key, or `default` for an unknown key, where keys or
+    values are text: `values[n]` are those of `keys[n]`, `default` has no axes. Of equal keys, the
+    last one counts. No key equals NaN.
 
-    Errors: T102, T105. Source: ONNX ml LabelEncoder-4.
+    Errors: T101, T108. Source: ONNX ml LabelEncoder-4.
     """
-    texts = x.reshape(-1).tolist()
-    found = map(_table_of(keys).get, texts, repeat(len(keys)))
-    return np.fromiter(found, np.int64, len(texts)).reshape(x.shape)
+    given = (x if x.ndim == 1 else x.reshape(-1)).tolist()
+    table, other = made_once(_table, keys, values), default.item()
+    found: Iterator[Any] = map(table.get, given, repeat(other))
+    if values.dtype == TEXT:
+        return text_array(list(found), x.shape)
+    made = np.fromiter(found, values.dtype, len(given))
+    return made if x.ndim == 1 else made.reshape(x.shape)
 
 
-@text_places.types
-def _text_places_types(x: Type, keys: Type) -> Type:
-    source, known = need_text("text.places", x, keys)
-    if known.rank != 1:
-        raise GraphTypeError("T102", f"text.places: keys are {known}, expected one axis")
-    return TensorType(source.shape, "i64")
+def _table(keys: Array, values: Array) -> dict[Any, Any]:
+    return dict(zip(keys.tolist(), values.tolist(), strict=True))
+
+
+@text_lookup.types
+def _text_lookup_types(x: Type, keys: Type, values: Type, default: Type) -> Type:
+    source, known, theirs, other = (
+        tensor_type("text.lookup", t) for t in (x, keys, values, default)
+    )
+    if source.dtype != known.dtype or theirs.dtype != other.dtype:
+        raise GraphTypeError(
+            "T101", f"text.lookup: {source} has keys of {known}, and {other} follows {theirs}"
+        )
+    if (known.rank, theirs.rank, other.rank) != (1, 1, 0) or differ(
+        known.shape[0], theirs.shape[0]
+    ):
+        raise GraphTypeError(
+            "T108", f"text.lookup: keys are {known}, values {theirs}, default {other}"
+        )
+    return TensorType(source.shape, theirs.dtype)
 
 
 @register_op(
-    "one_hot_of_known",
+    "one_hot_of_keys",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(np.array([[0, 9], [-3, 100]]), _KEYS),
-        Sample(np.array(["b", "a"], TEXT), np.array(["a", "b", "c"], TEXT)),
+        Sample(np.array(["b", "a"], TEXT), _TEXTS),
+        Sample(np.array([["b", "d"], ["", "a"]], TEXT), _TEXTS, unknown=True),
+        Sample(np.array([[7, 300]]), np.arange(2 * _FEW_KEYS), unknown=True),
         Sample(f32(3), _KEYS, error="T101"),
         Sample(i64(3), i64(3, 2), error="T102"),
     ),
 )
-def one_hot_of_known(x: Array, keys: Array) -> Array:
-    """1 if an element equals a key, else 0, along a new last axis: `f32[..., n]`.
+def one_hot_of_keys(x: Array, keys: Array, *, unknown: bool = False) -> Array:
+    """1 if an element equals a key, else 0, along a new last axis: `f32[..., n]`. With `unknown`,
+    elements that equal no key are allowed.
 
     Errors: T101, T102; I265 and T163 (at run time) for an element that is not a key. Source: ONNX
-    ml OneHotEncoder-1 with `zeros` 0.
+    ml OneHotEncoder-1, where `unknown` is `zeros`.
     """
-    check_run_bytes("the result of one_hot_of_known", 4 * x.size * len(keys))
+    check_run_bytes("the result of one_hot_of_keys", 4 * x.size * len(keys))
     elements, count = x.reshape(-1).tolist(), len(keys)
-    places = np.fromiter(map(_table_of(keys).get, elements, repeat(count)), np.int64, x.size)
-    if (places == count).any():
+    table, rows = made_once(_places, keys)
+    places = np.fromiter(map(table.get, elements, repeat(count)), np.int64, len(elements))
+    if not unknown and (places == count).any():
         stranger = elements[int(np.argmax(places))]
         raise GraphTypeError(
             "T163",
-            f"one_hot_of_known: {stranger!r} is not one of the {len(keys)} categories",
+            f"one_hot_of_keys: {stranger!r} is not one of the {count} categories",
             hint="zeros=1 gives zeros for unknown categories",
         )
-    found = np.zeros((x.size, count), np.float32)
-    found[np.arange(x.size), places] = 1
-    return found.reshape(*x.shape, count)
+    if rows is not None:
+        made: Array = rows.take(places, 0)
+    else:
+        made = np.zeros((len(elements), count), np.float32)
+        (known,) = (places < count).nonzero()
+        made[known, places[known]] = 1
+    return made if x.ndim == 1 else made.reshape(*x.shape, count)
 
 
-@one_hot_of_known.types
-def _one_hot_of_known_types(x: Type, keys: Type) -> Type:
-    source, known = (tensor_type("one_hot_of_known", t) for t in (x, keys))
+def _places(keys: Array) -> tuple[dict[Any, int], Array | None]:
+    """Returns the place of each key. Of few keys, also the row for each place, the last for unknown
+    elements: copying a row then takes less time than finding its 1.
+    """
+    table = {key: place for place, key in enumerate(keys.tolist())}
+    count = len(keys)
+    return table, np.eye(count + 1, count, dtype=np.float32) if count <= _FEW_KEYS else None
+
+
+@one_hot_of_keys.types
+def _one_hot_of_keys_types(x: Type, keys: Type, *, unknown: bool) -> Type:
+    source, known = (tensor_type("one_hot_of_keys", t) for t in (x, keys))
     if source.dtype != known.dtype:
-        raise GraphTypeError("T101", f"one_hot_of_known: {source} has keys of {known}")
+        raise GraphTypeError("T101", f"one_hot_of_keys: {source} has keys of {known}")
     if known.rank != 1:
-        raise GraphTypeError("T102", f"one_hot_of_known: keys are {known}, expected one axis")
+        raise GraphTypeError("T102", f"one_hot_of_keys: keys are {known}, expected one axis")
     return TensorType((*source.shape, known.shape[0]), "f32")
 
 

@@ -12,7 +12,7 @@ from clew.ir.types import MapType, SequenceType, TensorType, Type, to_numpy
 from clew.ops.common import differ, f32, f64, i64, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
 from clew.support.errors import GraphTypeError
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, is_text, zeros
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ def map_to_vector(x: Mapping[Any, Any], vocabulary: Array, *, dtype: str = "f32"
     unknown = [key for key in x if key not in known]
     if unknown:
         raise GraphTypeError("T165", f"map.to_vector: {unknown[0]!r} is not in the vocabulary")
-    found = np.zeros(len(names), to_numpy(dtype))
+    found = zeros((len(names),), to_numpy(dtype))
     for place, key in enumerate(names):
         if key in x:
             found[place] = np.asarray(x[key]).item()
@@ -129,17 +129,15 @@ def map_cast(x: Mapping[int, Any], *, dtype: str = "f32", length: int = 0) -> Ar
         raise GraphTypeError("T165", f"map.cast: key {wrong} is out of range for {length} elements")
     values = [np.asarray(x[key]).reshape(()) for key in keys]
     given = np.array(values) if values else np.zeros(0, to_numpy(dtype))
-    if given.dtype.kind in "UO" and values:
-        given = given.astype(TEXT)
-    is_text, to_text = given.dtype.kind == "T", dtype == "str"
-    if is_text != to_text:
+    to_text = dtype == "str"
+    if is_text(given) != to_text:
         attrs = {} if to_text else {"dtype": dtype}
         name = "text.from_number" if to_text else "text.to_number"
         given = get_op(name).run_reference([given], attrs)
     given = given.astype(to_numpy(dtype))
     if not length:
         return given
-    result = np.zeros(length, given.dtype)
+    result = zeros((length,), given.dtype)
     result[keys] = given
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from clew import te
 from clew.ir.types import TensorType, Type
 from clew.ops.common import f32, i32, i64, need_rank, same_dtype, tensor_type
+from clew.ops.data.made_once import made_once
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
@@ -73,9 +75,7 @@ def _check(x: TensorType, grams: TensorType, max_skip: int) -> None:
 
 @ngram_counts.reference
 def _ngram_counts_reference(x: Array, grams: Array, *, max_skip: int) -> Array:
-    places: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for n, gram in enumerate(grams.tolist()):
-        places[tuple(gram)].append(n)
+    places = made_once(_gram_places, grams)
     length = grams.shape[1]
     counts = np.zeros((len(x), len(grams)), np.float32)
     for row, tokens in enumerate(x.tolist()):
@@ -85,6 +85,14 @@ def _ngram_counts_reference(x: Array, grams: Array, *, max_skip: int) -> Array:
                 for n in places.get(gram, ()):
                     counts[row, n] += 1
     return counts
+
+
+def _gram_places(grams: Array) -> Mapping[tuple[Any, ...], Sequence[int]]:
+    """Returns the positions of each n-gram."""
+    places: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for n, gram in enumerate(grams.tolist()):
+        places[tuple(gram)].append(n)
+    return places
 
 
 @register_op(

@@ -15,6 +15,7 @@ import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import SequenceType, TensorType, Type, UnrankedType, is_native
+from clew.ir.values import is_symbolic
 from clew.ops.registry import Op, get_op
 
 Known: TypeAlias = "Callable[[Expr], np.ndarray[Any, Any] | None]"
@@ -55,7 +56,7 @@ def _place(position: Expr, known: Known, count: int, *, end: bool = False) -> in
     the run to report.
     """
     value = known(position)
-    if value is None or value.dtype == object or value.size != 1:
+    if value is None or is_symbolic(value) or value.size != 1:
         return None
     index = int(value.reshape(-1)[0])
     if not -count <= index < count + end:
@@ -121,7 +122,7 @@ def _split(call: Call, known: Known) -> Expr | None:
     axis = attrs.axis % x.tensor.rank
     size = x.tensor.shape[axis]
     value = known(call.args[1]) if len(call.args) > 1 else None
-    if len(call.args) > 1 and (value is None or value.dtype == object):
+    if len(call.args) > 1 and (value is None or is_symbolic(value)):
         return None
     if value is not None and value.ndim == 1:
         sizes = [int(n) for n in value]
@@ -177,18 +178,18 @@ def _concat_of_rows(call: Call) -> Expr | None:
     if split.attrs.keepdims:
         return x if not is_new and call.attrs.axis % rank == source else None
     axis = call.attrs.axis % (rank if is_new else rank - 1)
-    return _moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
 
 
 def rows_joined(x: Expr, source: int, axis: int) -> Expr:
     """Returns the rows of a tensor along `source`, one after another along `axis` of a row."""
-    moved = _moved(x, source, axis)
+    moved = axis_moved(x, source, axis)
     shape = moved.tensor.shape
     joined = shape[axis] * shape[axis + 1]
     return get_op("reshape")(moved, shape=(*shape[:axis], joined, *shape[axis + 2 :]))
 
 
-def _moved(x: Expr, source: int, axis: int) -> Expr:
+def axis_moved(x: Expr, source: int, axis: int) -> Expr:
     """Returns a tensor with axis `source` in the place of `axis`."""
     order = [n for n in range(x.tensor.rank) if n != source]
     order.insert(axis, source)

@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from itertools import chain, compress, repeat
+from operator import not_
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from clew.ir.dims import Dim, unknown_dim
 from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
-from clew.ops.registry import Sample, register_op
-from clew.support.budgets import check_run_bytes
+from clew.ops.registry import Sample, Traits, register_op
+from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import TEXT, text_bytes
+from clew.support.text_arrays import TEXT, text_array, zeros
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
-_TEXT_BYTES: Final = 64  # of a text as an object, besides its characters
+_TEXT_BYTES: Final = 64  # of a text and the reference to it, besides its characters
 MAX_PIECES: Final = 1 << 28
 """The most elements in the result of a split: every row is as long as the longest."""
+
+_WIDEST_BYTES: Final = 4  # of a character
 
 _WORDS = np.array([["a b", " é  ß\t"], ["", "Monday"]], TEXT)
 _LINE = np.array(["monday", "Tuesday", "", "MONDAY"], TEXT)
@@ -41,23 +46,18 @@ def need_text(name: str, *types: Type) -> list[TensorType]:
     return found
 
 
-def texts_of(x: Array) -> list[str]:
-    """Returns the elements of a text array in order.
-
-    Errors: I265 if the list would exceed the budget.
-    """
-    check_run_bytes("a list of texts", _TEXT_BYTES * x.size + text_bytes(x))
-    return x.reshape(-1).tolist()
-
-
-def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
-    """Returns texts as an array of the given shape."""
-    return np.array(texts, TEXT).reshape(tuple(shape))
+def each(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:
+    """Returns the results of a function for texts; it is called once for each distinct text."""
+    found: dict[str, Any] = dict.fromkeys(texts)
+    for text in found:
+        found[text] = function(text)
+    return list(map(found.__getitem__, texts))
 
 
 @register_op(
     "text.concat",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(_WORDS, _WORDS),
         Sample(_WORDS, np.array(["x", ""], TEXT)),
@@ -73,15 +73,21 @@ def text_concat(a: Array, b: Array) -> Array:
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
     size = math.prod(np.broadcast_shapes(a.shape, b.shape))
-    check_run_bytes("the result of text.concat", sum(_bytes_over(x, size) for x in (a, b)))
-    made = np.strings.add(a, b)
-    return made if isinstance(made, np.ndarray) else np.array(made, TEXT)  # a scalar for rank 0
+    check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
+    made: Array = np.add(a, b)
+    return made
 
 
-def _bytes_over(x: Array, size: int) -> int:
-    """Returns the bytes of texts, as if repeated to `size` elements."""
-    count = size // x.size if x.size else 0
-    return count * (x.nbytes + text_bytes(x))
+def _bytes(size: int, *given: Array) -> int:
+    """Returns an upper bound of the memory of texts, as if repeated to `size` elements and joined.
+    A text takes as many bytes for each character as its widest one needs.
+    """
+    texts = [x.reshape(-1).tolist() for x in given if x.size]
+    characters = sum(size // len(some) * sum(map(len, some)) for some in texts)
+    bound = _WIDEST_BYTES * characters
+    if bound <= current().allocated_bytes:
+        return bound
+    return characters if all(text.isascii() for some in texts for text in some) else bound
 
 
 @text_concat.types
@@ -93,6 +99,7 @@ def _text_concat_types(a: Type, b: Type) -> Type:
 @register_op(
     "text.split",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(_WORDS),
         Sample(np.array(["a,b,,c", ",", ""], TEXT), delimiter=","),
@@ -109,24 +116,36 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    texts = texts_of(x)
-    check_run_bytes(
-        "the pieces of text.split",
-        _TEXT_BYTES * sum(_most_pieces(text, delimiter, max_splits) for text in texts),
-    )
-    rows = [text.split(delimiter or None, max_splits) for text in texts]
-    counts = np.array([len(row) for row in rows], np.int64).reshape(x.shape)
+    texts = x.reshape(-1).tolist()
+    most = len(texts) + sum(map(len, texts))
+    if _TEXT_BYTES * most > current().allocated_bytes:
+        most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most)
+    pieces, counts = _pieces(texts, delimiter, max_splits)
     longest = int(counts.max(initial=0))
-    check_run_bytes("the result of text.split", longest * len(rows) * x.itemsize)
-    if longest * len(rows) > MAX_PIECES:
+    check_run_bytes("the result of text.split", longest * len(texts) * x.itemsize)
+    if longest * len(texts) > MAX_PIECES:
         raise GraphTypeError(
             "T161",
-            f"text.split: {len(rows)} texts of up to {longest} pieces each are more than "
+            f"text.split: {len(texts)} texts of up to {longest} pieces each are more than "
             f"{MAX_PIECES} results",
             hint="split shorter texts, or set maxsplit",
         )
-    filled = [piece for row in rows for piece in (*row, *[""] * (longest - len(row)))]
-    return text_array(filled, (*x.shape, longest)), counts
+    if longest * len(texts) == len(pieces):
+        return text_array(pieces, (*x.shape, longest)), counts.reshape(x.shape)
+    filled = zeros((len(texts), longest), TEXT)
+    filled[np.arange(longest) < counts[:, None]] = text_array(pieces, (len(pieces),))
+    return filled.reshape(*x.shape, longest), counts.reshape(x.shape)
+
+
+def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
+    """Returns the pieces of all texts in order, and the number of pieces of each."""
+    if len(delimiter) == 1 and max_splits < 0 and texts:  # one split, and no list for each text
+        delimiters = map(str.count, texts, repeat(delimiter))
+        counts = np.fromiter(delimiters, np.int64, len(texts)) + 1
+        return delimiter.join(texts).split(delimiter), counts
+    rows = [text.split(delimiter or None, max_splits) for text in texts]
+    return list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
@@ -149,23 +168,21 @@ _ACTIONS: Final = ("NONE", "LOWER", "UPPER")
 _TWO_I: Final = ("tr", "az")
 
 
-def _case(action: str, locale: str) -> Callable[[str], str]:
-    """Returns a function that changes the case of a text."""
-    language = re.split(r"[_.\-@]", locale)[0].lower()
-    table: dict[str, str] = {}
-    if language in _TWO_I:
-        table = {"I": "ı", "İ": "i"} if action == "LOWER" else {"i": "İ", "ı": "I"}
-    mapping = str.maketrans(table)
-    if action == "LOWER":
-        return lambda text: text.translate(mapping).lower()
-    if action == "UPPER":
-        return lambda text: text.translate(mapping).upper()
-    return lambda text: text
+def _case(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
+    """Returns texts in another case."""
+    change = {"LOWER": str.lower, "UPPER": str.upper}.get(action)
+    if change is None:
+        return texts
+    if re.split(r"[_.\-@]", locale)[0].lower() in _TWO_I:
+        mapping = str.maketrans({"I": "ı", "İ": "i"} if action == "LOWER" else {"i": "İ", "ı": "I"})
+        texts = [text.translate(mapping) for text in texts]
+    return list(map(change, texts))
 
 
 @register_op(
     "text.normalize",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(_LINE, stopwords=("monday",), case="UPPER"),
         Sample(_LINE, stopwords=("monday",), case="LOWER", case_sensitive=True),
@@ -193,10 +210,13 @@ def text_normalize(
 
     Errors: T102, T105, T107. Source: ONNX StringNormalizer-10.
     """
-    lower = _case("NONE" if case_sensitive else "LOWER", locale)
-    dropped = {lower(word) for word in stopwords}
-    change = _case(case, locale)
-    kept = [change(text) for text in texts_of(x) if lower(text) not in dropped] or [""]
+    texts: Sequence[str] = x.reshape(-1).tolist()
+    compared = "NONE" if case_sensitive else "LOWER"
+    dropped = set(_case(compared, locale, stopwords))
+    if dropped:
+        keys = _case(compared, locale, texts)
+        texts = list(compress(texts, map(not_, map(dropped.__contains__, keys))))
+    kept = _case(case, locale, texts) or [""]
     return text_array(kept, (1, len(kept)) if x.ndim == 2 else (len(kept),))
 
 
@@ -255,6 +275,7 @@ def compiled_pattern(pattern: str) -> Any:
 @register_op(
     "text.full_match",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(_WORDS, pattern=r"(?i)mon\w+|[^b]*"),
         Sample(_LINE, pattern=r"\p{Lu}.*"),
@@ -270,7 +291,8 @@ def text_full_match(x: Array, *, pattern: str) -> Array:
     Errors: T105, T162, T168. Source: ONNX RegexFullMatch-20.
     """
     regex = compiled_pattern(pattern)
-    found = [regex.fullmatch(text) is not None for text in texts_of(x)]
+    # RE2 compares bytes: of a `str`, it would also count the characters up to each match.
+    found = each(lambda text: regex.fullmatch(text.encode()) is not None, x.reshape(-1).tolist())
     return np.array(found, bool).reshape(x.shape)
 
 
@@ -297,6 +319,7 @@ PARSED: Final = ("f32", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "
 @register_op(
     "text.to_number",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(np.array([" 3.14", "1e-5", "-INF", "+inf", "NaN", "7", ".5", "1e999"], TEXT)),
         Sample(np.array(["9223372036854775807", "100.5", "-3"], TEXT), dtype="i64"),
@@ -314,9 +337,30 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     Errors: T105, T106; T160 (at run time) for text that is not a number of the dtype.
     Source: ONNX Cast-25.
     """
-    numbers = [_number(text, dtype) for text in texts_of(x)]
+    texts = x.reshape(-1).tolist()
+    numbers = _plain_numbers(texts, dtype)
+    if numbers is None:
+        numbers = np.array(each(lambda text: _number(text, dtype), texts), _exact(dtype))
     with np.errstate(over="ignore"):
-        return np.array(numbers, to_numpy(dtype)).reshape(x.shape)
+        return numbers.astype(to_numpy(dtype)).reshape(x.shape)
+
+
+def _exact(dtype: str) -> Any:
+    """Returns the dtype that Python's numbers have before they are rounded to another one."""
+    return np.float64 if is_float(dtype) else to_numpy(dtype)
+
+
+def _plain_numbers(texts: Sequence[str], dtype: str) -> Array | None:
+    """Returns the numbers that texts spell as Python does; None if one does not."""
+    joined = "".join(texts)
+    # Else, Python takes the same texts as `_NUMBER`, `_WHOLE` and `_SPECIAL`.
+    if dtype == "bool" or "_" in joined or not joined.isascii():
+        return None
+    convert = float if is_float(dtype) else int
+    try:
+        return np.fromiter(map(convert, texts), _exact(dtype), len(texts))
+    except (ValueError, OverflowError):
+        return None
 
 
 @text_to_number.types
@@ -361,6 +405,7 @@ _SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 @register_op(
     "text.from_number",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(np.array([314.15926, 1, -0.0, 1e-10, 1e30, np.nan, np.inf, -np.inf], "f4")),
         Sample(np.array([0.1, 2.0], "f8")),
@@ -378,7 +423,7 @@ def text_from_number(x: Array) -> Array:
     Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
     reference evaluator, that is, NumPy's `str`.
     """
-    spelled = [str(item) for item in x.reshape(-1)]
+    spelled = list(map(str, x.reshape(-1)))
     return text_array([_SPELLED.get(text, text) for text in spelled], x.shape)
 
 

@@ -69,7 +69,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
     whole = isinstance(heads, int) and isinstance(groups, int)
     if whole and (heads % groups if groups else heads):
         raise GraphTypeError(
-            "T107", f"nn.attention: {heads} query heads are no multiple of {groups} key heads"
+            "T107", f"nn.attention: {heads} query heads are not a multiple of {groups} key heads"
         )
 
 

@@ -120,7 +120,8 @@ def round_blocks(x: Tensor, steps: Tensor, *, block: int, parts: int = 1) -> Ten
     """`x[..., K]` over `steps[..., K / block]`, rounded: `i16[..., parts, K]`.
 
     A second part holds the remainder in units of 1 / 32768, so that two parts have the precision of
-    `f32`. What is beyond 32767 steps is clamped; the integers for infinities and NaN mean nothing.
+    `f32`. Larger values than 32767 steps are clamped; the integers for infinities and NaN mean
+    nothing.
 
     Errors: T100, T101, T102, T103, T107.
     """

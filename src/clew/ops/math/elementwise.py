@@ -143,9 +143,9 @@ def _remainder(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _floor_remainder(x: Scalar, y: Scalar) -> Scalar:
-    rest = _remainder(x, y)
-    if x.dtype[0] == "u":
-        return rest
+    if not is_float(x.dtype):
+        return x % y
+    rest = te.call("fmod", x, y)
     wrong = rest.not_equal(0) & ((rest < 0) ^ (y < 0))
     return te.select(wrong, rest + y, rest)
 
@@ -272,6 +272,11 @@ _COMPARED = (*_SHAPES[:4], Sample(i64(3, 5), i64(5), low=-2, high=3), *_MISFITS)
 def equal(a: Tensor, b: Tensor) -> Tensor:
     """Whether the elements are equal, `bool[...]`. Source: ONNX Equal-19."""
     return broadcast("equal", a, b, lambda x, y: x.equal(y))
+
+
+@equal.reference
+def _equal_reference(a: Array, b: Array) -> Array:
+    return np.equal(a, b)
 
 
 @register_op(

@@ -15,7 +15,15 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Constant, Expr
-from clew.ir.types import STORAGE, TensorType, bits, integer_limits, is_float, is_integer
+from clew.ir.types import (
+    NARROW_FLOATS,
+    STORAGE,
+    TensorType,
+    bits,
+    integer_limits,
+    is_float,
+    is_integer,
+)
 from clew.ops.common import (
     at,
     axis_of,
@@ -49,7 +57,7 @@ LARGEST: Final = {
     "f8e5m2fnuz": 57344.0,
 }
 """The largest finite numbers of float types that also have an infinity or NaN."""
-_SCALES: Final = ("f16", "bf16", "f32", "f64", *STORAGE)
+_SCALES: Final = (*NARROW_FLOATS, "f32", "f64", *STORAGE)
 
 
 class _Parameters:
@@ -371,7 +379,7 @@ def _(attrs: Attrs, types: Sequence[TensorType], layout: str) -> tuple[tuple[str
 
 
 def quantized_in_own_range(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Returns an f32 tensor as u8 with the scale and zero point of its own range, which contains 0.
+    """Returns an f32 tensor as u8 with the scale and zero point of its range, which contains 0.
 
     Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
     """

@@ -86,7 +86,7 @@ _CASES = (
 def random_uniform(
     key: Tensor, *, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0, dtype: str = "f32"
 ) -> Tensor:
-    """Numbers drawn uniformly from `[low, high)` with a key `i64[]`.
+    """Uniform random numbers from `[low, high)` with a key `i64[]`.
 
     Errors: T102, T105, T106. Source: ONNX RandomUniform-22.
     """
@@ -109,7 +109,7 @@ def random_normal(
     scale: float = 1.0,
     dtype: str = "f32",
 ) -> Tensor:
-    """Numbers drawn from the normal distribution with a key `i64[]`.
+    """Normally distributed random numbers with a key `i64[]`.
 
     Errors: T102, T105, T106. Source: ONNX RandomNormal-22.
     """

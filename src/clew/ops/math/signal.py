@@ -1,8 +1,9 @@
 """Signal processing. Complex numbers have a last axis of two: real and imaginary part.
 
-A short discrete Fourier transform is a product with a matrix of cosines and sines. A long one
-becomes two shorter ones (Cooley and Tukey, 1965) or, if its length has a large prime factor, a
-convolution of a length that is a power of two (Bluestein, 1970).
+A discrete Fourier transform whose length has small factors is one kernel (`fourier`), and another
+short one a product with a matrix of cosines and sines. A long one becomes two shorter ones (Cooley
+and Tukey, 1965) or, if its length has a large prime factor, a convolution of a length that is a
+power of two (Bluestein, 1970).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from clew.ops.common import (
     tensor_type,
 )
 from clew.ops.convolution.windows import blocks
+from clew.ops.math.fourier import sides, tables
 from clew.ops.registry import Sample, get_op, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
@@ -38,7 +40,9 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# Longer transforms are composed of shorter ones.
+# Fast transforms of fewer complex numbers fill too few lanes of vectors.
+_LEAST_FAST: Final = 32
+# Longer transforms that are not fast are composed of shorter ones.
 _DIRECT: Final = 256
 # Longer transforms would take gigabytes of constants.
 _LONGEST: Final = 1 << 26
@@ -273,9 +277,7 @@ def _dft_decomposed(
         found = _hermitian(rows, size)
     else:
         wanted = size // 2 + 1 if onesided and not inverse else size
-        found = _transform(rows, inverse, wanted)
-        if inverse:
-            found = _scaled(found, 1 / size)
+        found = _transform(rows, inverse, wanted, 1 / size if inverse else 1.0)
     found = _call("reshape", found, shape=(*outer, *found.tensor.shape[1:]))
     back = tuple(int(k) for k in np.argsort(order))
     found = _moved(found, back)
@@ -313,30 +315,52 @@ def _roots(count: int, exponents: Array, inverse: bool) -> Array:
     return np.asarray(np.exp(sign * 2j * np.pi * (exponents % count) / count))
 
 
-def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
+def _transform(x: Expr, inverse: bool, wanted: int, scale: float = 1.0) -> Expr:
     """Returns the first `wanted` elements of the transform of each row of `f32[rows, n, 1 or 2]`,
-    without the factor of the inverse.
+    times a factor.
     """
-    _, n, parts = x.tensor.shape
+    rows, n, parts = x.tensor.shape
     assert isinstance(n, int)
+    halves = parts == 1 and not inverse and n % 2 == 0 and wanted <= n // 2 + 1
+    if halves and is_fast(n // 2):
+        pairs = _call("reshape", x, shape=(rows, n // 2, 2))
+        return _resized(_fast(pairs, n // 2, "real", inverse, scale), wanted)
+    if is_fast(n):
+        return _resized(_fast(_complex(x), n, "complex", inverse, scale), wanted)
     if n <= _DIRECT:
-        return _direct(x, inverse, wanted)
-    if parts == 1:
-        pads = (0, 0, 0, 0, 0, 1)
-        x = _call("pad", x, pads=pads, mode="constant", value=0.0)
+        return _direct(x, inverse, wanted, scale)
+    x = _complex(x)
     split = next((a for a in range(math.isqrt(n), 1, -1) if n % a == 0), 1)
     if split > 1 and n // split <= max(_DIRECT, 16 * split):
         found = _in_two(x, split, n // split, inverse)
     else:
         found = _as_convolution(x, inverse)
-    return found if wanted == n else _resized(found, wanted)
+    found = _resized(found, wanted)
+    return found if scale == 1 else _scaled(found, scale)
 
 
-def _direct(x: Expr, inverse: bool, wanted: int) -> Expr:
+def _complex(x: Expr) -> Expr:
+    """Returns numbers with imaginary parts, which are 0 if `x` has none."""
+    if x.tensor.shape[2] == 2:
+        return x
+    return _call("pad", x, pads=(0, 0, 0, 0, 0, 1), mode="constant", value=0.0)
+
+
+def is_fast(length: int) -> bool:
+    """Whether there is a fast transform of complex numbers, and it is faster than a product."""
+    return length >= _LEAST_FAST and sides(length) is not None
+
+
+def _fast(x: Expr, length: int, mode: str, inverse: bool, scale: float) -> Expr:
+    known = tables(length, mode, inverse, scale).astype(to_numpy(x.tensor.dtype))
+    return _call("fourier", x, Constant(known), mode=mode, inverse=inverse)
+
+
+def _direct(x: Expr, inverse: bool, wanted: int, scale: float) -> Expr:
     _, n, parts = x.tensor.shape
     assert isinstance(n, int)
     assert isinstance(parts, int)
-    roots = _roots(n, np.outer(np.arange(n), np.arange(wanted)), inverse)
+    roots = _roots(n, np.outer(np.arange(n), np.arange(wanted)), inverse) * scale
     # The contributions of the real and of the imaginary part to both parts of the result.
     turned = np.stack([roots, 1j * roots][:parts], 1)
     weight = np.stack([turned.real, turned.imag], -1).reshape(n * parts, 2 * wanted)
@@ -385,22 +409,24 @@ def _hermitian(x: Expr, n: int) -> Expr:
     bins, parts = x.tensor.shape[1:]
     assert isinstance(bins, int)
     assert isinstance(parts, int)
+    if n % 2 == 0 and is_fast(n // 2):
+        found = _fast(_complex(x), n // 2, "hermitian", True, 1 / n)
+        return _call("reshape", found, shape=(x.tensor.shape[0], n, 1))
     if n <= _DIRECT:
         k, t = np.arange(bins), np.arange(n)
         twice = np.where((k == 0) | (2 * k == n), 1, 2)[:, None] / n
         roots = _roots(n, np.outer(k, t), inverse=True) * twice
         weight = np.stack([roots.real, -roots.imag][:parts], 1).reshape(bins * parts, n)
         return _product(x, weight, (n, 1))
-    if parts == 1:
-        x = _call("pad", x, pads=(0, 0, 0, 0, 0, 1), mode="constant", value=0.0)
+    x = _complex(x)
     # The elements after the middle are the conjugates of those before it, in reverse order.
     middle = _call("slice", x, begin=(1,), end=(n - bins + 1,), strides=(1,), axes=(1,))
     sign = Constant(np.array([1, -1], to_numpy(x.tensor.dtype)))
     mirrored = _call("multiply", _call("flip", middle, axes=(1,)), sign)
     ends = _real_ends(x, n)
     whole = _call("concatenate", ends, mirrored, axis=1)
-    real = _call("slice", _transform(whole, True, n), begin=(0,), end=(1,), strides=(1,), axes=(2,))
-    return _scaled(real, 1 / n)
+    found = _transform(whole, True, n, 1 / n)
+    return _call("slice", found, begin=(0,), end=(1,), strides=(1,), axes=(2,))
 
 
 def _real_ends(x: Expr, n: int) -> Expr:

@@ -87,7 +87,7 @@ def top_k_into(
     Errors: T102, T104, T107. Source: ONNX TopK-24.
     """
     if room.rank != 1:
-        raise GraphTypeError("T102", f"top_k_into: {room.type} is no vector")
+        raise GraphTypeError("T102", f"top_k_into: {room.type} is not a vector")
     return _sorted("top_k_into", x, room.shape[0], axis, largest)
 
 

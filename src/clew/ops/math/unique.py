@@ -100,7 +100,7 @@ def sorted_kinds(x: Tensor) -> tuple[Tensor, Tensor]:
     Errors: T102.
     """
     if x.rank != 1:
-        raise GraphTypeError("T102", f"sorted_kinds: {x.type} is no vector")
+        raise GraphTypeError("T102", f"sorted_kinds: {x.type} is not a vector")
     over = te.reduce_axis(x.shape[0], "over")
     order = te.compute(x.shape, lambda _: te.sort(_key(x, over), [over]), "order")
 

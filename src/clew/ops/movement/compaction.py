@@ -16,6 +16,7 @@ from clew.ops.common import axis_of, boolean, capped, f32, i32, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import zeros
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -84,7 +85,7 @@ def room(count: Array) -> Array:
     number = int(count)
     if number < 0:
         raise GraphTypeError("T107", f"room: a size of {number}")
-    check_run_bytes("a result whose size the run tells", 8 * number)
+    check_run_bytes("a result whose size is determined in the run", 8 * number)
     return np.zeros(number, bool)
 
 
@@ -253,5 +254,5 @@ def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tens
 @compressed.reference
 def _compressed_reference(x: Array, condition: Array, room: Array, *, axis: int) -> Array:
     if not x.size:
-        return np.zeros((*x.shape[:axis], len(room), *x.shape[axis:][1:]), x.dtype)
+        return zeros((*x.shape[:axis], len(room), *x.shape[axis:][1:]), x.dtype)
     return np.take(x, _places(condition, room), axis)

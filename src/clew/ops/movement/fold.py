@@ -39,6 +39,7 @@ Array = np.ndarray[Any, Any]
     samples=(
         Sample(f32(1, 5, 5), image=(5, 5), block=(1, 5)),
         Sample(f32(2, 18, 6), image=(5, 7), block=(3, 3), strides=(2, 2), padding=(0, 0, 1, 0)),
+        Sample(f32(1, 32, 6), image=(8, 8), block=(4, 4), strides=(2, 3)),
         Sample(f16(1, 8, 12), image=(5, 5), block=(2, 2), dilation=(2, 1)),
         Sample(i32(1, 6, 6), image=(8,), block=(3,)),
         Sample(f32(1, 10, 12), image=(3, 4, 5), block=(1, 1, 5), padding=(0, 0, 0, 0, 0, 0)),
@@ -86,17 +87,28 @@ def col2im(
         raise GraphTypeError(
             "T108", f"{name}: {x.shape[2]} blocks, expected {math.prod(counts)} for {image}"
         )
-    over = [te.reduce_axis(b, f"k{d}") for d, b in enumerate(block)]
+    # Of a dense block, a position meets only the taps of its own phase, one in a stride.
+    phases = [s if g == 1 else 1 for s, g in zip(strides, dilation, strict=True)]
+    over = [te.reduce_axis(-(-block[d] // phases[d]), f"k{d}") for d in range(n)]
 
     def body(*i: Scalar) -> Scalar:
         inside, row, column = te.as_scalar(True, "bool"), i[1], te.as_scalar(0)
         for d in range(n):
-            first = i[2 + d] + padding[d] - over[d] * dilation[d]
-            place = first // strides[d]
-            inside = inside & (first >= 0) & (place < te.size(counts[d]))
-            if strides[d] > 1:
-                inside = inside & (first % strides[d]).equal(0)
-            row = row * block[d] + over[d]
+            position = i[2 + d] + padding[d]
+            tap: Scalar = over[d]
+            if phases[d] > 1:
+                tap = over[d] * phases[d] + position % phases[d]
+                place = position // phases[d] - over[d]
+                inside = inside & (place >= 0) & (place < te.size(counts[d]))
+                if block[d] % phases[d]:
+                    inside = inside & (tap < block[d])
+            else:
+                first = position - tap * dilation[d]
+                place = first // strides[d]
+                inside = inside & (first >= 0) & (place < te.size(counts[d]))
+                if strides[d] > 1:
+                    inside = inside & (first % strides[d]).equal(0)
+            row = row * block[d] + tap
             column = column * te.size(counts[d]) + place
         return te.sum(te.select(inside, widen(x[i[0], row, column]), 0), over)
 

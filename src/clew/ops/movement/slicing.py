@@ -28,6 +28,7 @@ from clew.ops.common import (
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -181,6 +182,10 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
         raise GraphTypeError("T107", "slice: stride is 0")
     low, high = (0, size) if stride > 0 else (-1, size - 1)
     first, last = _clamped(begin, size, 0, high), _clamped(end, size, low, high)
+    for bound in (begin, end):
+        if not isinstance(bound, int):
+            assume_at_least(bound, low)
+            assume_at_least(high, bound)
     if stride > 0:
         if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
             last = size + end  # also if it is below 0: there are no elements then
@@ -388,7 +393,7 @@ def _pad_reference(x: Array, *, pads: tuple[int, ...], mode: str, value: float) 
     if not x.ndim:
         return x
     widths = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
-    fill: Any = "" if x.dtype.kind == "T" else value
+    fill: Any = np.array("", TEXT) if x.dtype == TEXT else value
     options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
     wide = np.pad(x, widths, mode=mode, **options)  # type: ignore[call-overload]
     crop = tuple(

@@ -30,6 +30,7 @@ from clew.ops.common import (
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import zeros
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -194,7 +195,7 @@ def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     either may be 1, so the result's size is their maximum (0 if one of them is 0).
 
     Two named sizes are usually equal, so the kernel assumes that `x` has the result's size; other
-    sizes get a build of their own. A size computed from others (`min(1, n)`) may well be 1 in every
+    sizes get their own build. A size computed from others (`min(1, n)`) may well be 1 in every
     call; if it is, the kernel multiplies the position by 0.
 
     Errors: T100 if the shapes do not broadcast.
@@ -353,7 +354,7 @@ def trilu(x: Tensor, *, k: int = 0, upper: bool = True) -> Tensor:
 def _trilu_reference(x: Array, *, k: int, upper: bool) -> Array:
     row, column = np.indices(x.shape[-2:])
     kept = column >= row + k if upper else column <= row + k
-    return np.where(kept, x, np.zeros((), x.dtype))
+    return np.where(kept, x, zeros((), x.dtype))
 
 
 @trilu.dynamic

@@ -44,9 +44,11 @@ _BLOCKS_OF_FEW: Final = (2, 4, 8)
 _LEAST_FILLED: Final = 0.8
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
-# Pixels and rows from which on packing a weight in the run is worth its time.
+# Pixels and rows from which on packing a weight in the run is worth its time; rows from which on it
+# is for any matrix.
 _LEAST_PIXELS: Final = 64
 _LEAST_ROWS: Final = 8
+_MANY_ROWS: Final = 192
 _LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
@@ -733,8 +735,8 @@ def _packable(conv: Call) -> bool:
 
 def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
-    read it that packing it takes less time than reading columns far apart, or lines on as many
-    pages, or adding up lanes along the depth.
+    read it that packing it takes less time than reading short runs of its lines, columns far apart
+    or lines on as many pages, or adding up lanes along the depth.
     """
     if isinstance(matrix, Constant):
         return True
@@ -746,7 +748,7 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     if dense.attrs.weight_layout == "NK":
         known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
         return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
-    return inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+    return rows >= _MANY_ROWS or inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:

@@ -18,7 +18,11 @@ from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
 
 _PLAIN: Final = "NCHW"
-_CHANNELS_OF_A_PIXEL: Final = 2  # of the result: packing their filters takes longer than patches
+# For fewer pixels, and for images of fewer elements, AlterLayout packs no weight.
+_FEW_PIXELS: Final = 64
+_SMALL_IMAGE: Final = 4096
+_LEAST_BLOCK: Final = 4  # of channels of a group
+_MOVES: Final = ("flip", "pad", "slice", "transpose")
 _FEW_CHANNELS: Final = 8  # of the result, which do not fill the rows of a register tile
 _MOST_TAPS: Final = 25
 _CACHES: Final = 2  # second-level caches that patches may fill: every tile of filters reads them
@@ -41,7 +45,7 @@ class MultiplyPatches(Pass):
         %1 = reshape(nn.matmul(reshape(%w, shape=[512, 4608]), %2), shape=[1, 512, 4, 4])
 
     Preconditions: layouts are plain, signals and clips are images; AlterLayout runs later.
-    Non-goals: groups, free sizes, integers and operands of dot products, which need packed weights.
+    Non-goals: free sizes, integers and operands of dot products, which need packed weights.
     """
 
     opt_level: ClassVar[int] = 3
@@ -53,9 +57,12 @@ class MultiplyPatches(Pass):
 
 @dataclass(frozen=True)
 class _Layer:
-    """A convolution of images `[batch, inner, ...]` by `outer` filters with these attributes."""
+    """A convolution of images `[batch, groups * inner, ...]` by `outer` filters for each group with
+    these attributes.
+    """
 
     batch: int
+    groups: int
     inner: int
     outer: int
     kernel: tuple[int, ...]
@@ -82,7 +89,7 @@ class _Layer:
 
     def is_one_patch(self, image: tuple[int, ...]) -> bool:
         """Whether the only window covers an image."""
-        return image == self.kernel and not any(self.padding)
+        return self.groups == 1 and image == self.kernel and not any(self.padding)
 
 
 def _layer(call: Call) -> _Layer | None:
@@ -92,7 +99,7 @@ def _layer(call: Call) -> _Layer | None:
     (data, weight), attrs = (a.tensor for a in call.args[:2]), call.attrs
     if not (data.is_static and weight.is_static) or attrs.data_layout != _PLAIN:
         return None
-    if attrs.groups != 1 or attrs.out_layout or not call.tensor.size or not weight.size:
+    if attrs.out_layout or not call.tensor.size or not weight.size:
         return None
     dtypes = {data.dtype, weight.dtype, call.tensor.dtype}
     if len(dtypes) > 1 or not is_float(data.dtype) or product_group(data.dtype):
@@ -100,18 +107,41 @@ def _layer(call: Call) -> _Layer | None:
     outer, inner, *kernel = weight.concrete
     batch, _, *result = call.tensor.concrete
     sizes = attrs.strides, attrs.padding, attrs.dilation
-    return _Layer(batch, inner, outer, tuple(kernel), tuple(result), *sizes)
+    each = outer // attrs.groups
+    return _Layer(batch, attrs.groups, inner, each, tuple(kernel), tuple(result), *sizes)
 
 
-def _gains(layer: _Layer, itemsize: float, target: Target) -> bool:
+def _gains(layer: _Layer, weight: Expr, target: Target) -> bool:
     """Whether a product of patches is expected to be faster than a convolution that packs its
-    weight.
+    weight, or that reads plain images.
     """
-    if layer.is_pointwise and layer.outer < _FEW_CHANNELS:
+    if layer.groups > 1 and layer.inner == 1:
+        return False
+    if layer.is_pointwise and layer.groups == 1 and layer.outer < _FEW_CHANNELS:
         return True
-    fits = layer.depth * layer.pixels * itemsize <= _CACHES * target.l2_bytes
-    small = layer.pixels * _CHANNELS_OF_A_PIXEL <= layer.outer
-    return fits and small and math.prod(layer.kernel) <= _MOST_TAPS
+    dtype = weight.tensor.dtype
+    size = layer.groups * layer.depth * layer.pixels * memory_bytes(dtype)
+    if size > _CACHES * target.l2_bytes or math.prod(layer.kernel) > _MOST_TAPS:
+        return False
+    lanes = target.vector_lanes(dtype)
+    small = layer.pixels * layer.groups * layer.inner < _SMALL_IMAGE and layer.outer >= lanes
+    few = small or layer.pixels < _FEW_PIXELS
+    few = few or (layer.pixels <= layer.outer and not _is_moved(weight))
+    return few or _fills_no_vectors(layer, lanes)
+
+
+def _is_moved(weight: Expr) -> bool:
+    """Whether a weight is rearranged in the run, so that packing it is a part of that."""
+    while isinstance(weight, Call) and weight.op_name == "reshape":
+        weight = weight.args[0]
+    return isinstance(weight, Call) and weight.op_name in _MOVES
+
+
+def _fills_no_vectors(layer: _Layer, lanes: int) -> bool:
+    """Whether neither the channels of a group fill blocks nor the pixels of a line vectors."""
+    if layer.groups == 1 or not math.gcd(layer.inner, layer.outer) % _LEAST_BLOCK:
+        return False
+    return layer.result[-1] < lanes or layer.strides[-1] != 1
 
 
 class _Multiplier(Rewriter):
@@ -125,10 +155,11 @@ class _Multiplier(Rewriter):
             return new
         data, weight = new.args
         one = layer.is_one_patch(data.tensor.concrete[2:])
-        if not one and not _gains(layer, memory_bytes(data.tensor.dtype), self._target):
+        if not one and not _gains(layer, weight, self._target):
             return new
         with self.covers(old):
-            rows = get_op("reshape")(weight, shape=(layer.outer, layer.depth))
+            groups = (layer.groups,) if layer.groups > 1 else ()
+            rows = get_op("reshape")(weight, shape=(*groups, layer.outer, layer.depth))
             if one:
                 patches = get_op("reshape")(data, shape=(layer.batch, layer.depth))
                 found = get_op("nn.dense")(patches, rows, weight_layout="NK")
@@ -146,14 +177,15 @@ def _patches(layer: _Layer, data: Expr) -> Expr:
         if any(layer.padding):
             top, left, bottom, right = layer.padding
             data = get_op("pad")(data, pads=(0, 0, top, left, 0, 0, bottom, right))
-        shape = (layer.batch, layer.inner, 1, places)
+        shape = (layer.batch, layer.groups * layer.inner, 1, places)
         taps = [
             get_op("reshape")(_pixels_of(layer, tap, data), shape=shape)
             for tap in product(*map(range, layer.kernel))
         ]
         data = get_op("concatenate")(*taps, axis=2) if len(taps) > 1 else taps[0]
     batch = (layer.batch,) if layer.batch > 1 else ()
-    return get_op("reshape")(data, shape=(*batch, layer.depth, places))
+    groups = (layer.groups,) if layer.groups > 1 else ()
+    return get_op("reshape")(data, shape=(*batch, *groups, layer.depth, places))
 
 
 def _pixels_of(layer: _Layer, tap: tuple[int, ...], image: Expr) -> Expr:

@@ -39,12 +39,11 @@ class SelectConvAlgorithm(Pass):
     - Direct: `nn.conv2d` unchanged. With narrow floats, dot product instructions compute it.
     - `winograd`: 3x3 windows of stride 1 between transforms of 4x4, 3x3 or 2x2 tiles. A tile takes
       36 products instead of 144, 25 instead of 81, or 16 instead of 36. Its weights are 4, 25/9 or
-      16/9 times as large;
-      FoldConstant computes their transform. The transforms widen narrow floats. A dilated
-      convolution becomes an undilated one on images of every d-th line and column
+      16/9 times as large; FoldConstant computes their transform. The transforms widen narrow
+      floats. A dilated convolution becomes an undilated one on images of every d-th line and column
       (`space_to_batch`). A convolution of clips (`nn.conv3d_frames`) becomes one of images whose
       channels are those of all frames in the window. Integers are transformed exactly, by other
-      matrices, where 16 bits hold the transforms and 32 bits what is left of the sums.
+      matrices, where 16 bits hold the transforms and 32 bits the reduced sums.
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 
@@ -141,7 +140,7 @@ class _Selector(Rewriter):
 
     def _within_budget(self, old: Call, conv: Call, weight: Constant) -> tuple[int, ...]:
         """Returns the tiles whose rounding error stays within the budget. Integers are exact, and
-        rounded operands have a larger error of their own.
+        rounding the operands causes a larger error.
         """
         tiles, dtypes = self._options.tiles, {conv.args[0].tensor.dtype, weight.tensor.dtype}
         if not dtypes <= {"f32", "f64"} or weight.tensor.concrete[-2:] != (WINDOW, WINDOW):

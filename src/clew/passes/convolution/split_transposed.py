@@ -19,12 +19,14 @@ from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
-# The most multiplications of one convolution for all places, relative to the necessary ones.
-_MOST_WASTE: Final = 2.0
-# Products with a weight of the run: the most to add up for a place, the channels from which on that
-# takes less time than products with zeros, and the dtypes that hold them.
+# The most multiplications of one convolution for all places, relative to one for each place.
+_MOST_WASTE: Final = 1.5
+# Products with a weight of the run: the most to add up for a place, the channels for each pixel
+# that make filters slower, those that make half-empty vectors slower, and the dtypes of sums.
 _MOST_TERMS: Final = 9
+_CHANNELS_OF_A_PIXEL: Final = 2
 _MANY_CHANNELS: Final = 128
+_MOST_EMPTY: Final = 1.5
 _WIDE: Final = ("f32", "f64")
 
 
@@ -34,11 +36,11 @@ class SplitTransposed(Pass):
 
     With strides `s`, all results at places `o` of equal `o mod s` read the same taps, one in `s`:
     they are a convolution of stride 1. One convolution with `s * s` times the channels computes all
-    of them, and a transposition then puts them in order. Where windows are no multiple of the
+    of them, and a transposition then puts them in order. Where windows are not multiple of the
     strides, that convolution would multiply by zeros; if by too many, each place gets a separate
     convolution. An image of one pixel is a row, and the layer is dense. A weight that the run
-    computes is multiplied as it lies with each pixel, and the products that meet at a place are
-    added up.
+    computes is multiplied as it lies with each pixel if these are few, and the products that meet
+    at a place are added up.
 
     Before: `%1: f32[1, 8, 10, 10] = nn.conv2d_transpose(%0, w, strides=[2, 2])`
     After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
@@ -54,7 +56,8 @@ class SplitTransposed(Pass):
     exactness: ClassVar[Exactness] = REORDERED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Splitter().rewrite_module(module)
+        lanes = 1 if ctx.target is None else ctx.target.vector_lanes("f32")
+        return _Splitter(lanes).rewrite_module(module)
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,23 @@ class _Layer:
         every = zip(self.steps, self.first, self.sizes, strict=True)
         return tuple(_number(u + f - n) for u, f, n in every)
 
-    @property
-    def waste(self) -> float:
-        """The multiplications of one convolution for all places, relative to the necessary ones."""
-        taps = zip(self.taps, self.strides, self.kernel, strict=True)
-        return math.prod(t * s / k for t, s, k in taps)
+    def waste(self, lanes: int) -> float:
+        """Returns the multiplications of one convolution for all places, relative to those of one
+        for each place. Both compute channels in blocks of `lanes`.
+        """
+        return self._together(lanes) / self._apart(lanes)
+
+    def empty(self, lanes: int) -> float:
+        """Returns the multiplications of these convolutions, relative to the necessary ones."""
+        least = math.prod(self.kernel) * self.outer / lanes
+        return min(self._together(lanes), self._apart(lanes)) / least
+
+    def _together(self, lanes: int) -> int:
+        return math.prod(self.taps) * -(-math.prod(self.strides) * self.outer // lanes)
+
+    def _apart(self, lanes: int) -> int:
+        each = math.prod(max(k, s) for k, s in zip(self.kernel, self.strides, strict=True))
+        return each * -(-self.outer // lanes)
 
 
 def _number(dim: Dim) -> int:
@@ -141,6 +156,10 @@ def _layer(call: Call) -> _Layer | None:
 
 
 class _Splitter(Rewriter):
+    def __init__(self, lanes: int) -> None:
+        super().__init__()
+        self._lanes = lanes
+
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         layer = _layer(new)
         if layer is None:
@@ -150,8 +169,9 @@ class _Splitter(Rewriter):
         with self.covers(old, *(a for a in old.args if isinstance(a, Constant))):
             if of_one:
                 return _of_one_pixel(layer, data, weight)
-            make = _of_products if _multiplies(layer, data, weight) else _of_places
-            return make(layer, data, weight)
+            if _multiplies(layer, data, weight, self._lanes):
+                return _of_products(layer, data, weight)
+            return _of_places(layer, data, weight, self._lanes)
 
 
 def _of_one_pixel(layer: _Layer, data: Expr, weight: Expr) -> Expr:
@@ -167,17 +187,18 @@ def _of_one_pixel(layer: _Layer, data: Expr, weight: Expr) -> Expr:
     return _cropped(image, layer.before, layer.result)
 
 
-def _multiplies(layer: _Layer, data: Expr, weight: Expr) -> bool:
+def _multiplies(layer: _Layer, data: Expr, weight: Expr, lanes: int) -> bool:
     """Whether a layer whose weight is computed in the run is a product of the weight as it lies, so
     that no filters of places are made from it.
     """
-    if isinstance(weight, Constant) or layer.groups != 1 or not data.tensor.is_static:
+    if isinstance(weight, Constant) or not data.tensor.is_static:
         return False
     strided = any(s != 1 for s in layer.strides)
     if not strided or math.prod(layer.taps) > _MOST_TERMS or data.tensor.dtype not in _WIDE:
         return False
-    few = math.prod(data.tensor.concrete[2:]) <= layer.inner  # making filters takes longer
-    return few or (layer.waste > 1 and layer.inner >= _MANY_CHANNELS)
+    batch, _, *sizes = data.tensor.concrete
+    few = batch * math.prod(sizes) * _CHANNELS_OF_A_PIXEL <= layer.inner
+    return few or (layer.inner >= _MANY_CHANNELS and layer.empty(lanes) > _MOST_EMPTY)
 
 
 def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
@@ -186,11 +207,15 @@ def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
     """
     batch, pixels = data.tensor.shape[0], math.prod(data.tensor.concrete[2:])
     spatial, taps, steps = len(layer.sizes), layer.taps, layer.strides
-    columns = get_op("reshape")(weight, shape=(layer.inner, layer.outer * math.prod(layer.kernel)))
-    rows = get_op("transpose")(columns, axes=(1, 0))
-    image = get_op("reshape")(data, shape=(batch, layer.inner, pixels))
+    groups = (layer.groups,) if layer.groups > 1 else ()
+    columns = (layer.inner, layer.outer * math.prod(layer.kernel))
+    rows = get_op("reshape")(weight, shape=(*groups, *columns))
+    order = (0, 2, 1) if groups else (1, 0)
+    rows = get_op("transpose")(rows, axes=order)
+    image = get_op("reshape")(data, shape=(batch, *groups, layer.inner, pixels))
     products = get_op("nn.matmul")(rows, image)
-    shape = (batch, layer.outer, *layer.kernel, *layer.sizes)
+    channels = layer.groups * layer.outer
+    shape = (batch, channels, *layer.kernel, *layer.sizes)
     products = get_op("reshape")(products, shape=shape)
     missing = [t * s - k for t, s, k in zip(taps, steps, layer.kernel, strict=True)]
     if any(missing):
@@ -215,29 +240,33 @@ def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
     ordered = get_op("transpose")(total, axes=(0, 1, *inside))
     places = total.tensor.concrete[2 + spatial :]
     whole = tuple(u * s for u, s in zip(places, steps, strict=True))
-    image = get_op("reshape")(ordered, shape=(batch, layer.outer, *whole))
+    image = get_op("reshape")(ordered, shape=(batch, channels, *whole))
     return _cropped(image, layer.before, layer.result)
 
 
-def _of_places(layer: _Layer, data: Expr, weight: Expr) -> Expr:
+def _of_places(layer: _Layer, data: Expr, weight: Expr, lanes: int) -> Expr:
     """Computes the places of a step by convolutions, and puts the results in order."""
     spatial, groups = len(layer.sizes), layer.groups
     steps = layer.strides
     if all(s == 1 for s in steps):
         one = _convolution(layer, data, weight, ((0,) * spatial,))
         return _cropped(one, layer.cropped, layer.result)
-    if layer.waste <= _MOST_WASTE or not isinstance(weight, Constant):
-        places = _convolution(layer, data, weight, tuple(product(*map(range, steps))))
-        channels, first_place, group = (groups, *steps, layer.outer), 2, 1
-    else:
-        every = product(*map(range, steps))
-        each = [_convolution(layer, data, weight, (place,)) for place in every]
-        places = get_op("concatenate")(*each, axis=1) if len(each) > 1 else each[0]
-        channels, first_place, group = (*steps, groups, layer.outer), 1, spatial + 1
     batch = data.tensor.shape[0]
-    inside = [n for a in range(spatial) for n in (spatial + 3 + a, first_place + a)]
-    split = get_op("reshape")(places, shape=(batch, *channels, *layer.steps))
-    ordered = get_op("transpose")(split, axes=(0, group, spatial + 2, *inside))
+    every = tuple(product(*map(range, steps)))
+    if layer.waste(lanes) <= (_MOST_WASTE if isinstance(weight, Constant) else 1):
+        places = _convolution(layer, data, weight, every)
+        shape = (batch, groups, *steps, layer.outer, *layer.steps)
+        split = get_op("reshape")(places, shape=shape)
+        inside = [n for a in range(spatial) for n in (spatial + 3 + a, 2 + a)]
+        ordered = get_op("transpose")(split, axes=(0, 1, spatial + 2, *inside))
+    else:
+        each = [_convolution(layer, data, weight, (place,)) for place in every]
+        # One image after another, as blocks of channels would not be adjacent in a batch.
+        places = get_op("concatenate")(*each, axis=0)
+        shape = (*steps, batch, groups * layer.outer, *layer.steps)
+        split = get_op("reshape")(places, shape=shape)
+        inside = [n for a in range(spatial) for n in (spatial + 2 + a, a)]
+        ordered = get_op("transpose")(split, axes=(spatial, spatial + 1, *inside))
     whole = tuple(u * s for u, s in zip(layer.steps, steps, strict=True))
     image = get_op("reshape")(ordered, shape=(batch, groups * layer.outer, *whole))
     return _cropped(image, layer.cropped, layer.result)
@@ -271,6 +300,8 @@ def _convolution(
     if isinstance(weight, Constant):
         how = f"transposed {places} of {layer.strides} in {groups}"
         filters: Expr = weight.derived(how, weight.tensor.with_(shape=shape), make)
+    elif len(places) == 1:
+        filters = _filters_of_place(layer, weight, places[0], taps)
     else:
         filters = _filters_of_places(layer, weight)
     before = [t - 1 - n for t, n in zip(taps, layer.first, strict=True)]
@@ -281,6 +312,25 @@ def _convolution(
         data = get_op("slice")(data, begin=(0,) * len(read), end=read, axes=spatial)
     convolution = get_op(f"nn.conv{len(taps)}d")
     return convolution(data, filters, padding=(*before, *after), groups=groups)
+
+
+def _filters_of_place(
+    layer: _Layer, weight: Expr, place: tuple[int, ...], taps: tuple[int, ...]
+) -> Expr:
+    """Returns the filters of one place of each step, made from a weight in the run."""
+    spatial, groups = len(layer.sizes), layer.groups
+    axes = tuple(range(2, 2 + spatial))
+    missing = [max(0, s - k) for s, k in zip(layer.strides, layer.kernel, strict=True)]
+    if any(missing):
+        weight = get_op("pad")(weight, pads=(*(0,) * (2 + spatial), 0, 0, *missing))
+    if any(s != 1 for s in layer.strides):
+        end = tuple(p + (t - 1) * s + 1 for p, t, s in zip(place, taps, layer.strides, strict=True))
+        weight = get_op("slice")(weight, begin=place, end=end, axes=axes, strides=layer.strides)
+    apart = get_op("reshape")(weight, shape=(groups, layer.inner, layer.outer, *taps))
+    order = (0, 2, 1, *range(3, 3 + spatial))
+    filters = get_op("transpose")(apart, axes=order)
+    filters = get_op("flip")(filters, axes=order[3:])
+    return get_op("reshape")(filters, shape=(groups * layer.outer, layer.inner, *taps))
 
 
 def _filters_of_places(layer: _Layer, weight: Expr) -> Expr:

@@ -399,7 +399,7 @@ class Grouper:
         return ""
 
     def _turned_unevenly(self, group: Group, target: Group) -> str:
-        """Returns why the moves of two groups are better in kernels of their own: one kernel would
+        """Returns why the moves of two groups are better in separate kernels: one kernel would
         collect elements one by one. A large operand, of which few elements are read, is not turned
         as a whole.
         """
@@ -600,7 +600,7 @@ def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
 def _reshaped_strides(
     before: Sequence[Dim], steps: Sequence[Dim], after: Sequence[Dim]
 ) -> list[Dim] | None:
-    """Returns the strides of a view in another shape, or None if it is no view."""
+    """Returns the strides of a view in another shape, or None if it is not a view."""
     if 0 in after:
         return None
     old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]

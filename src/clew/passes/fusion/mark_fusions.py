@@ -180,7 +180,7 @@ class _Marker(Rewriter):
 
 
 class _Inside(Rewriter):
-    """Marks all operators of a function. Each call of the function is in a region of its own."""
+    """Marks all operators of a function. Each call of the function is in a separate region."""
 
     def __init__(self, region: str, mode: str) -> None:
         super().__init__()

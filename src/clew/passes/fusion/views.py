@@ -44,7 +44,7 @@ def view_offsets(call: Call) -> tuple[Dim, ...] | None:
 
 def part_offsets(call: Expr) -> tuple[Dim, ...] | None:
     """Returns, for each argument, the element offset in the result's memory at which it begins, if
-    each argument is contiguous there; `None` if not, or if the call is no concatenation.
+    each argument is contiguous there; `None` if not, or if the call is not a concatenation.
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return None

@@ -88,7 +88,7 @@ class Rule(ABC):
         self, module: Module, new: Module, backends: Sequence[Claims], required: Collection[str]
     ) -> Iterator[Unmet]:
         """Yields I354 for each backend that got nothing: an error for those `required`, and a
-        warning if all backends are to get something and no other got what it takes.
+        warning if all backends are to get something and no other got its operators.
         """
         got = _by_backend(new)
         for backend in backends:

@@ -14,7 +14,14 @@ from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
-from clew.passes.precision.stored_rounded import factors, has_dtype, in_dtype, moves, stored_rounded
+from clew.passes.precision.stored_rounded import (
+    factors,
+    has_dtype,
+    in_dtype,
+    moves,
+    stored_in_both,
+    stored_rounded,
+)
 from clew.patterns.exactness import Exactness
 from clew.support.errors import GraphTypeError
 
@@ -124,8 +131,7 @@ class _Converter(Rewriter):
         too.
         """
         only_rounded, operands = list[Expr](), list[Expr]()
-        nodes = post_order(function.body)
-        for call in nodes:
+        for call in post_order(function.body):
             if not isinstance(call, Call):
                 continue
             if isinstance(call.op, Op) and call.op.quantize_rule is not None:
@@ -135,9 +141,9 @@ class _Converter(Rewriter):
                 convolves = isinstance(call.op, Op) and call.op.traits.convolves
                 (only_rounded if convolves else operands).extend(call.args[: factors(call)])
         self._rounded |= stored_rounded(function, [*only_rounded, *operands], _WIDE)
-        read_wide = {c.id for n in nodes if not self._reads_narrow(n) for c in n.children}
-        single = stored_rounded(function, only_rounded, _WIDE)
-        self._both |= (self._rounded & read_wide) - single
+        self._both |= stored_in_both(
+            function, self._rounded, only_rounded, _WIDE, lambda n: not self._reads_narrow(n)
+        )
 
     def _converts(self, call: Call) -> bool:
         """Whether a call is a product to convert."""
@@ -307,6 +313,8 @@ class _Converter(Rewriter):
         if found is None:
             with self.covers(old):
                 found = in_dtype(value, self._options.dtype)
+            if isinstance(value, Constant):
+                replaces(value, found)
             self._narrow[value.id] = found
         return found
 

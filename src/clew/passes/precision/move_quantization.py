@@ -22,7 +22,7 @@ from clew.patterns.exactness import Exactness
 @dataclass(frozen=True)
 class MoveQuantization(Pass):
     """Moves `dequantize` after operators that only move or select elements, and `quantize` before
-    them, so that they work on integers; removes a `quantize` of what was dequantized with the same
+    them, so that they work on integers; removes a `quantize` of a value dequantized with the same
     scale and zero point.
 
     Before:

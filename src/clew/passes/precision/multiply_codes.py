@@ -12,7 +12,7 @@ from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType, bits
+from clew.ir.types import NARROW_FLOATS, TensorType, bits
 from clew.ops.math.dense_codes import (
     codes_of_row,
     pack_codes,
@@ -24,7 +24,7 @@ from clew.passes.precision.integer_operands import Array, constant_of, known_val
 from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
-_FLOATS: Final = ("f32", "f16", "bf16")
+_FLOATS: Final = ("f32", *NARROW_FLOATS)
 _PANEL: Final = 4
 """Vectors of columns in a panel: as many sums as hide the latency of their additions."""
 
@@ -33,7 +33,7 @@ _PANEL: Final = 4
 class MultiplyCodes(Pass):
     """Multiplies floats by weights of 2, 4 or 8 bits without widening these in memory.
 
-    The data are rounded to `i16` in blocks along the depth, each with a step of its own, and
+    The data are rounded to `i16` in blocks along the depth, each with its own step, and
     multiplied as integers by the codes, which the kernel unpacks in registers. Scales are applied
     to the sums over blocks. A product of one row, as of a decoder that generates text, takes the
     time that its weights take to load, so fewer bits make it faster.
@@ -75,7 +75,7 @@ class MultiplyCodes(Pass):
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight as codes: `scale * (code - zero)`. `by_columns` says that its axes are `[N, K]`, and
+    """A weight as codes: `scale * (code - zero)`. `by_columns`: whether its axes are `[N, K]`, and
     `block` is the number of elements along K with one scale.
     """
 

@@ -42,7 +42,7 @@ class RequantizeSums(Pass):
     arithmetic, such as an input of the model, is therefore still divided.
 
     Preconditions: runs after NarrowIntegers and before constants are folded, so that the origin of
-    a bias is still visible. Non-goals: a bias that is no multiple of the scale.
+    a bias is still visible. Non-goals: a bias that is not a multiple of the scale.
     """
 
     opt_level: ClassVar[int] = 2
@@ -104,7 +104,7 @@ class _Requantizer(Rewriter):
 
 
 def _source(requantized: Expr) -> str:
-    """Returns what a `requantize`, perhaps with a `clip`, reads."""
+    """Returns the operand of a `requantize`, perhaps with a `clip`."""
     assert isinstance(requantized, Call)
     step = requantized if requantized.op_name == "requantize" else requantized.args[0]
     assert isinstance(step, Call)

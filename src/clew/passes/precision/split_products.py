@@ -166,7 +166,7 @@ class _Splitter(Rewriter):
         if depth < self._options.min_depth or units < self._options.min_units:
             return f"{depth} by {units} weights are too few"
         if depth % TILE_DEPTH:
-            return f"its depth {depth} is no multiple of {TILE_DEPTH}"
+            return f"its depth {depth} is not a multiple of {TILE_DEPTH}"
         return ""
 
 

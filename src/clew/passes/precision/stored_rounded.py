@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, to_numpy
@@ -25,6 +25,22 @@ def stored_rounded(function: Function, operands: Iterable[Expr], dtype: str) -> 
     _round_joined(function, dtype, rounded)
     _round_what_moves(calls, dtype, rounded)
     return rounded
+
+
+def stored_in_both(
+    function: Function,
+    rounded: set[int],
+    convolved: Iterable[Expr],
+    dtype: str,
+    reads_wide: Callable[[Expr], bool],
+) -> set[int]:
+    """Returns the ids of those rounded values that are also stored in f32, for other readers: the
+    operands of dense layers and attention, such as the norm of a residual sum. The layers take far
+    longer than the store, and the errors of a residual stream add up. What convolutions read
+    (`convolved`) is stored once, so that activations between layers take half the bytes.
+    """
+    read = {c.id for n in post_order(function.body) if reads_wide(n) for c in n.children}
+    return (rounded & read) - stored_rounded(function, convolved, dtype)
 
 
 def has_dtype(value: Expr, dtype: str) -> bool:

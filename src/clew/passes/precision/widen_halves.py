@@ -14,7 +14,13 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
 from clew.ops.traits import NO_TRAITS
 from clew.passes.base import Pass, PassContext
-from clew.passes.precision.stored_rounded import factors, has_dtype, in_dtype, stored_rounded
+from clew.passes.precision.stored_rounded import (
+    factors,
+    has_dtype,
+    in_dtype,
+    stored_in_both,
+    stored_rounded,
+)
 from clew.patterns.exactness import Exactness
 from clew.support.errors import GraphTypeError
 
@@ -26,12 +32,13 @@ class WidenHalves(Pass):
     they leave a function, and where the model converts to the narrow dtype itself: not after every
     operator.
 
-    Operands of products stay narrow, and are stored rounded, once; their other users read the
-    rounded form. On targets without instructions for products of the dtype, convolutions are
-    computed in f32, and dense layers read data in f32; their weights stay narrow, since few rows
-    take as long as reading them does. Sums of products, and what follows, are f32. Residual sums
-    that feed no product directly are also stored in f32. Operators that only move elements keep the
-    dtype of what they move.
+    Operands of products stay narrow, and are stored rounded. Other users of an operand of a
+    convolution read the rounded form, too; an operand of dense layers or attention is stored in f32
+    as well for them, as `ConvertPrecision` does. On targets without instructions for products of
+    the dtype, convolutions are computed in f32, and dense layers read data in f32; their weights
+    stay narrow, since few rows take as long as reading them does. Sums of products, and what
+    follows, are f32. Residual sums that feed no product directly are also stored in f32. Operators
+    that only move elements keep the dtype of what they move.
 
     Before:
         %2: f16[...] = nn.relu(%1); %3: f16[...] = nn.conv2d(%2, w); %4: f16[...] = add(%3, b)
@@ -64,14 +71,26 @@ class _Widener(Rewriter):
         super().__init__()
         self._target = target
         self._rounded: set[int] = set()
+        self._both: set[int] = set()  # values stored rounded and in f32
         self._wide: dict[int, Expr] = {}
 
     def enter(self, function: Function) -> None:
         """Finds the operands of products, which are stored rounded."""
         calls = [n for n in post_order(function.body) if isinstance(n, Call)]
-        operands = [call.args[n] for call in calls for n in self._narrow_operands(call)]
+        read = [(call, call.args[n]) for call in calls for n in self._narrow_operands(call)]
+        convolved = [
+            arg for call, arg in read if isinstance(call.op, Op) and call.op.traits.convolves
+        ]
         for dtype in NARROW_FLOATS:
-            self._rounded |= stored_rounded(function, operands, dtype)
+            rounded = stored_rounded(function, [arg for _, arg in read], dtype)
+            self._rounded |= rounded
+            self._both |= stored_in_both(function, rounded, convolved, dtype, self._reads_wide)
+
+    def _reads_wide(self, node: Expr) -> bool:
+        """Whether a node may read its operands in f32."""
+        if not isinstance(node, Call) or not _computes(node) or self._narrow_operands(node):
+            return False
+        return node.op_name == "cast" or not (node.id in self._rounded and _selects(node))
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         if not isinstance(node, Call) or not _computes(node) or self._only_moves(node, children):
@@ -95,7 +114,7 @@ class _Widener(Rewriter):
             pairs = zip(fields, old.type.fields, strict=True)
             return Tuple([self._narrowed(field, kind) for field, kind in pairs])
         result = self._narrowed(new, old.type)
-        if old.id in self._rounded:
+        if old.id in self._rounded - self._both:
             self._wide.pop(result.id, None)
         return result
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim
-from clew.ir.expr import Call, Constant, Expr, TupleGetItem
+from clew.ir.dims import Dim, product
+from clew.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from clew.ir.types import TensorType, is_float, to_numpy
 from clew.ops.registry import Op, get_op
 from clew.passes.simplify.simplify_rules import (
@@ -32,6 +33,9 @@ from clew.patterns.exactness import EXACT, REORDERED, Exactness
 _x, _c = wildcard(), is_constant()
 # Times fewer comparisons that outweigh storing the maxima of lines.
 _LEAST_GAIN: Final = 2
+# Parts of a split, in each run of equal ones, that are worth a copy of their own: one kernel reads
+# and writes less than the compiler works for this many.
+_MANY_PARTS: Final = 32
 
 
 @rule(is_op("nn.matmul")(_x, _c), REORDERED)
@@ -137,6 +141,32 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
 _split = is_op("split")(_x)
 
 
+@rule(_split, EXACT)
+def split_into_many(found: Match) -> Expr | None:
+    """Equal parts inside rows become neighbors in memory first. Each is then a view, and kernels
+    that read them differ in nothing, so that one is compiled for all parts.
+    """
+    x, sizes, shape = found[_x], found.attrs.sizes, found[_x].tensor.shape
+    axis = found.attrs.axis % len(shape)
+    lead, rest = shape[:axis], shape[axis + 1 :]
+    runs = [(size, len(list(equal))) for size, equal in itertools.groupby(sizes)]
+    if len(sizes) < _MANY_PARTS * len(runs) or product(lead) == 1 or sum(sizes) != shape[axis]:
+        return None
+    parts: list[Expr] = []
+    begin: Dim = 0
+    for size, count in runs:
+        end = begin + size * count
+        run = get_op("slice")(x, begin=(begin,), end=(end,), axes=(axis,)) if runs[1:] else x
+        begin = end
+        blocks = get_op("reshape")(run, shape=(*lead, count, size, *rest))
+        order = (axis, *range(axis), *range(axis + 1, len(shape) + 1))
+        rows = get_op("transpose")(blocks, axes=order)
+        for n in range(count):
+            row = get_op("slice")(rows, begin=(n,), end=(n + 1,), axes=(0,))
+            parts.append(get_op("reshape")(row, shape=(*lead, size, *rest)))
+    return Tuple(parts)
+
+
 @rule(is_tuple_get_item(_split), EXACT)
 def part_of_split(found: Match) -> Expr | None:
     """A part of a split is a slice, which fuses into what follows, unless only a call shows that
@@ -146,9 +176,7 @@ def part_of_split(found: Match) -> Expr | None:
     attrs, index = found.call(_split).attrs, found.root.index
     if sum(attrs.sizes) != found[_x].tensor.shape[attrs.axis]:
         return None
-    begin: Dim = 0
-    for size in attrs.sizes[:index]:
-        begin = begin + size
+    begin: Dim = sum(attrs.sizes[:index])
     axis = attrs.axis % found[_x].tensor.rank
     end = begin + attrs.sizes[index]
     return get_op("slice")(found[_x], begin=(begin,), end=(end,), axes=(axis,))
@@ -242,6 +270,7 @@ RULES: Final[tuple[Rule, ...]] = (
     subtract_constant,
     mean_over_image,
     max_pool_of_long_windows,
+    split_into_many,
     part_of_split,
     scatter_to_a_box,
     reshape_of_dense,

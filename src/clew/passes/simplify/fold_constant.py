@@ -21,6 +21,7 @@ from clew.patterns.exactness import EVALUATED, Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import is_text, text_bytes
 from clew.te.analysis import Kind, flops_of
 from clew.te.facts import moved_by
 
@@ -49,7 +50,8 @@ class FoldConstant(Pass):
 
     `max_growth_elems` is the largest size of a result that has more than twice the elements of its
     arguments (`broadcast_to`, `full`, `arange`, `tile`): larger ones are cheaper to compute than to
-    store. Expensive results, such as the transform of a convolution's weights, are stored anyway.
+    store. Text counts by its bytes. Expensive results, such as the transform of a convolution's
+    weights, are stored anyway.
 
     Weights stored in at most 8 bits are widened here as well, which makes runs fastest. If all of
     these in a function would grow by more than `max_widened_bytes` in total, the large ones remain
@@ -185,10 +187,22 @@ class _Folder(ConstantBinder):
                 raise
             self._ctx.remark(old, f"not folded: {error}")
             return None
+        if self._repeats_texts(value if isinstance(value, tuple) else (value,), args):
+            self._ctx.remark(old, "not folded: it would store the same texts many times")
+            return None
         if isinstance(value, tuple):
             types = getattr(new.type, "fields", (None,) * len(value))
             return Tuple([_constant(v, t) for v, t in zip(value, types, strict=True)])
         return _constant(value, new.type)
+
+    def _repeats_texts(self, values: Sequence[Any], args: Sequence[Constant]) -> bool:
+        """Whether results have far more text than the arguments. In memory, places may share a
+        text, but not in a file.
+        """
+        made = sum(text_bytes(value) for value in values if is_text(value))
+        if made <= self._options.max_growth_elems:
+            return False
+        return made > 2 * sum(text_bytes(a.data) for a in args if is_text(a.data))
 
     def _release(self, old: Call) -> None:
         """Frees folded arguments that have no other use."""
@@ -220,7 +234,7 @@ def _widened_bytes(call: Call) -> int:
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:
     """Whether all elements have the same bytes (so -0.0 differs from 0.0, and NaN equals NaN)."""
-    if data.dtype.kind in "Tc":
+    if data.dtype.kind in "Oc":
         return False
     first = data.flat[0].tobytes()
     if any(e.tobytes() != first for e in data.flat[1:9]):

@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Attrs, Call, Constant, Expr
-from clew.ir.types import TensorType, bits, is_float, is_integer, to_numpy
+from clew.ir.types import NARROW_FLOATS, TensorType, bits, is_float, is_integer, to_numpy
 from clew.ops.movement.slicing import slice_bounds
 from clew.ops.registry import get_op
 from clew.passes.simplify.signs import never_negative
@@ -263,7 +263,7 @@ def holds(wide: str, narrow: str) -> bool:
     if is_integer(wide) and is_integer(narrow):
         wider = bits(wide) > bits(narrow)
         return wider and (wide[0] == "i" or narrow[0] == "u")
-    return (narrow in ("f16", "bf16") and wide in ("f32", "f64")) or (narrow, wide) == (
+    return (narrow in NARROW_FLOATS and wide in ("f32", "f64")) or (narrow, wide) == (
         "f32",
         "f64",
     )

@@ -1,4 +1,4 @@
-"""StackAppends: has loops stack what they append to a tensor or a sequence."""
+"""StackAppends: makes loops stack the values that they append to a tensor or a sequence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StackAppends(Pass):
 
 @dataclass(frozen=True)
 class _Appends:
-    """What each iteration appends to a state: the values before and after it, along an axis. For a
+    """The values that each iteration appends to a state, before and after it, along an axis. For a
     sequence, `axis` is None, and there is one value after it.
     """
 
@@ -81,7 +81,7 @@ class _Stacker(Rewriter):
 
 
 def _stacking(loop: While, found: Sequence[_Appends]) -> Tuple:
-    """Returns the results of a loop that stacks what it appends to some states."""
+    """Returns the results of a loop that stacks the values appended to some states."""
     gone = {appends.state for appends in found}
     count = len(loop.init)
     kept = [n for n in range(count) if n not in gone]
@@ -113,7 +113,7 @@ def _without(function: Function, gone: set[int], body: Expr) -> Function:
 
 
 def _joined(first: Expr, appends: _Appends, stacks: Sequence[Expr]) -> Expr:
-    """Returns a state after the loop, from its first value and the stacks of what was appended."""
+    """Returns a state after the loop, from its first value and the stacks of appended values."""
     if appends.axis is None:
         return _sequence(first, stacks[0])
     left = list(stacks)
@@ -136,7 +136,7 @@ def _sequence(first: Expr, stack: Expr) -> Expr:
 
 
 def _appends_of(loop: While) -> list[_Appends]:
-    """Returns what a loop appends to each state that it uses for nothing else."""
+    """Returns the values that a loop appends to each state used for nothing else."""
     if loop.trips == 0 or not isinstance(loop.body.body, Tuple):
         return []
     own = [node for node in post_order(loop.body.body) if not isinstance(node, Function)]

@@ -68,7 +68,7 @@ class _FarRows:
 class Parts(Match):
     """Names of the stages by their roles. `bias` is set only if the bias differs by query, and
     `apart` only if the elements of the values are not contiguous. `far` are the products that read
-    an input by rows that lie apart, with the names of the loops over what they read. `axes` are the
+    an input by rows that lie apart, with the names of the loops over these rows. `axes` are the
     loops of the result over batch, head, query and element.
     """
 
@@ -225,7 +225,7 @@ def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> 
 
 
 def _far_rows(infos: dict[str, StageInfo], scores: str, weighted: str) -> tuple[_FarRows, ...]:
-    """Returns what the products read of inputs by contiguous rows that lie apart, such as the keys
+    """Returns the inputs that products read by contiguous rows that lie apart, such as the keys
     of one head among others. Inputs of sizes that only a run knows are left out.
     """
     found = []

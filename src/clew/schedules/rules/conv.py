@@ -218,7 +218,7 @@ class Conv(Rule[Convolution]):
 
 
 def _loops_of(info: StageInfo, buffer: str) -> list[str]:
-    """Returns the loops over what a convolution reads of its image, those over channels last."""
+    """Returns the loops over the pixels that a convolution reads, those over channels last."""
     image = next(x for x in buffer_loads(info.store.value) if x.source.name == buffer)
     read = {n.name for n in info.loops if any(contains(i, n.index) for i in image.indices)}
     return [name for name in (*info.axes, *info.reduction_axes) if name in read]

@@ -194,9 +194,9 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
 
 
 def _axis_beside(info: StageInfo, axes: list[str]) -> str:
-    """Returns the axis along which an operand continues after the last one, where the result goes
-    on along another axis, on another page of the operand, as in a matrix that is packed in panels;
-    "" if there is none.
+    """Returns the axis along which an operand continues after the last one, where the result
+    continues along another axis, on another page of the operand, as in a matrix that is packed in
+    panels; "" if there is none.
     """
     loads = list(buffer_loads(info.store.value))
     if not axes[:-2] or len(loads) != 1 or any(not isinstance(n.size, int) for n in info.loops):

@@ -7,13 +7,17 @@ of the first stream by.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-from clew.loop.affine import Simplifier
+from clew.ir.types import memory_bytes
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import PAGE_BYTES as WAY_BYTES
 from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.register_tile import (
     register_tile,
@@ -33,15 +37,23 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import (
+    StageInfo,
     flatten_axes,
     lane_stride,
     rows_together,
     stage_infos,
+    stride,
     sums_rows,
 )
+from clew.te.expr import Index, Load
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
+# Lines that a place of the first-level cache holds, columns that are worth a copy of the rows, and
+# the largest copy, in second-level caches.
+_WAYS: Final = 8
+_LEAST_COLUMNS: Final = 256
+_MOST_COPIED: Final = 32
 _VECTORS: Final = (1, 2, 3, 4)
 _MOST_VECTORS: Final = max(_VECTORS)
 
@@ -116,11 +128,15 @@ class Matmul(Rule[Product]):
             choices.append(
                 tile_size("rows", rows, min(height, MOST_ROWS), "rows in a register tile")
             )
+        if _crowded_rows(match):
+            choices.append(flag("copied", True, "copy the rows to lines at other distances"))
         return Space(tuple(choices))
 
     def schedule(self, match: Product, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
         info, lanes = infos[match.anchor], match.lanes
+        if settings.get("copied"):
+            _copied(schedule, info, lanes)
         out = match.result(schedule)
         *batch, columns = infos[match.root].axes_in(out)
         row = batch.pop() if batch else ""
@@ -152,3 +168,52 @@ class Matmul(Rule[Product]):
         banded = schedule.extent(batch[0]) > 1 if batch else False
         spread(schedule, [*batch, panel], attach if row and not banded else "")
         return schedule
+
+
+def _crowded_rows(match: Product) -> bool:
+    """Whether the rows of a register tile compete for the same places of the first-level cache,
+    because their distance is a multiple of many places, and many columns read a copy of them.
+    """
+    info = match.info
+    by_name = {n.name: n for n in info.loops}
+    if len(info.axes) != 2 or len(info.reduction_axes) != 1 or not match.height:
+        return False
+    row, depth = by_name[info.axes[0]], by_name[info.reduction_axes[0]]
+    load = _load_of_rows(info, row.index)
+    if load is None or load.source.scope != "input" or match.columns < _LEAST_COLUMNS:
+        return False
+    if load.source.typical_bytes > _MOST_COPIED * match.target.l2_bytes:
+        return False
+    simplifier = Simplifier()
+    step = stride(load, row.index, simplifier)
+    if stride(load, depth.index, simplifier) != 1 or not isinstance(step, int):
+        return False
+    step_bytes = step * memory_bytes(load.dtype)
+    places = WAY_BYTES // math.gcd(step_bytes, WAY_BYTES)
+    rows = min(
+        match.height, rows_of_tile(match.target, vectors_of_tile(match.columns, match.lanes))
+    )
+    return rows > _WAYS * places
+
+
+def _load_of_rows(info: StageInfo, row: Index) -> Load | None:
+    """Returns the only load that reads the first operand."""
+    found = [
+        load
+        for load in buffer_loads(info.store.value)
+        if any(contains(index, row) for index in load.indices)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _copied(schedule: Schedule, info: StageInfo, lanes: int) -> None:
+    """Copies the rows to lines that do not compete for the same places."""
+    row = next(n.index for n in info.loops if n.name == info.axes[0])
+    load = _load_of_rows(info, row)
+    assert load is not None
+    gap = int(CACHE_LINE_BYTES // memory_bytes(load.dtype))
+    copy = schedule.cache_read(info.name, load.source.name, gap=gap)
+    *lines, column = stage_infos(schedule)[copy].axes
+    _, lane = schedule.split(column, lanes, tail="guard")
+    schedule.vectorize(lane)
+    spread(schedule, lines)

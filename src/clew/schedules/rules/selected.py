@@ -1,8 +1,8 @@
 """Reductions over steps that data select (regions of images), or at uneven places (resampling):
 loops stop where the steps of a result end, and skip steps that contribute nothing.
 
-All lanes take the same steps: they are vectors of the last axis or, where its elements select steps
-of their own, an unrolled group of channels of a plain image. Results stay in registers.
+All lanes take the same steps: they are vectors of the last axis or, where its elements select
+different steps, an unrolled group of channels of a plain image. Results stay in registers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ TABLES: Final = Demand(
     lambda work, target: all(s.role == ROW_TABLE for s in _others(work)),
 )
 
+TAIL: Final = Demand(
+    "a result of the reduction's shape",
+    lambda work, target: work.by_role[SELECTED].store.buffer.shape == work.root.store.buffer.shape,
+)
+
 
 @dataclass(frozen=True)
 class Steps(TailMatch):
@@ -73,12 +78,10 @@ class Selected(Rule[Steps]):
     """Reductions over steps that data select, or at uneven places."""
 
     name = "selected"
-    demands = (REDUCES, NOT_EMPTY, stage_role(SELECTED), TABLES)
+    demands = (REDUCES, NOT_EMPTY, stage_role(SELECTED), TABLES, TAIL)
 
-    def match(self, work: Work, target: Target) -> Steps | None:
+    def match(self, work: Work, target: Target) -> Steps:
         info = work.by_role[SELECTED]
-        if info.store.buffer.shape != work.root.store.buffer.shape:
-            return None
         tables = tuple(table.name for table in _others(work))
         lanes = _axis_of_lanes(info)
         if not isinstance(info.store.buffer.shape[lanes], int):

@@ -16,8 +16,10 @@ from clew.schedules.demands import REDUCES, TAILED
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, flatten_axes, largest_load, stride
+from clew.schedules.stages import StageInfo, flatten_axes, largest_load, offset_form, stride
 from clew.support.errors import ScheduleError
+from clew.te.expr import Binary, Imm, Index, Load
+from clew.te.walk import nodes
 
 _NEIGHBORS: Final = 4
 _LEAST_PANELS: Final = 4  # for threads
@@ -39,7 +41,9 @@ class Spatial(Rule[TailMatch]):
         simplifier = Simplifier()
         steps = {n.name: stride(load, n.index, simplifier) for n in info.loops}
         last = next(n for n in info.loops if n.name == info.axes[-1])
-        if last.typical < 2 or steps[last.name] is None:
+        if last.typical < 2:
+            return None
+        if steps[last.name] is None and not _alternates(load, last.index, simplifier):
             return None
         lanes = target.vector_lanes(info.lane_dtype)
         along = (n for n in info.loops if n.name in info.reduction_axes)
@@ -95,6 +99,21 @@ class Spatial(Rule[TailMatch]):
         schedule.vectorize(lane)
         spread(schedule, [*outer, panel])
         return schedule
+
+
+def _alternates(load: Load, index: Index, simplifier: Simplifier) -> bool:
+    """Whether neighbors along an axis read from a few runs of memory in turn, as the phases of a
+    stride do.
+    """
+    form = offset_form(load.source, load.indices, simplifier)
+    moving = [atom for atom, _ in form.terms if simplifier.uses(atom, index)]
+    return bool(moving) and all(
+        isinstance(atom, Binary)
+        and atom.op in ("floordiv", "mod")
+        and isinstance(atom.b, Imm)
+        and not any(isinstance(node, Load) for node in nodes(atom))
+        for atom in moving
+    )
 
 
 def _shares(info: StageInfo) -> bool:

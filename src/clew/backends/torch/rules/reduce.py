@@ -48,7 +48,7 @@ _REDUCED: Final[dict[str, tuple[_Each, _Reduce, _Each]]] = {
     "log_sum": (_same, _total, torch.log),
     "logsumexp": (_same, torch.logsumexp, _same),
 }
-"""What is applied to elements, the reduction, and what is applied to its results. Without axes,
+"""The function of elements, the reduction, and the function of its results. Without axes,
 there is no reduction.
 """
 

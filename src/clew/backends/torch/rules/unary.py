@@ -10,7 +10,7 @@ import torch
 
 from clew.backends.torch.registry import Building, Rule, Step, builds
 from clew.backends.torch.tensors import DTYPES
-from clew.ir.types import bits, integer_limits, is_float, is_integer
+from clew.ir.types import NARROW_FLOATS, bits, integer_limits, is_float, is_integer
 
 _DIRECT: Final = {
     "abs": torch.abs,
@@ -76,7 +76,7 @@ def cast(b: Building) -> Step:
     """`to`. Floats become short integers by way of `i32`, as on x86."""
     source, target = b.types[0].dtype, b.type.dtype
     dtype = DTYPES[target]
-    if source == "f64" and target in ("f16", "bf16"):
+    if source == "f64" and target in NARROW_FLOATS:
         b.refuse(f"torch rounds f64 to f32 on the way to {target}")
     if is_float(source) and is_integer(target) and bits(target) < bits("i32"):
         return lambda x: x.to(torch.int32).to(dtype)

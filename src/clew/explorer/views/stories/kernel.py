@@ -93,7 +93,7 @@ def _short(session: Session, place: int, facts: dict[str, Any]) -> Section:
 
 
 def _notes(session: Session, place: int) -> Iterator[Section]:
-    """Yields what is known about the layers that it computes, besides the graph."""
+    """Yields the notes about the layers that it computes."""
     notes = session.trace.notes
     told = [
         sentence(layer_part(session, layer), ": ", noted(note), ".")
@@ -149,7 +149,7 @@ def _operators(session: Session, place: int) -> Section:
     for position, op in enumerate(kernel.ops):
         layers = nodes[op].span.layers
         number = instructions.get(position, 0)
-        own = f": {count(number, 'instruction')}" if number else ": no instruction of its own"
+        own = f": {count(number, 'instruction')}" if number else ": none of the instructions"
         text = f"{own} ({percent(number, len(kernel.asm))})" if number else own
         work = [Part(" for "), *layer_parts(session, layers)] if layers else []
         sentences.append(sentence(operator_part(session, op), work, text, level=1))

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from clew.conversions import Conversion, Conversions
+from clew.correlate.conversion_rows import Conversion, Conversions
+from clew.correlate.conversions import conversions_of
 from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
@@ -160,7 +161,7 @@ def conversion_section(session: Session, rows: Sequence[Conversion]) -> Iterator
 
 def conversions(session: Session) -> Conversions:
     """Returns the build's conversions; for `Session.once`."""
-    return session.compiled.conversions()
+    return conversions_of(session.compiled)
 
 
 def capital(text: str) -> str:
@@ -250,7 +251,7 @@ def purpose_of_pass(session: Session, name: str) -> str:
 
 @lru_cache(maxsize=1)
 def rules() -> dict[str, str]:
-    """Returns what each schedule rule is for, by its name."""
+    """Returns the purpose of each schedule rule, by its name."""
     modules = {rule.name: inspect.getmodule(type(rule)) for rule in RULES}
     return {name: first_paragraph(module.__doc__) for name, module in modules.items()} | {
         stack.STACK: first_paragraph(stack.__doc__)

@@ -61,7 +61,7 @@ def _short(session: Session, place: int, facts: RegionInfo) -> Section:
         text = f"Compiled once for {count(len(same), 'equal region')}, also for "
         sentences.append(sentence(text, others, "."))
     if not facts.described:
-        sentences.append(sentence("The backend tells nothing about the inside of its regions."))
+        sentences.append(sentence("The backend provides no details of its regions."))
     return Section("region", "In short", f"region:{place}", sentences)
 
 
@@ -110,7 +110,7 @@ def _copy_time(session: Session) -> Iterator[Sentence]:
 
 
 def _placed(session: Session, place: int, facts: RegionInfo) -> Iterator[Section]:
-    """Yields what the region was measured to cost elsewhere, if the build was placed by costs."""
+    """Yields the measured cost of the region elsewhere, if the build was placed by costs."""
     placed = placement(session)
     if placed is None:
         return

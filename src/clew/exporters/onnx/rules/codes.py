@@ -37,7 +37,7 @@ def block_steps(w: Writing) -> str:
 
 @writes("round_blocks")
 def round_blocks(w: Writing) -> str:
-    """Quotients, rounded, and what is left of them."""
+    """Rounded quotients, and their remainders."""
     *outer, depth = w.shape()
     steps = w.emit("Reshape", w.inputs[1], w.integers(*w.shape(1), 1))
     ratio = w.emit("Div", _blocks(w, w.inputs[0], w.attrs.block), steps)

@@ -157,7 +157,7 @@ class _Quantized:
         return self._scaled(name, self.product.types[1].dtype, axis, count)
 
     def bias(self, value: Constant, count: int) -> str:
-        """Returns what is added to the sums."""
+        """Returns the term added to the sums."""
         vector = self.product.reshaped(self.site.name(value), (count,))
         return self._scaled(vector, "i32", 0, count)
 

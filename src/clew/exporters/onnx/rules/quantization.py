@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.exporters.onnx.registry import Writing, writes
-from clew.ir.types import STORAGE, is_integer
+from clew.ir.types import NARROW_FLOATS, STORAGE, is_integer
 
-_ARITHMETIC: Final = ("f16", "bf16", "f32")
+_ARITHMETIC: Final = (*NARROW_FLOATS, "f32")
 _SHORT: Final = ("i8", "u8", "i16", "u16")
 
 

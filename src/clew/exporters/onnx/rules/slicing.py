@@ -62,7 +62,7 @@ def slice_(w: Writing) -> str:
 
 @writes("pad")
 def pad(w: Writing) -> str:
-    """`Pad` by what is added, then `Slice` by what is cropped."""
+    """`Pad` by the added elements, then `Slice` by the cropped ones."""
     (x,), attrs, rank, shape = w.inputs, w.attrs, w.types[0].rank, w.shape()
     added = [max(p, 0) for p in attrs.pads]
     if attrs.mode != "constant":

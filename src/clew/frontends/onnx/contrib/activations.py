@@ -63,7 +63,7 @@ def bias_softmax(layer: Layer) -> Result:
     """A softmax of a sum, over the axes from `axis` on.
 
     A bias without the middle axes (such as the heads of a mask) has them with size 1 or not at all:
-    `is_inner_broadcast` says that the missing axes follow those that it has.
+    `is_inner_broadcast`: whether the missing axes follow those that it has.
     """
     x, bias = layer.input(0), layer.input(1)
     axis, shape = layer.axis(), x.tensor.shape

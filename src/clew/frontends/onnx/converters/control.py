@@ -36,6 +36,7 @@ from clew.ir.types import (
     is_native,
     join,
 )
+from clew.ir.values import is_symbolic
 from clew.ops.common import differ
 from clew.ops.data.structure import folded
 from clew.support.errors import ClewError, GraphTypeError, ModelError
@@ -176,7 +177,7 @@ def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) ->
     state, stacks, going = list(init), list[list[Expr]](), start
     for iteration in range(most + 1):
         known = layer.builder.known.get(going)
-        if known is None or known.dtype == object:
+        if known is None or is_symbolic(known):
             return None
         if not known.reshape(-1)[0] or (limit is not None and iteration >= limit):
             return _stacked(layer, state, stacks) if stacks or not _stacks(layer, init) else None

@@ -11,7 +11,7 @@ from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import STORAGE, is_float, is_integer
+from clew.ir.types import NARROW_FLOATS, STORAGE, is_float, is_integer
 from clew.ops.data.text import PARSED
 
 _UNARY: Final = {
@@ -104,7 +104,7 @@ def _total(layer: Layer) -> Expr:
     operator rounds once.
     """
     inputs = layer.present()
-    if inputs[0].tensor.dtype in ("f16", "bf16"):
+    if inputs[0].tensor.dtype in NARROW_FLOATS:
         inputs = [cast(x, "f32") for x in inputs]
     return reduce(lambda a, b: call("add", a, b), inputs)
 

@@ -11,6 +11,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
+from clew.ops.images.image import scaled_size
 
 _MODES = ("nearest", "linear", "cubic")
 _COORDINATES = (
@@ -128,7 +129,7 @@ def _scaled(layer: Layer, scales: Sequence[float], axes: Sequence[int]) -> list[
     for axis, scale in zip(axes, scales, strict=True):
         size = shape[axis]
         if isinstance(size, int):
-            shape[axis] = math.floor(size * scale)
+            shape[axis] = scaled_size(size, scale)
         elif scale.is_integer():
             shape[axis] = size * int(scale)
         elif (1 / scale).is_integer():

@@ -10,7 +10,7 @@ from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import STORAGE, is_integer
+from clew.ir.types import NARROW_FLOATS, STORAGE, is_integer
 from clew.ops.common import differ
 from clew.ops.math.quantization import QUANTIZED
 from clew.te.convert import convert
@@ -72,7 +72,7 @@ def _precision(layer: Layer) -> str:
     """Returns the dtype of the division."""
     if "precision" in layer.schema.attributes and (number := layer.integer("precision")):
         dtype = dtype_of(number, "the precision")
-        if dtype not in ("f16", "bf16", "f32", "f64"):
+        if dtype not in (*NARROW_FLOATS, "f32", "f64"):
             raise layer.wrong(f"cannot divide in {dtype}")
         return dtype
     scale = layer.type(1).dtype

@@ -151,7 +151,7 @@ def _drawn(layer: Layer) -> Expr:
     """Returns uniform random numbers in [0, 1), one per element.
 
     With a seed, tensors of a fixed and moderate size have the numbers that ONNX's reference draws
-    (NumPy's Mersenne Twister), as parameters; others are drawn by kernels.
+    (NumPy's Mersenne Twister), as parameters; kernels generate the others.
     """
     type_ = layer.type(0)
     if not layer.has("seed"):

@@ -16,6 +16,7 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ir.values import is_symbolic
 from clew.ops.common import led_by_ones
 from clew.ops.math.create import arange_size
 from clew.ops.movement.slicing import from_front
@@ -554,6 +555,6 @@ def _limit(layer: Layer, index: int, dtype: str) -> Expr | None:
     if given is None:
         return None
     known = layer.builder.known.get(given)
-    if known is None or known.dtype == object:
+    if known is None or is_symbolic(known):
         return cast(reshaped(given, ()), dtype)
     return scalar(layer.known_one(index), dtype)

@@ -15,8 +15,8 @@ _SMALL: Final = ("i4", "u4", "i8", "u8")
 
 def rows_of_blocks(weight: Expr, layout: str) -> Expr | None:
     """Returns a constant weight in blocks of input channels as a row for each output channel, of
-    unsigned integers, whatever the file has; None for other weights. So all files with such weights
-    give the same graph.
+    unsigned integers, for any form in the file; None for other weights. So all files with such
+    weights give the same graph.
     """
     if not isinstance(weight, Call):
         return None

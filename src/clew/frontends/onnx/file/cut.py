@@ -96,7 +96,7 @@ class OnnxCutter(Cutter):
         """Writes the nodes as a model with these inputs and outputs; the arrays determine their
         types.
 
-        Parameters are stored inside, or in a file beside it if they exceed 2 GiB in total. Returns
+        Parameters are stored inside, or in a file next to it if they exceed 2 GiB in total. Returns
         the files. Raises `OSError`.
         """
         model = self._bare_model(notes or {})

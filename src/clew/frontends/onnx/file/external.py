@@ -94,7 +94,7 @@ class ExternalData:
             return _refused(
                 tensor,
                 f"{shown!r}, which does not exist",
-                "the files of external data belong beside the model's file",
+                "the files of external data belong in the folder of the model",
             )
         if self._repository is not None:
             return _refused(
@@ -115,7 +115,7 @@ class ExternalData:
 
 
 class ExternalFile:
-    """A file beside a model. It is opened for each read, and must be unchanged.
+    """A file next to a model. It is opened for each read, and must be unchanged.
 
     If the file has been truncated, reading raises an error; accessing a mapping would crash.
     """

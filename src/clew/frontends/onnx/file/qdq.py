@@ -231,7 +231,7 @@ class _Writer:
         return last
 
     def _times(self, node: NodeProto, tensor: str, given: Mapping[str, Any]) -> str:
-        """Returns what a Gemm adds, times its factor."""
+        """Returns the term that a Gemm adds, times its factor."""
         factor = given.get("beta", 1.0)
         if factor == 1.0:
             return tensor

@@ -100,7 +100,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes of a model file, or of a file beside it, read on demand."""
+    """Bytes of a model file, or of a file next to it, read on demand."""
 
     file: Readable
     start: int

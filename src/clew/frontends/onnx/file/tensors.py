@@ -16,9 +16,10 @@ from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData, entries_of
 from clew.frontends.onnx.file.slim import FilePart
 from clew.ir.expr import Constant
-from clew.ir.types import STORAGE, TensorType, bits, from_numpy, to_numpy
+from clew.ir.types import NARROW_FLOATS, STORAGE, TensorType, bits, from_numpy, to_numpy
 from clew.support.budgets import Budgets
 from clew.support.errors import ModelError, UnsupportedError
+from clew.support.text_arrays import zeros
 
 _DTYPES: Final[dict[int, str]] = {
     TensorProto.FLOAT: "f32",
@@ -216,7 +217,7 @@ def _from_field(
         raise _mismatch(what, shape, dtype, f"{len(stored)} elements", f"{expected}")
     if dense:
         return _unpacked(np.array(stored, np.int32).astype(np.uint8), dtype, size).reshape(shape)
-    if dtype in ("f16", "bf16") or dtype in STORAGE:  # kept as bit patterns
+    if dtype in NARROW_FLOATS or dtype in STORAGE:  # kept as bit patterns
         codes = np.array(stored, np.int32) & np.int32(2 ** bits(dtype) - 1)
         pattern = codes.astype(f"u{to_numpy(dtype).itemsize}")
         return pattern.view(to_numpy(dtype)).reshape(shape)
@@ -284,6 +285,6 @@ def sparse_to_array(
     places = indices
     if indices.ndim == 2:
         places = np.ravel_multi_index(tuple(indices.T), shape) if shape else indices.sum(1)
-    flat = np.zeros(size, values.dtype)
+    flat = zeros((size,), values.dtype)
     flat[places] = values
     return flat.reshape(shape)

@@ -30,6 +30,7 @@ from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import is_float, to_numpy
 from clew.ops.data.lookup import ascending
+from clew.support.text_arrays import TEXT
 
 # --- features -------------------------------------------------------------------------------------
 
@@ -161,10 +162,9 @@ def one_hot_encoder(layer: Layer) -> Result:
         raise layer.wrong(f"has no categories for an input of {layer.type(0).dtype}")
     if len(set(keys.tolist())) < len(keys):
         raise layer.wrong("has a category twice")
-    if not layer.flag("zeros"):
-        return call("one_hot_of_known", x, Constant(keys))
-    if keys.dtype.kind == "T":  # an unknown text has the place after all others
-        x, keys = call("text.places", x, Constant(keys)), np.arange(len(keys))
+    unknown = layer.flag("zeros")
+    if keys.dtype == TEXT or not unknown:
+        return call("one_hot_of_keys", x, Constant(keys), unknown=unknown)
     shape: tuple[Dim, ...] = (*x.tensor.shape, 1)
     return cast(call("equal", reshaped(x, shape), Constant(keys)), "f32")
 
@@ -181,27 +181,15 @@ def _looked_up(layer: Layer, keys: np.ndarray, values: np.ndarray, default: Any)
         raise layer.wrong(f"has keys of another type than its input, {layer.type(0)}")
     fallback = Constant(np.array(default, values.dtype).reshape(()))
     known, theirs, missing = ascending(keys.astype(to_numpy(dtype)), values)
-    if known.size and "T" in (known.dtype.kind, theirs.dtype.kind):
-        found: Expr = _through_places(x, known, theirs, fallback)
-    elif known.size:
-        found = call("lookup", x, Constant(known), Constant(theirs), fallback)
+    if known.size:
+        op = "text.lookup" if TEXT in (known.dtype, theirs.dtype) else "lookup"
+        found: Expr = call(op, x, Constant(known), Constant(theirs), fallback)
     else:
         found = call("broadcast_to", fallback, shape=x.tensor.shape)
     if missing is None:
         return found
     absent = Constant(np.array(missing, values.dtype).reshape(()))
     return call("where", call("isnan", x), absent, found)
-
-
-def _through_places(x: Expr, keys: np.ndarray, values: np.ndarray, default: Constant) -> Expr:
-    """Returns values by the places of keys, so that only the side that is text runs on the host."""
-    count = len(keys)
-    if keys.dtype.kind == "T":
-        place = call("text.places", x, Constant(keys))
-    else:
-        place = call("lookup", x, Constant(keys), Constant(np.arange(count)), scalar(count, "i64"))
-    table = np.append(values, default.data.reshape(1)).astype(values.dtype)
-    return call("gather", Constant(table), place, axis=0)
 
 
 @converter("LabelEncoder", domain=DOMAIN)
@@ -224,7 +212,7 @@ def label_encoder(layer: Layer) -> Result:
         if default.size != 1 or default.dtype != values.dtype:
             raise layer.wrong("has a default_tensor that is not one of its values' type")
         return _looked_up(layer, keys, values, default.reshape(-1)[0])
-    if kind == "strings" or values.dtype.kind == "T":
+    if kind == "strings" or values.dtype == TEXT:
         return _looked_up(layer, keys, values, layer.text("default_string"))
     if kind == "tensor":  # without a default_tensor
         floating = is_float({"f": "f32"}.get(values.dtype.kind, "i64"))

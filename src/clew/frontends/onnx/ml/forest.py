@@ -1,7 +1,7 @@
 """Tree ensembles as checked tables for `forest.leaves`, with all comparisons in one form.
 
 The check covers every path from a root: it ends at a leaf, visits no node twice, and reads features
-that exist. It takes time linear in the nodes, whatever the file contains.
+that exist. It takes time linear in the nodes, for any file.
 """
 
 from __future__ import annotations

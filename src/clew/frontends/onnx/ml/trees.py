@@ -35,6 +35,7 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.support.budgets import Budgets
+from clew.support.text_arrays import is_text
 
 Array = np.ndarray[Any, Any]
 
@@ -384,7 +385,7 @@ def _of_two(
         one = call("add", one, scalar(base[-1], found.dtype))
     above = call("greater", column(one, 0), scalar(0, found.dtype))
     if labels.count == 1:
-        none = "" if labels.values.dtype.kind == "T" else 0
+        none = "" if is_text(labels.values) else 0
         pair = np.array([none, labels.values[0]], labels.values.dtype)
         label = call("gather", Constant(pair), cast(above, "i64"), axis=0)
         return [label, cast(transformed(one, transform), "f32")]

@@ -61,7 +61,7 @@ def _scale(layer: Layer, width: Dim, dtype: str) -> Expr:
 
 
 def _mask(layer: Layer, scores: Expr) -> Expr | None:
-    """Returns what is added to the scores: minus infinity for keys that a query does not see."""
+    """Returns the term added to the scores: minus infinity for keys that a query does not see."""
     dtype = scores.tensor.dtype
     low, zero = scalar(float("-inf"), dtype), scalar(0, dtype)
     mask = layer.optional("attn_mask")

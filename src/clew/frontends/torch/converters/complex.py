@@ -9,7 +9,13 @@ import torch
 
 from clew.frontends.building import call, cast, constant, reshaped, scalar
 from clew.frontends.torch.converters.elementwise import angle_of
-from clew.frontends.torch.converters.movement import joined, sliced
+from clew.frontends.torch.converters.movement import (
+    OTHER_PADS,
+    PAD_MODES,
+    joined,
+    pads_of,
+    sliced,
+)
 from clew.frontends.torch.converters.products import product_of
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, complex_converter, find
@@ -320,16 +326,20 @@ def expand(layer: Layer) -> Result:
 @complex_converter("constant_pad_nd")
 def constant_pad(layer: Layer) -> Result:
     """Zeros around the numbers."""
-    x, given = layer.tensor(), layer.dims("pad")
-    value = layer.get("value", 0)
+    x, value = layer.tensor(), layer.get("value", 0)
     if value != 0:
         raise layer.unsupported(f"padding with {value}")
-    rank = x.tensor.rank
-    before: list[Dim] = [0] * rank
-    after: list[Dim] = [0] * rank
-    for n in range(len(given) // 2):
-        before[rank - 2 - n], after[rank - 2 - n] = given[2 * n], given[2 * n + 1]
-    return call("pad", x, pads=(*before, *after), mode="constant", value=0.0)
+    before, after = pads_of(layer, x.tensor.rank - 1)
+    return call("pad", x, pads=(*before, 0, *after, 0), mode="constant", value=0.0)
+
+
+@complex_converter(*OTHER_PADS)
+def other_pad(layer: Layer) -> Result:
+    """Padding mirrored at the edges, or with the elements there."""
+    x = layer.tensor()
+    before, after = pads_of(layer, x.tensor.rank - 1)
+    mode = PAD_MODES[layer.op.partition("_")[0]]
+    return call("pad", x, pads=(*before, 0, *after, 0), mode=mode)
 
 
 @complex_converter(
@@ -412,7 +422,7 @@ _BY_SIZE: Final = 2
 
 
 def _scaled(layer: Layer, x: Expr, sizes: Sequence[Dim], done: bool) -> Expr:
-    """Returns a transform in the scale asked for; `done` says that it is divided by the size."""
+    """Returns a transform in the requested scale; `done`: whether it is divided by the size."""
     how, dtype = layer.integer("normalization"), x.tensor.dtype
     count = product(tuple(sizes))
     if count == 0:

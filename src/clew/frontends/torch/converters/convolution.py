@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.lowering.convolution import convolution as convolution_of
 from clew.frontends.lowering.convolution import transposed, with_bias
 from clew.frontends.lowering.window import Window
@@ -168,7 +168,7 @@ def _planes(layer: Layer, x: Expr, attrs: dict[str, Any], op: str) -> Expr:
 
 @converter("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(layer: Layer) -> Result:
-    """The mean of each window; padding counts, unless told otherwise."""
+    """The mean of each window; padding counts, unless the call says otherwise."""
     rank = _pool_rank(layer)
     x, attrs = layer.tensor(), _window(layer, rank)
     attrs["count_include_pad"] = layer.flag("count_include_pad", True)
@@ -201,7 +201,7 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
     first = x.tensor.rank - rank
     sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
-    wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = cast_wide(x)
     wide = wide if is_float(dtype) else cast(x, "f64")
     # Windows may reach beyond the padding, or leave the end of the image unread.
     after: list[Dim] = []
@@ -238,7 +238,7 @@ def adaptive_avg_pool(layer: Layer) -> Result:
     """The mean of windows that divide the image: one axis after another."""
     x, rank = layer.tensor(), _pool_rank(layer)
     # Half precision would be rounded after each axis.
-    x = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+    x = cast_wide(x)
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
     if 0 in wanted:

@@ -7,19 +7,14 @@ from typing import Final
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Converter, Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import is_float
+from clew.ir.types import NARROW_FLOATS, is_float
 
 _FLOATS: Final = PROMOTION.INT_TO_FLOAT
 _BOOLS: Final = PROMOTION.ALWAYS_BOOL
-
-
-def wide(x: Expr) -> Expr:
-    """Returns half precision as f32, for several operators in a row, each of which would round."""
-    return cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
 
 
 def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
@@ -222,8 +217,8 @@ def _floor_divided(a: Expr, b: Expr) -> Expr:
     from the remainder, which is finite if `b` is infinite. Floats of 16 bits are divided in f32.
     """
     dtype = a.tensor.dtype
-    if dtype in ("f16", "bf16"):
-        return cast(_floor_divided(cast(a, "f32"), cast(b, "f32")), dtype)
+    if dtype in NARROW_FLOATS:
+        return cast(_floor_divided(cast_wide(a), cast_wide(b)), dtype)
     zero = scalar(0, dtype)
     rest = call("mod", a, b)
     differs = call("not_equal", call("less", rest, zero), call("less", b, zero))
@@ -278,7 +273,7 @@ def power(layer: Layer) -> Result:
 @converter("log2", "log10")
 def log_of_base(layer: Layer) -> Result:
     """Logarithms to the bases 2 and 10."""
-    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
+    (x,) = map(cast_wide, layer.promoted("self", kind=_FLOATS))
     base = 2.0 if layer.op.startswith("log2") else 10.0
     return layer.to_result(call("multiply", call("log", x), layer.scalar(1 / math.log(base), x)))
 
@@ -286,7 +281,7 @@ def log_of_base(layer: Layer) -> Result:
 @converter("exp2")
 def exp2(layer: Layer) -> Result:
     """Powers of two."""
-    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
+    (x,) = map(cast_wide, layer.promoted("self", kind=_FLOATS))
     return layer.to_result(call("exp", call("multiply", x, layer.scalar(math.log(2), x))))
 
 
@@ -352,7 +347,7 @@ def _infinite(x: Expr) -> Expr:
 
 def _negative(x: Expr) -> Expr:
     """Whether the sign bit is set: also of a negative zero."""
-    wide = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+    wide = cast_wide(x)
     integer = "i64" if wide.tensor.dtype == "f64" else "i32"
     return call("less", call("bitcast", wide, dtype=integer), scalar(0, integer))
 
@@ -360,7 +355,7 @@ def _negative(x: Expr) -> Expr:
 @converter("expm1")
 def expm1(layer: Layer) -> Result:
     """`exp(x) - 1`; near 0 by way of tanh, which loses no digits there."""
-    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
+    (x,) = map(cast_wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     half = call("tanh", call("multiply", x, scalar(0.5, dtype)))
     one = scalar(1, dtype)
@@ -372,7 +367,7 @@ def expm1(layer: Layer) -> Result:
 @converter("log1p")
 def log1p(layer: Layer) -> Result:
     """`log(1 + x)`; near 0 by way of atanh, which loses no digits there."""
-    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
+    (x,) = map(cast_wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     one, two = scalar(1, dtype), scalar(2, dtype)
     ratio = call("divide", x, call("add", two, x))

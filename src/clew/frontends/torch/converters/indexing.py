@@ -333,7 +333,7 @@ def nonzero(layer: Layer) -> Result:
 
 @converter("nonzero_static")
 def nonzero_static(layer: Layer) -> Result:
-    """As many places of elements that are not zero as are asked for, filled up."""
+    """As many places of elements that are not zero as requested, filled up."""
     x, rows = layer.tensor(), layer.integer("size")
     value = layer.importer.as_dtype(layer.get("fill_value", -1), "i64")
     if x.tensor.rank == 0 or 0 in layer.result().shape or 0 in layer.type().shape:
@@ -372,7 +372,7 @@ def put(layer: Layer) -> Result:
 
 @converter("repeat_interleave.Tensor")
 def repeat_interleave(layer: Layer) -> Result:
-    """Each index as often as asked: for each place, the number of indices that are used up."""
+    """Each index as often as requested: for each place, the number of indices that are used up."""
     repeats = cast(layer.tensor("repeats"), "i64")
     count = repeats.tensor.shape[0]
     upto = call("cumsum", repeats, axis=0)

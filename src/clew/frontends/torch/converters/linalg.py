@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from clew.frontends.building import call, cast, constant, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, constant, reshaped, scalar
 from clew.frontends.torch.converters.reduce import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter, name_of
@@ -184,10 +184,10 @@ def norm_of(x: Expr, order: float, axes: tuple[int, ...], keep: bool) -> Expr:
 
 @converter("linalg_vector_norm")
 def vector_norm(layer: Layer) -> Result:
-    """Norms over axes, summed in the dtype asked for."""
+    """Norms over axes, summed in the requested dtype."""
     wanted = layer.result().dtype
     x = cast(layer.tensor(), wanted)
-    x = cast(x, "f32") if wanted in ("f16", "bf16") else x
+    x = cast_wide(x)
     order = float(layer.number("ord", 2))
     return layer.shaped(norm_of(x, order, layer.axes(), layer.flag("keepdim")))
 

@@ -244,7 +244,7 @@ def _rolled(x: Expr, shift: Dim, axis: int) -> Expr:
 def constant_pad(layer: Layer) -> Result:
     """Padding from the last axis on, as (before, after); negative ones crop."""
     x = layer.tensor()
-    before, after = _pads(layer, x.tensor.rank)
+    before, after = pads_of(layer, x.tensor.rank)
     value = layer.get("value", 0)
     if isinstance(value, Expr):
         raise layer.unsupported("a value known only during the run")
@@ -253,7 +253,8 @@ def constant_pad(layer: Layer) -> Result:
     return call("pad", x, pads=(*before, *after), mode="constant", value=float(value))
 
 
-def _pads(layer: Layer, rank: int) -> tuple[list[Dim], list[Dim]]:
+def pads_of(layer: Layer, rank: int) -> tuple[list[Dim], list[Dim]]:
+    """Returns what is padded before and after each axis."""
     given = layer.dims("pad" if "pad" in layer.arguments else "padding")
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
@@ -262,20 +263,16 @@ def _pads(layer: Layer, rank: int) -> tuple[list[Dim], list[Dim]]:
     return before, after
 
 
-@converter("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(layer: Layer) -> Result:
-    """Padding mirrored at the edges."""
-    x = layer.tensor()
-    before, after = _pads(layer, x.tensor.rank)
-    return call("pad", x, pads=(*before, *after), mode="reflect")
+PAD_MODES: Final = {"reflection": "reflect", "replication": "edge"}
+OTHER_PADS: Final = tuple(f"{mode}_pad{rank}d" for mode in PAD_MODES for rank in (1, 2, 3))
 
 
-@converter("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(layer: Layer) -> Result:
-    """Padding with the elements at the edges."""
+@converter(*OTHER_PADS)
+def other_pad(layer: Layer) -> Result:
+    """Padding mirrored at the edges, or with the elements there."""
     x = layer.tensor()
-    before, after = _pads(layer, x.tensor.rank)
-    return call("pad", x, pads=(*before, *after), mode="edge")
+    before, after = pads_of(layer, x.tensor.rank)
+    return call("pad", x, pads=(*before, *after), mode=PAD_MODES[layer.op.partition("_")[0]])
 
 
 @converter("pixel_shuffle")

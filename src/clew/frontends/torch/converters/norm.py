@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.frontends.building import call, cast, filled, per_channel, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, filled, per_channel, reshaped, scalar
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.torch.converters.reduce import moments
 from clew.frontends.torch.layer import EVAL, Layer
@@ -21,14 +21,10 @@ def _gains(layer: Layer, x: Expr, shape: tuple[Dim, ...]) -> tuple[Expr, Expr]:
     )
 
 
-def _float(x: Expr) -> Expr:
-    return cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
-
-
 @converter("layer_norm", "native_layer_norm")
 def layer_norm(layer: Layer) -> Result:
     """Standardized over the last axes; with the means and reciprocal deviations."""
-    x = _float(layer.tensor("input"))
+    x = cast_wide(layer.tensor("input"))
     shape = layer.dims("normalized_shape")
     axis = x.tensor.rank - len(shape)
     epsilon = layer.number("eps", 1e-5)
@@ -49,7 +45,7 @@ def _statistics(layer: Layer, x: Expr, axes: tuple[int, ...], epsilon: float) ->
 @converter("rms_norm", "_fused_rms_norm")
 def rms_norm(layer: Layer) -> Result:
     """Divided by the root mean square over the last axes."""
-    x = _float(layer.tensor("input"))
+    x = cast_wide(layer.tensor("input"))
     shape = layer.dims("normalized_shape")
     axis = x.tensor.rank - len(shape)
     smallest = {"f64": 2.220446049250313e-16}.get(x.tensor.dtype, 1.1920928955078125e-07)
@@ -69,7 +65,7 @@ def rms_norm(layer: Layer) -> Result:
 @converter("group_norm", "native_group_norm")
 def group_norm(layer: Layer) -> Result:
     """Standardized over groups of channels."""
-    x = _float(layer.tensor("input"))
+    x = cast_wide(layer.tensor("input"))
     groups = layer.integer("num_groups" if "num_groups" in layer.arguments else "group")
     channels = x.tensor.shape[1]
     gamma, beta = _gains(layer, x, (channels,))
@@ -87,7 +83,7 @@ def group_norm(layer: Layer) -> Result:
 @converter("instance_norm")
 def instance_norm(layer: Layer) -> Result:
     """Each channel of each image standardized."""
-    x = _float(layer.tensor("input"))
+    x = cast_wide(layer.tensor("input"))
     if not layer.flag("use_input_stats", True):
         return layer.to_result(_by_running(layer, x))
     batch, channels, *rest = x.tensor.shape
@@ -116,7 +112,7 @@ def _by_running(layer: Layer, x: Expr) -> Expr:
 )
 def batch_norm(layer: Layer) -> Result:
     """By running statistics, or by those of the batch."""
-    x = _float(layer.tensor("input"))
+    x = cast_wide(layer.tensor("input"))
     training = layer.flag("training", False) if "training" in layer.arguments else False
     if not training and layer.has("running_mean"):
         y = layer.to_result(_by_running(layer, x))

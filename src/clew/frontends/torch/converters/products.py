@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.frontends.building import call, cast, reshaped
+from clew.frontends.building import call, cast, cast_wide, reshaped
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.expr import Constant, Expr
@@ -58,8 +58,8 @@ def add_product(layer: Layer) -> Result:
     names = list(layer.arguments)
     factors = [layer.tensor(n) for n in names[1:3]]
     batch = layer.op.startswith("addbmm")
-    if batch and layer.result().dtype in ("f16", "bf16"):
-        factors = [cast(x, "f32") for x in factors]
+    if batch:
+        factors = [*map(cast_wide, factors)]
     found: Expr = product_of(*factors)
     if batch:
         found = call("sum", found, axes=(0,), keepdims=False)

@@ -25,7 +25,7 @@ def _normal(shape: Sequence[Dim], dtype: str, mean: float = 0.0, scale: float = 
 
 
 def _drawn_in(dtype: str) -> str:
-    """Returns the float dtype in which numbers for a result are drawn."""
+    """Returns the float dtype in which random numbers for a result are generated."""
     return dtype if dtype in ("f32", "f64") else "f32"
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
+from clew.ir.types import NARROW_FLOATS
 
 
 def reduced(op: str, x: Expr, axes: Sequence[int], keep: bool) -> Expr:
@@ -27,7 +28,7 @@ _OF_TRUTHS: Final = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 def _wide(layer: Layer, x: Expr) -> Expr:
     """Returns the operand of a sum in the result's dtype; half precision is summed in f32."""
     dtype = layer.result().dtype
-    return cast(x, "f32" if dtype in ("f16", "bf16") else dtype)
+    return cast(x, "f32" if dtype in NARROW_FLOATS else dtype)
 
 
 @converter("sum", "prod")
@@ -111,7 +112,7 @@ def moments(layer: Layer, x: Expr, axes: Sequence[int], correction: float) -> tu
 def variance(layer: Layer) -> Result:
     """The variance, or its root, less degrees of freedom; and the mean."""
     x = layer.tensor()
-    x = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+    x = cast_wide(x)
     if "correction" in layer.arguments:
         correction = float(layer.number("correction", 1))
     else:

@@ -230,7 +230,7 @@ def unique(layer: Layer) -> Result:
 
 
 def _distinct(layer: Layer, values: Expr, inverse: Expr, counts: Expr) -> list[Expr]:
-    """Returns the results that are asked for; torch leaves the others empty."""
+    """Returns the requested results; torch leaves the others empty."""
     empty = [layer.result(n).shape == (0,) for n in (1, 2)]
     return [
         values,

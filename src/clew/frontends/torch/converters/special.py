@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
+from clew.frontends.torch.converters.reals import Real, chosen, polynomial
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Converter, Result, converter
 from clew.ir.expr import Expr
@@ -17,144 +18,80 @@ from clew.ir.types import is_float
 _FLOATS: Final = PROMOTION.INT_TO_FLOAT
 
 
-class _F64:
-    """Arithmetic on f64 expressions and numbers."""
-
-    def __init__(self, expr: Expr) -> None:
-        self.expr = expr
-
-    @staticmethod
-    def of(value: _F64 | float) -> Expr:
-        return value.expr if isinstance(value, _F64) else scalar(value, "f64")
-
-    def _with(self, op: str, *others: _F64 | float) -> _F64:
-        return _F64(call(op, self.expr, *map(self.of, others)))
-
-    def __add__(self, other: _F64 | float) -> _F64:
-        return self._with("add", other)
-
-    def __sub__(self, other: _F64 | float) -> _F64:
-        return self._with("subtract", other)
-
-    def __mul__(self, other: _F64 | float) -> _F64:
-        return self._with("multiply", other)
-
-    def __truediv__(self, other: _F64 | float) -> _F64:
-        return self._with("divide", other)
-
-    def __lt__(self, other: _F64 | float) -> Expr:
-        return self._with("less", other).expr
-
-    def __getattr__(self, op: str) -> Callable[..., _F64]:
-        return lambda *others: self._with(op, *others)
-
-
-def _chosen(condition: Expr, a: _F64 | float, b: _F64 | float) -> _F64:
-    return _F64(call("where", condition, _F64.of(a), _F64.of(b)))
-
-
-def _polynomial(x: _F64, coefficients: Sequence[float]) -> _F64:
-    """Returns a polynomial; the coefficient of the highest power comes first."""
-    found = x * 0.0 + coefficients[0]
-    for c in coefficients[1:]:
-        found = found * x + c
-    return found
-
-
-def _in_f64(function: Callable[[_F64], _F64]) -> Converter:
+def _in_f64(function: Callable[[Real], Real]) -> Converter:
     def convert(layer: Layer) -> Result:
         (x,) = layer.promoted("self", kind=_FLOATS)
-        return layer.to_result(function(_F64(cast(x, "f64"))).expr)
+        return layer.to_result(function(Real(cast(x, "f64"))).expr)
 
     return convert
 
 
-def erfc(x: _F64) -> _F64:
+def erfc(x: Real) -> Real:
     """`1 - erf(x)`; from 2.5 on, Laplace's continued fraction, which keeps small results."""
     far = x.maximum(2.5)
     fraction = far
     for n in range(24, 0, -1):
         fraction = far + fraction.reciprocal() * (n / 2)
     tail = (far * far * -1.0).exp() / fraction * (1 / math.sqrt(math.pi))
-    return _chosen(x < 2.5, x.erf() * -1.0 + 1.0, tail)
-
-
-def erfinv(x: _F64) -> _F64:
-    """Giles's approximation (GPU Computing Gems, 2011), and two of Newton's steps."""
-    w = ((x * -1.0 + 1.0) * (x + 1.0)).log() * -1.0
-    near = _polynomial(w - 2.5, (
-        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
-    ))  # fmt: skip
-    far = _polynomial(w.maximum(0.0).sqrt() - 3.0, (
-        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
-    ))  # fmt: skip
-    y = _chosen(w < 5.0, near, far) * x
-    for _ in range(2):
-        slope = (y * y * -1.0).exp() * (2 / math.sqrt(math.pi))
-        y = y - (y.erf() - x) / slope
-    edge = x.abs().equal(1.0).expr
-    return _chosen(edge, x * math.inf, y)
+    return chosen(x < 2.5, x.erf() * -1.0 + 1.0, tail)
 
 
 _SHIFT: Final = 10
 
 
-def _from_integer(x: _F64) -> _F64:
+def _from_integer(x: Real) -> Real:
     """Returns the distance from the nearest integer. It is exact: sines of large numbers and of
     those near 0 keep their digits.
     """
     return x - x.round()
 
 
-def lgamma(x: _F64) -> _F64:
+def lgamma(x: Real) -> Real:
     """Stirling's series beyond 10, the recurrence up to it, and the reflection below 1/2."""
     low = x < 0.5
-    z = _chosen(low, x * -1.0 + 1.0, x)
+    z = chosen(low, x * -1.0 + 1.0, x)
     short = z < float(_SHIFT)
     factors = z
     for n in range(1, _SHIFT):
         factors = factors * (z + float(n))
-    far = _chosen(short, z + float(_SHIFT), z)
+    far = chosen(short, z + float(_SHIFT), z)
     one = far.reciprocal()
-    series = _polynomial(
+    series = polynomial(
         one * one, (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
     )
     found = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi) + series * one
-    found = found - _chosen(short, factors.log(), 0.0)
+    found = found - chosen(short, factors.log(), 0.0)
     sine = (_from_integer(x) * math.pi).sin().abs()
     reflected = sine.log() * -1.0 + math.log(math.pi) - found
-    found = _chosen(low, reflected, found)
-    return _chosen(x.abs().equal(math.inf).expr, math.inf, found)
+    found = chosen(low, reflected, found)
+    return chosen(x.abs().equal(math.inf).expr, math.inf, found)
 
 
-def digamma(x: _F64) -> _F64:
+def digamma(x: Real) -> Real:
     """The derivative of `lgamma`, by the derivatives of its three parts."""
     low = x < 0.5
-    z = _chosen(low, x * -1.0 + 1.0, x)
+    z = chosen(low, x * -1.0 + 1.0, x)
     short = z < float(_SHIFT)
     steps = z.reciprocal()
     for n in range(1, _SHIFT):
         steps = steps + (z + float(n)).reciprocal()
-    far = _chosen(short, z + float(_SHIFT), z)
+    far = chosen(short, z + float(_SHIFT), z)
     one = far.reciprocal()
     square = one * one
-    series = _polynomial(
+    series = polynomial(
         square, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
     )
-    found = far.log() - one * 0.5 - series * square - _chosen(short, steps, 0.0)
+    found = far.log() - one * 0.5 - series * square - chosen(short, steps, 0.0)
     angle = _from_integer(x) * math.pi
-    found = _chosen(low, found - angle.cos() / angle.sin() * math.pi, found)
-    pole = _F64(call("logical_and", low, x.equal(x.floor()).expr)).expr
+    found = chosen(low, found - angle.cos() / angle.sin() * math.pi, found)
+    pole = Real(call("logical_and", low, x.equal(x.floor()).expr)).expr
     zero = x.equal(0.0).expr
     signed = x.reciprocal() * -1.0
-    return _chosen(pole, _chosen(zero, signed, math.nan), found)
+    return chosen(pole, chosen(zero, signed, math.nan), found)
 
 
 for _name, _function in {
     "erfc": erfc,
-    "erfinv": erfinv,
     "lgamma": lgamma,
     "digamma": digamma,
 }.items():
@@ -169,7 +106,7 @@ def is_negative(x: Expr) -> Expr:
     dtype = x.tensor.dtype
     if not is_float(dtype):
         return call("less", x, scalar(0, dtype))
-    wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = cast_wide(x)
     integer = "i64" if wide.tensor.dtype == "f64" else "i32"
     return call("less", call("bitcast", wide, dtype=integer), scalar(0, integer))
 

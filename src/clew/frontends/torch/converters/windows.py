@@ -138,7 +138,7 @@ def drawn_places(samples: Expr, size: Dim, count: Dim, kernel: int) -> Expr:
 
 def largest_in_planes(x: Expr, places: Sequence[Expr]) -> tuple[Expr, Expr]:
     """Returns the largest element of each window, and its place in the image. Each plane of the
-    image `[planes, *sizes]` has windows of its own: `i64[planes, count, kernel]` for each axis.
+    image `[planes, *sizes]` has its own windows: `i64[planes, count, kernel]` for each axis.
     """
     rank = len(places)
     planes, *sizes = x.tensor.shape

@@ -2,8 +2,8 @@
 
 An expression is a sum, product, comparison or function of whole numbers and symbols, as sympy
 (`Add(Integer(2), Symbol('s0', integer=True))`) or Python (`s0 + 2`) writes it. Python's parser
-makes a tree of it; only nodes of these kinds are read, and nothing is evaluated. What sympy
-computes with them stays small: numbers have 64 bits, and products at most `_MOST_TERMS` terms.
+makes a tree of it; only nodes of these kinds are read, and nothing is evaluated. sympy's results
+for them stay small: numbers have 64 bits, and products at most `_MOST_TERMS` terms.
 """
 
 from __future__ import annotations
@@ -181,4 +181,4 @@ def _small(value: Any) -> Any:
 
 def _unread(text: str) -> ValueError:
     shown = text if len(text) <= 80 else f"{text[:77]}..."
-    return ValueError(f"{shown!r} is no expression of sizes")
+    return ValueError(f"{shown!r} is not an expression of sizes")

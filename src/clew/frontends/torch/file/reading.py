@@ -2,7 +2,7 @@
 
 torch takes the values as they are: names become Python code of the graph, operators are looked up
 as attributes of modules, sizes are evaluated. Here each value must have the declared type, and each
-text is checked for what torch does with it. What clew does not need is left out.
+text is checked against its use in torch. Unneeded parts are left out.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _operator(name: str) -> str:
 
 def _device(kind: str) -> str:
     if not _DEVICE.fullmatch(kind):
-        raise ValueError(f"{kind[:100]!r} is no device")
+        raise ValueError(f"{kind[:100]!r} is not a device")
     return kind
 
 
@@ -214,7 +214,7 @@ def _axes(found: list[Any]) -> list[Any]:
 
 
 def _metadata(found: dict[str, str]) -> dict[str, str]:
-    """Returns what a node says of its place in the user's code."""
+    """Returns a node's place in the user's code."""
     kept: dict[str, str] = {name: found[name] for name in _KEPT_METADATA if name in found}
     _short(kept.get("nn_module_stack", ""))
     return kept

@@ -48,7 +48,9 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
             _refuse(shown, f"{error} is a pickle, and reading a pickle runs code that it contains")
         except ForeignError as error:
             called = str(error)[:200]
-            _refuse(shown, f"it calls {called!r}, which is no operator of torch that clew knows")
+            _refuse(
+                shown, f"it calls {called!r}, which is not an operator of torch that clew knows"
+            )
         except OSError as error:
             reason = reason_of(error)
             raise ModelError("M052", f"{shown!r} cannot be read: {reason}") from None
@@ -60,7 +62,7 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
         cause = cause.__cause__
     kind = "" if type(cause) is ValueError else f"{type(cause).__name__}: "
     raise ModelError(
-        "M052", f"{shown!r} is no exported program: {kind}{cause}", hint=_WRITE
+        "M052", f"{shown!r} is not an exported program: {kind}{cause}", hint=_WRITE
     ) from raised
 
 
@@ -109,7 +111,8 @@ def _read(path: str | os.PathLike[str]) -> ExportedProgram:
 def _root(archive: Archive) -> str:
     """Returns the folder that holds all members of an archive.
 
-    Errors: ValueError if it is no archive of `torch.export.save`; PickledError for the older form.
+    Errors: ValueError if it is not an archive of `torch.export.save`; PickledError for the older
+    form.
     """
     names = archive.members
     root = f"{names[0].partition('/')[0]}/" if names else ""

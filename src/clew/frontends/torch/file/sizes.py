@@ -1,4 +1,4 @@
-"""Compares what a program in a file asks for with the budgets, before torch traces it."""
+"""Checks the needs of a program in a file against the budgets, before torch traces it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_results(graph: schema.Graph) -> None:
 
 
 def _results(name: str, node: schema.Node, values: Mapping[str, schema.TensorMeta]) -> int:
-    """Returns how many results a division of an axis has; 0 if only a call tells."""
+    """Returns how many results a division of an axis has; 0 if only a call determines it."""
     given: dict[str, Any] = {argument.name: argument.arg for argument in node.inputs}
     operand, axis = given.get("self"), given.get("dim")
     if operand is None or operand.type != "as_tensor" or operand.as_tensor.name not in values:

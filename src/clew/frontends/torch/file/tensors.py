@@ -81,5 +81,5 @@ class TensorReader:
 def _numbers(found: list[schema.SymInt]) -> list[int]:
     values = [size.as_int if size.type == "as_int" else -1 for size in found]
     if min(values, default=0) < 0:
-        raise ValueError("a tensor has a size that is no number of at least 0")
+        raise ValueError("a tensor has a size that is not a number of at least 0")
     return values

@@ -63,7 +63,7 @@ def _class(name: str, context: Any, count: int) -> tuple[type[Any], Any]:
     if known is None:
         last = name.rpartition(".")[2]
         if not last.isidentifier():
-            raise ValueError(f"{name!r} is no class")
+            raise ValueError(f"{name!r} is not a class")
         return type(last, (), {}), context
     if isinstance(context, dict):  # of a defaultdict, whose factory is not needed
         keys = context.get("dict_context")

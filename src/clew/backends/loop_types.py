@@ -1,0 +1,40 @@
+"""The types of a loop's states, from which it follows how they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clew.ir.syntax import type_text
+from clew.ir.type_reader import TypeReader
+from clew.ir.types import Type
+
+
+@dataclass(frozen=True)
+class LoopTypes:
+    """The types of a loop's states before and after an iteration, in terms of the same sizes, and
+    those of the values that it stacks. `sizes` names the states after these, which stay the same.
+    `limit` is the state that iterations are counted to, if the condition does nothing else.
+    """
+
+    before: Sequence[Type]
+    after: Sequence[Type]
+    rows: Sequence[Type]
+    sizes: Sequence[str] = ()
+    limit: int | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the types as JSON values."""
+        lists = {"before": self.before, "after": self.after, "rows": self.rows}
+        texts = {name: list(map(type_text, types)) for name, types in lists.items()}
+        return {**texts, "sizes": list(self.sizes), "limit": self.limit}
+
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> LoopTypes:
+        """Returns the types from their record after a round trip through JSON."""
+        before, after, rows = (
+            [TypeReader(text).type() for text in record[name]]
+            for name in ("before", "after", "rows")
+        )
+        return LoopTypes(before, after, rows, tuple(map(str, record["sizes"])), record["limit"])

@@ -1,0 +1,1 @@
+"""From a model and the options of `clew.compile` to a built model: passes, extensions, records."""

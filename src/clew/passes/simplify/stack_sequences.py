@@ -1,0 +1,223 @@
+"""StackSequences: has loops carry a sequence of equal shapes as a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from clew.ir.dims import Dim, unknown_dim
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, While
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import SequenceType, TensorType, is_native, to_numpy
+from clew.ir.values import known_value
+from clew.ir.visit import post_order
+from clew.ops.data.structure import axis_moved, elements_of, rows_joined
+from clew.ops.registry import Op, get_op
+from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
+
+
+@dataclass(frozen=True)
+class StackSequences(Pass):
+    """Replaces a loop's state that is a sequence of tensors of one shape by a tensor of its
+    elements, to which each iteration appends one. Kernels can read it; a sequence is read on the
+    host, element by element.
+
+    Before: in the body, `%1 = sequence.concat(%list, axis=0)` and, as the next state,
+        `%2 = sequence.insert(%list, %element)`
+    After:  in the body, `%1 = reshape(%rows)` and, as the next state,
+        `%2 = concatenate(%rows, reshape(%element), axis=0)`; after the loop, `sequence.split`
+
+    Preconditions: none. Non-goals: sequences of which the body reads an element at a position that
+    only the run knows, and joined sequences that may be empty, which is an error of the run.
+    """
+
+    opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = EXACT
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        nodes = post_order([function for _, function in module], into_functions=True)
+        if not any(isinstance(node, While) and list(_lists_of(node)) for node in nodes):
+            return module
+        return _Stacker().rewrite_module(module)
+
+
+class _Stack(NamedTuple):
+    """A tensor in place of a sequence, and the least number of elements."""
+
+    rows: Expr
+    least: int
+
+
+class _List(NamedTuple):
+    """A state that is a sequence, the type of an element, and the elements before the first
+    iteration.
+    """
+
+    state: int
+    element: TensorType
+    first: Sequence[Expr]
+
+
+class _Stacker(Rewriter):
+    def __init__(self) -> None:
+        super().__init__()
+        # The tensors of sequences, by the id of their `sequence.split`.
+        self._stacks: dict[int, _Stack] = {}
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        found = list(_lists_of(new)) if isinstance(new, While) else []
+        return self._stacking(new, found) if found else new  # type: ignore[arg-type]
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        stack = self._stacks.get(new.args[0].id) if new.args else None
+        if stack is None or not isinstance(new.op, Op):
+            return new
+        with self.covers(old, new.args[0]):
+            if new.op.name == "sequence.insert" and len(new.args) == 2:
+                row = _row(new.args[1])
+                return self._split(get_op("concatenate")(stack.rows, row, axis=0), stack.least + 1)
+            return _read(new, stack) if _is_read(new, stack.least) else new
+
+    def _split(self, rows: Expr, least: int) -> Expr:
+        """Returns the sequence of a tensor's rows."""
+        made = get_op("sequence.split")(rows, axis=0, keepdims=False)
+        self._stacks[made.id] = _Stack(rows, least)
+        return made
+
+    def _stacking(self, loop: While, lists: Sequence[_List]) -> Tuple:
+        """Returns the results of a loop that carries tensors in place of sequences."""
+        by_state = {found.state: found for found in lists}
+        sizes = {n: unknown_dim() for n in by_state}
+        body, after = self._over(loop.body, by_state, sizes)
+        assert isinstance(after, Tuple)
+        fields = [
+            self._stacks[f.id].rows if n in by_state else f for n, f in enumerate(after.fields)
+        ]
+        cond, holds = self._over(loop.cond, by_state, sizes)
+        init = [
+            _first(by_state[n]) if n in by_state else first for n, first in enumerate(loop.init)
+        ]
+        made = While(
+            Function(cond, holds, loop.cond.attrs),
+            Function(body, Tuple(fields), loop.body.attrs),
+            init,
+            scans=loop.scans,
+            trips=loop.trips,
+        )
+        results: list[Expr] = [TupleGetItem(made, n) for n in range(len(fields))]
+        for n, found in by_state.items():
+            results[n] = self._split(results[n], len(found.first))
+        return Tuple(results)
+
+    def _over(
+        self, function: Function, lists: Mapping[int, _List], sizes: Mapping[int, Dim]
+    ) -> tuple[list[Var], Expr]:
+        """Returns parameters and body of a function of a loop over tensors, which have as many rows
+        as `sizes` says.
+        """
+        params = list(function.params)
+        for n, found in lists.items():
+            old = params[n + 1]
+            shape = (sizes[n], *found.element.shape)
+            rows = params[n + 1] = Var(old.name, found.element.with_(shape=shape))
+            self.memo[old.id] = self._split(rows, len(found.first))
+        for node in post_order(function.body):
+            if not isinstance(node, Var):
+                self.memo.pop(node.id, None)  # unchanged so far
+            self._visit(node)
+        return params, self.memo[function.body.id]
+
+
+def _row(element: Expr) -> Expr:
+    return get_op("reshape")(element, shape=(1, *element.tensor.shape))
+
+
+def _first(found: _List) -> Expr:
+    """Returns the elements before the first iteration as a tensor."""
+    rows = [_row(element) for element in found.first]
+    if not rows:
+        shape = (0, *(size for size in found.element.shape if isinstance(size, int)))
+        return Constant(np.zeros(shape, to_numpy(found.element.dtype)))
+    return rows[0] if len(rows) == 1 else get_op("concatenate")(*rows, axis=0)
+
+
+def _is_read(call: Call, least: int) -> bool:
+    """Whether a call reads a sequence of at least so many elements as a tensor can be read."""
+    if not isinstance(call.op, Op):
+        return False
+    match call.op.name:
+        case "sequence.length":
+            return True
+        case "sequence.concat":
+            return least > 0
+        case "sequence.at":
+            place = known_value(call.args[1])
+            return place is not None and -least <= int(place.reshape(-1)[0]) < least
+    return False
+
+
+def _read(call: Call, stack: _Stack) -> Expr:
+    """Returns what a call reads from the rows of a sequence."""
+    rows, attrs = stack.rows, call.attrs
+    match call.op_name:
+        case "sequence.length":
+            zero = Constant(np.asarray(0, np.int64))
+            return get_op("gather")(get_op("shape_of")(rows), zero, axis=0)
+        case "sequence.at":
+            place = get_op("reshape")(call.args[1], shape=())
+            return get_op("gather")(rows, place, axis=0)
+    rank = rows.tensor.rank
+    if attrs.new_axis:
+        return axis_moved(rows, 0, attrs.axis % rank)
+    return rows_joined(rows, 0, attrs.axis % (rank - 1))
+
+
+def _lists_of(loop: While) -> Iterator[_List]:
+    """Yields the states that are sequences of one shape to which each iteration appends, and that
+    the loop reads as a tensor can be read.
+    """
+    body = loop.body.body
+    if not isinstance(body, Tuple):
+        return
+    uses: dict[int, list[Expr]] = {}
+    for node in post_order([loop.body, loop.cond]):
+        for child in node.children if not isinstance(node, Function) else ():
+            uses.setdefault(child.id, []).append(node)
+    for state, (first, after) in enumerate(zip(loop.init, body.fields, strict=False)):
+        param = loop.body.params[1 + state]
+        elements = elements_of(first)
+        if elements is None or not isinstance(param.type, SequenceType):
+            continue
+        element = param.type.element
+        is_static = isinstance(element, TensorType) and element.is_static and is_native(element)
+        if not is_static or not _appends(after, param):
+            continue
+        assert isinstance(element, TensorType)
+        assert isinstance(after, Call)
+        if any(value.type != element for value in (after.args[1], *elements)):
+            continue
+        least = len(elements)
+        readers = [(node, least) for node in uses.get(param.id, ()) if node is not after]
+        readers += [(n, least) for n in uses.get(loop.cond.params[1 + state].id, ())]
+        others = [node for node in uses.get(after.id, ()) if node is not body]
+        readers += [(node, least + 1) for node in others]
+        alone = sum(value is after for value in body.fields) == 1
+        if alone and all(isinstance(n, Call) and _is_read(n, most) for n, most in readers):
+            yield _List(state, element, elements)
+
+
+def _appends(value: Expr, param: Var) -> bool:
+    """Whether a value is a sequence with one element more at its end."""
+    return (
+        isinstance(value, Call)
+        and isinstance(value.op, Op)
+        and value.op.name == "sequence.insert"
+        and len(value.args) == 2
+        and value.args[0] is param
+        and value.args[1] is not param
+    )

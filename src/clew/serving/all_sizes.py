@@ -1,0 +1,125 @@
+"""The provider of programs from the build for all sizes, which compiles nothing at a call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from clew.build.all_sizes import SizedBuild
+from clew.build.result import Build
+from clew.build.wishes import tell
+from clew.ir.module import Module
+from clew.runtime.program import Program
+from clew.runtime.sizes_key import SizesKey
+from clew.runtime.template import ProgramTemplate
+from clew.runtime.variant import Variant
+from clew.serving.making import Maker
+from clew.serving.often import Manners, Often, OwnBuilds, SpecializedSizes
+from clew.serving.served import Declined, Request, Served
+from clew.support.errors import ClewWarning
+from clew.support.locks import Lock
+
+Array = np.ndarray[Any, Any]
+
+
+class AllSizes:
+    """Serves the sizes for which one build is valid, which is made on first use.
+
+    Sizes that calls have often may get builds of their own (`often.py`), unless the model was
+    compiled with `specialize=False`.
+    """
+
+    name: Final = "the build for all sizes"
+
+    def __init__(self, maker: Maker, module: Module, values: Collection[str]) -> None:
+        """`module` has names for the elements of inputs that decide sizes, which are `values`."""
+        self.module = module
+        self._maker = maker
+        self._values = tuple(values)
+        self._lock = Lock()
+        self._sized: SizedBuild | None = None
+        self._own: OwnBuilds | None = None
+        self.stored: ProgramTemplate | None = None
+        """The program for all sizes from the disk cache, if there is one."""
+
+    @property
+    def sized(self) -> SizedBuild:
+        """The build. Errors: those of a build, when it is first read."""
+        with self._lock:
+            if self._sized is None:
+                self._sized = self._maker.build_for_all_sizes(self.module, self._values)
+            return self._sized
+
+    @property
+    def known(self) -> SizedBuild | None:
+        """The build, if it exists."""
+        return self._sized
+
+    @property
+    def weights(self) -> Sequence[Array]:
+        """The constants in memory, which other builds share."""
+        template = self._template
+        return () if template is None else template.constants
+
+    @property
+    def _template(self) -> ProgramTemplate | None:
+        return self.stored if self._sized is None else self._sized.template
+
+    def serves_empty(self, variant: Variant) -> bool:
+        """Whether the build, as far as it exists, serves the sizes of a variant."""
+        template = self._template
+        return (
+            template is not None
+            and not variant.ranks
+            and template.from_zero.issuperset(variant.empty)
+        )
+
+    def serve(self, request: Request) -> Served[Build] | Declined:
+        """Errors: those of the build."""
+        sizes = request.sizes
+        sized = self.sized
+        if sized.unsized:
+            part, reason = next(iter(sized.unsized.items()))
+            self._tell(part, reason)
+            return Declined(self.name, f"{part}: {reason}")
+        build = sized.at(sizes)
+        if build is None:
+            return Declined(self.name, "it is not valid at these sizes")
+        often = None if request.is_empty else self.often(request.key, sizes, build.program)
+        return Served(
+            self.name, request.key, sizes, build.program, build,
+            weight=len(build.uses), often=often,
+        )  # fmt: skip
+
+    def often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
+        """Returns what runs the calls with a key; None with `specialize=False`, or if a
+        build of their own has nothing to compile. Calls without elements are short and rare, so
+        builds for their sizes do not pay off.
+        """
+        if not self._maker.options.specialize or program.only_collects:
+            return None
+        if self._own is None:
+            with self._lock:
+                self._own = self._own or OwnBuilds(self._program_alone, self._compile_seconds)
+        return self._own.often(key, sizes)
+
+    @property
+    def told(self) -> Sequence[SpecializedSizes]:
+        """The sizes that were met often, and what became of their builds."""
+        return () if self._own is None else self._own.told()
+
+    @property
+    def _compile_seconds(self) -> float:
+        """The time that the build took, as far as it is known."""
+        return 0.0 if self._sized is None else sum(self._sized.build.seconds.values())
+
+    def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
+        return self._maker.program_alone(self.module, sizes, manners, self.weights)
+
+    def _tell(self, part: str, reason: str) -> None:
+        """Warns once that each set of sizes is compiled for itself."""
+        text = f"no build serves all sizes ({part}: {reason})"
+        hint = "each set of sizes is compiled when a call first has it; fix those that never change"
+        tell([ClewWarning("I319", text, hint=hint)], self._maker.told)

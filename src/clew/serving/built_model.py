@@ -1,0 +1,275 @@
+"""A compiled model without the tools that read it: its calls, builds, kernels and trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from clew.backends.options import Options
+from clew.build.all_sizes import build_at
+from clew.build.inputs import form_of
+from clew.build.kernel import Kernel, never_built
+from clew.build.kernel_trace import kernel_traces
+from clew.build.result import Build, BuildTemplate, RegionUse
+from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
+from clew.ir.defaults import Defaults
+from clew.ir.deferred import DeferredModule
+from clew.ir.module import Module
+from clew.runtime.cache import Cache
+from clew.serving.from_module import ModuleChain
+from clew.serving.model import Model
+from clew.serving.often import SpecializedSizes
+from clew.serving.ready import Ready
+from clew.serving.replacing import Replacing
+from clew.support.budgets import in_force
+from clew.support.errors import InputError
+from clew.support.locks import Lock
+from clew.support.shown import counted
+from clew.support.size_ranges import SizeRanges
+from clew.trace.trace import Trace
+from clew.trace.verify import VerifyReport
+
+
+class BuiltModel(Model[Kernel, Build]):
+    """A model that this process compiled. What its properties show belongs to the latest call."""
+
+    _chain: ModuleChain
+
+    def __init__(
+        self,
+        module: Module | DeferredModule,
+        options: Options,
+        cache: Cache,
+        *,
+        defaults: Defaults | None = None,
+        told: set[str] | None = None,
+        is_stored: bool = True,
+    ) -> None:
+        """With `is_stored`, the build comes from the cache, or is stored there. `defaults` are the
+        inputs that are constants until a call replaces them, and `told` holds the warnings that
+        were issued before.
+
+        Errors: those of a build.
+        """
+        chain = ModuleChain(module, options, cache, told=told, is_stored=is_stored)
+        super().__init__(chain, chain.outputs, form_of(module))
+        self.budgets = options.budgets
+        self.options = options
+        self._cache = cache
+        self._replacing = Replacing[Self](defaults)
+        self._replaceable = self._replacing.names
+        self._lock = Lock()
+        self._traces: dict[int, Trace] = {}
+
+    def _about(self) -> str:
+        latest = self._chain.latest
+        build = latest.known_build if latest is not None else None
+        kernels = "not built for any sizes yet"
+        if build is not None:
+            kernels = counted(len(build.uses), "kernel")
+        elif self.from_cache:
+            kernels = "from the cache"
+        options = self.options
+        threads = counted(options.threads, "thread")
+        return f"{super()._about()}, for {options.target.name} on {threads}, {kernels}"
+
+    @property
+    def module(self) -> Module:
+        """The model's graph as imported. If values of inputs decide the graph, this is the graph of
+        the latest call.
+
+        Errors: I044 if values of inputs decide the graph and the model has not run yet.
+        """
+        model = self._chain.model
+        return model if isinstance(model, Module) else self.build.stages[0].module
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether the sizes of its inputs, or values that decide sizes, are known only in a run."""
+        return self._chain.is_free
+
+    @property
+    def sizes(self) -> SizeRanges:
+        """The ranges of free dimensions, by name: those given, limited to those that the model
+        itself has. Sizes that were fixed are not among them, because these dimensions are no longer
+        free.
+        """
+        return self.options.sizes
+
+    @property
+    def is_built(self) -> bool:
+        """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
+        before its first run.
+        """
+        return self._chain.latest is not None
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether the whole program came from the disk cache. In that case the passes have not run
+        yet; they run when `build`, `kernels` or `trace` is first read.
+        """
+        return self._chain.stored is not None
+
+    @property
+    def specialized(self) -> tuple[SpecializedSizes, ...]:
+        """The sizes that the model met often, and what became of a build for them alone: it takes
+        over once it is ready, if it is faster. `specialize=False` turns this off.
+        """
+        return self._chain.specialized
+
+    @property
+    def builds_made(self) -> int:
+        """The number of builds so far."""
+        return self._chain.builds_made + sum(m.builds_made for m in self._replacing.models)
+
+    def _expect_empty(self, names: Collection[str]) -> None:
+        self._chain.expect_empty(names)
+
+    def ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
+        build = self.served_for(arrays).build
+        uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
+        return Ready(build.program, build.segments, uses)
+
+    def build_for(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Build:
+        """Returns the build for the sizes (and deciding values) of these inputs, given in order or
+        by name. Makes the build if it does not exist yet.
+
+        Errors: those of a call.
+        """
+        return self.served_for(self.checked(list(self.named_inputs(inputs).values()))).build
+
+    # --- inputs with default values ---
+
+    def _with_replaced(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Self, Mapping[str, Any]]:
+        values, first, rest = self._replacing.split(inputs, named)
+        if not values:
+            return self, {}
+        given = self._arranged(first, rest, ())
+        with self._lock, in_force(self.budgets):
+            model = self._replacing.model(values, self._compiled_with)
+        return model, {**dict(zip(self._input_names, given, strict=True)), **values}
+
+    def _compiled_with(self, module: Module | DeferredModule) -> Self:
+        return type(self)(module, self.options, self._cache)
+
+    def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        values = self._replacing.split(given, named).values
+        if values:
+            raise self._replacing.refusal(values)
+
+    # --- the latest build ---
+
+    @property
+    def build(self) -> Build:
+        """The build: the only one, or the build of the latest call.
+
+        Errors: I044 for a model with symbolic sizes that has not run yet.
+        """
+        latest = self._chain.latest
+        if latest is None:
+            raise never_built()
+        return latest.build
+
+    @property
+    def template(self) -> BuildTemplate:
+        """The build of the latest call; before the first one, the build for all sizes.
+
+        Errors: I044 if no build serves all sizes and the model has not run yet.
+        """
+        found = self._chain.template
+        if found is None:
+            raise never_built()
+        return found
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of every layer, from the model to instructions and back. That of a build for
+        all sizes needs no run. Without a build, only its `verify` works, which makes the build for
+        its inputs; its other methods raise I044 until a run has made one.
+
+        Errors: I045 for a model compiled with `trace=False`.
+        """
+        if not self.options.trace:
+            raise InputError(
+                "I045", "the model was compiled without its trace", hint="compile with trace=True"
+            )
+        try:
+            return self._trace_of(self.template)
+        except InputError as error:
+            if error.code != "I044":
+                raise
+        return trace_of(
+            lambda: self.template.stages, lambda: kernel_traces(self.template), self._verify
+        )
+
+    def _trace_of(self, build: BuildTemplate) -> Trace:
+        # Builds that differ only in sizes share their stages and kernels, and so their trace.
+        found = self._traces.get(id(build.stages))
+        if found is None:
+            found = trace_of(build.stages, lambda: kernel_traces(build), self._verify)
+            self._traces[id(build.stages)] = found
+        return found
+
+    def _verify(
+        self,
+        trace: Trace,
+        given: Sequence[Any],
+        named: Mapping[str, Any],
+        rtol: float,
+        atol: float,
+    ) -> VerifyReport:
+        """Verifies the links of the build for inputs that are given as in a call."""
+        checked = self.checked(given, named, options=VERIFY_OPTIONS)
+        build = self.served_for(checked).build
+        inputs = dict(zip(self._input_names, checked, strict=True))
+        return verify(self._trace_of(build), inputs, build.sizes, rtol, atol)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels in the order they run. Those for all sizes need no run.
+
+        Errors: I044 (see `build`).
+        """
+        build = self.template
+        return [Kernel(use, build) for use in build.uses]
+
+    @property
+    def regions(self) -> list[RegionUse]:
+        """The regions that other backends than the CPU run, in order: name, backend, layers."""
+        return list(self.build.regions)
+
+    @property
+    def placement(self) -> Any:
+        """The measured placement (`clew.Placement`) that the model was compiled with by
+        `place="auto"` or a result of `clew.place`: what runs where, and what it would have cost
+        elsewhere. None without one.
+        """
+        return self.options.placement
+
+    def recompiled(self, **changes: Any) -> Self:
+        """Returns the same module compiled with other `Options`, given by field name."""
+        options = replace(self.options, **changes)
+        model, told = self._chain.model, self._chain.maker.told
+        return type(self)(model, options, self._cache, defaults=self._replacing.defaults, told=told)
+
+    def build_with(self, module: Module, options: Options) -> Build:
+        """Returns a separate build of a module of this model's latest build, at its sizes, with
+        this model's cache and threads.
+        """
+        return build_at(module, options, self._cache, self._chain.maker.pool, self.build.sizes)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model and every build made so far to a file for `clew.load_compiled`.
+
+        By convention, the file's name ends in `.clew`.
+
+        Errors: I044 (no build yet), C050 (the file), C058, C059 and C071 (steps and regions that
+        cannot be saved).
+        """
+        if self._chain.latest is None and self._chain.template is None:
+            raise never_built()
+        self._chain.write(path)

@@ -1,0 +1,96 @@
+"""The chain of providers: which program answers a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Generic
+
+from clew.runtime.sizes_key import SizesKey, kept_sizes
+from clew.serving.interface import Interface
+from clew.serving.served import B, Declined, Provider, Request, Served
+from clew.support.errors import ClewError
+from clew.support.locks import Lock
+
+Refuse = Callable[[Request, Sequence[Declined]], ClewError]
+
+
+class Chain(Generic[B]):
+    """What answers the calls of a model: `only`, or the first provider that serves a call.
+
+    Programs are kept by the key of their calls, more of them if they are small. Calls may come from
+    several threads: reading a kept program takes no lock, and `latest` is one immutable object, so
+    that a program, its build and its sizes always belong together.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        providers: Sequence[Provider[B]] = (),
+        only: Served[B] | None = None,
+        refuse: Refuse | None = None,
+    ) -> None:
+        """`refuse` returns the error for calls that no provider serves."""
+        self.interface = interface
+        self.providers = tuple(providers)
+        self.only = only
+        self.latest: Served[B] | None = only
+        """What served the latest call."""
+        self._refuse = refuse
+        self._kept: dict[SizesKey, Served[B]] = {}
+        self._deciding = interface.deciding
+        self._lock = Lock()
+
+    @property
+    def kept(self) -> list[Served[B]]:
+        """The programs that are kept, the oldest first."""
+        return list(self._kept.copy().values())
+
+    def serve(self, arrays: Sequence[Any]) -> Served[B]:
+        """Returns what serves a call with checked inputs.
+
+        Errors: I042, I317 and I318 (sizes), and those of an import and a build.
+        """
+        served = self.only
+        if served is None:
+            served = self._kept.get(self.interface.key(arrays)) or self._found(arrays)
+            self.latest = served
+        return served
+
+    def _found(self, arrays: Sequence[Any]) -> Served[B]:
+        interface = self.interface
+        with self._lock, interface.about(arrays):
+            key = interface.key(arrays)
+            served = self._kept.get(key)  # another thread may have been faster
+            if served is None:
+                interface.check(arrays)
+                request = Request(key, arrays, lambda: interface.sizes(arrays))
+                answer = self.first(request)
+                if not isinstance(answer, Served):
+                    assert self._refuse is not None, "a provider serves every call"
+                    raise self._refuse(request, answer)
+                self._keep(answer)
+                served = answer
+            return served
+
+    def first(self, request: Request) -> Served[B] | list[Declined]:
+        """Returns the answer of the first provider that serves a call; else all their reasons.
+
+        Errors: those of an import and a build.
+        """
+        declined: list[Declined] = []
+        for provider in self.providers:
+            answer = provider.serve(request)
+            if isinstance(answer, Served):
+                return replace(answer, declined=tuple(declined)) if declined else answer
+            declined.append(answer)
+        return declined
+
+    def _keep(self, served: Served[B]) -> None:
+        """Keeps a program for the next call with its key, in place of the oldest ones."""
+        if self._deciding != self.interface.deciding:  # keys of earlier programs lack values
+            self._deciding = self.interface.deciding
+            self._kept.clear()
+        while len(self._kept) >= kept_sizes(served.weight):
+            del self._kept[next(iter(self._kept))]
+        self._kept[served.key] = served

@@ -1,0 +1,179 @@
+"""The chain of a saved model, made without the compiler.
+
+The operators' package is imported only if the model calls operators between kernels, and the rest
+of the compiler only if the shapes of some kernels are known only during the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from clew.machine.needs import check_machine
+from clew.runtime.artifact import (
+    BuildReader,
+    HostResolver,
+    Json,
+    LoadedBuild,
+    LoadedTemplate,
+    has_host_steps,
+    has_regions,
+    read_inputs,
+    read_needs,
+    read_outputs,
+    read_ranges,
+)
+from clew.runtime.container import Container, read_container, read_opened
+from clew.runtime.input_spec import size_names
+from clew.runtime.output_spec import OutputSpec
+from clew.runtime.template import ProgramTemplate
+from clew.runtime.threads import shared_pool, thread_count
+from clew.runtime.variant import Variant
+from clew.serving.chain import Chain
+from clew.serving.interface import Interface
+from clew.serving.saved import SavedAllSizes, SavedBuilds, loaded
+from clew.serving.served import Declined, Provider, Request
+from clew.serving.variants import Variants
+from clew.support.call_form import CallForm
+from clew.support.errors import CompileError, InputError
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
+
+# Exceptions from reading inconsistent text.
+_CONTRADICTIONS = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, RecursionError,
+    OverflowError, MemoryError,
+)  # fmt: skip
+
+
+class LoadedChain(Chain[LoadedBuild]):
+    """The chain of a saved model. Providers, in order: saved builds, variants, and the build for
+    all sizes.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        outputs: Sequence[OutputSpec],
+        builds: Sequence[LoadedBuild],
+        template: LoadedTemplate | None = None,
+        variants: Mapping[Variant, LoadedChain] | None = None,
+        form: CallForm | None = None,
+    ) -> None:
+        self.outputs = tuple(outputs)
+        self.builds = {build.key: build for build in builds}
+        self.template = template
+        self.variants = dict(variants or {})
+        self.form = form
+        only = None
+        if len(builds) == 1 and not interface.is_free:
+            only = loaded(SavedBuilds.name, builds[0].key, {}, builds[0])
+        known = [_sizes(key[0]) for key in self.builds]
+        known = [*(["other sizes"] if template is not None else []), *known]
+        known += map(str, self.variants)
+        refuse = partial(_refusal, known, bool(interface.deciding))
+        super().__init__(interface, self._providers(interface), only, refuse)
+        if template is not None:
+            names = size_names(interface.inputs)
+            template.template.prepare(names, dict(interface.ranges.expected))
+
+    def _providers(self, interface: Interface) -> list[Provider[LoadedBuild]]:
+        found: list[Provider[LoadedBuild]] = [SavedBuilds(self.builds)] if self.builds else []
+        if self.variants:
+            known = dict(self.variants)
+            missing = Declined(Variants.name, "the file has none for these sizes")
+            by_ones = any(variant.ones is not None for variant in known)
+            found.append(Variants(interface, lambda v: known.get(v, missing), by_ones=by_ones))
+        return [*found, SavedAllSizes(self.template)] if self.template is not None else found
+
+    @property
+    def sized(self) -> ProgramTemplate | None:
+        """The program for all sizes, if there is one."""
+        return self.template.template if self.template is not None else None
+
+
+def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
+    """Returns the chain of a model in a file. Errors: as `load_compiled`."""
+    return _read(lambda: read_container(Path(path)), str(path), threads, backends)
+
+
+def read_stored(
+    file: BinaryIO, threads: int | None, *, checked: bool, backends: Sequence[Any] = ()
+) -> LoadedChain:
+    """Returns the chain of the model in an open file. `checked` skips the checksum, which reads the
+    whole file, for callers that have verified the file.
+
+    Errors: as `load_compiled`.
+    """
+    shown = "the stored build"
+    return _read(lambda: read_opened(file, shown, checked=checked), shown, threads, backends)
+
+
+def _read(
+    read: Callable[[], Container], shown: str, threads: int | None, backends: Sequence[Any]
+) -> LoadedChain:
+    count = thread_count(threads)
+    pool = shared_pool(count)
+    container = read()
+    try:
+        text = container.text
+        check_machine(read_needs(text))
+        resolve = _host_resolver() if has_host_steps(text) else None
+        regions = None
+        if has_regions(text) or backends:
+            with LOADING, held_interrupts():
+                from clew.backends.regions import RegionReader  # noqa: PLC0415
+
+            regions = RegionReader(backends, count)
+        loops = None
+        if resolve is not None:  # native loops join kernels that are compiled during the run
+            with LOADING, held_interrupts():
+                from clew.backends.cpu.joined_loop import saved_loop as loops  # noqa: PLC0415
+        reader = BuildReader(container, pool, resolve, regions, loops)
+        return _chain(reader, text, text)
+    except _CONTRADICTIONS as error:
+        raise CompileError(
+            "C055",
+            f"{shown} contradicts itself: {error!r}",
+            hint="compile the model and save it again",
+        ) from error
+
+
+def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
+    """Returns the chain of the model or variant that `text` describes; `whole` is the text of the
+    file.
+    """
+    builds, template = reader.builds(text), reader.template(text)
+    variants = {
+        Variant.from_json(part): _chain(reader, whole, part) for part in text.get("variants", ())
+    }
+    assert builds or template is not None or variants, "no build"
+    interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
+    form = CallForm.of(whole.get("form"))
+    return LoadedChain(interface, read_outputs(whole), builds, template, variants, form)
+
+
+def _refusal(
+    known: Sequence[str], by_value: bool, request: Request, declined: Sequence[Declined]
+) -> InputError:
+    wanted = [a.shape for a in request.arrays if hasattr(a, "shape")]
+    return InputError(
+        "I046",
+        f"the saved model has no build for inputs of {_sizes(wanted)}"
+        f"{' with these values' if by_value else ''}; it has those for {' and '.join(known)}",
+        hint="compile the model, run it at these sizes too, and save it again",
+    )
+
+
+def _sizes(shapes: Sequence[tuple[int, ...] | None]) -> str:
+    return ", ".join("[" + ", ".join(map(str, s or ())) + "]" for s in shapes)
+
+
+def _host_resolver() -> HostResolver:
+    """Imports the operators and returns the function that finds one by name."""
+    with LOADING, held_interrupts():
+        from clew.build.saved_steps import step_from_json  # noqa: PLC0415
+
+    return step_from_json

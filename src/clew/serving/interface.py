@@ -1,0 +1,76 @@
+"""The inputs of a model as its chain sees them: keys, sizes and checks of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
+from clew.runtime.sizes_key import SizesKey, sizes_key
+from clew.support.errors import locate
+from clew.support.size_ranges import SizeRanges
+
+_FEW: Final = 8
+
+
+class Interface:
+    """The inputs of a model, the ranges of its free dimensions, and the positions of the inputs
+    whose values decide sizes.
+    """
+
+    def __init__(
+        self, inputs: Sequence[InputSpec], ranges: SizeRanges, deciding: Sequence[int] = ()
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.ranges = ranges
+        self.deciding: tuple[int, ...] = ()
+        self.decide_by(deciding)
+        self.takes_any_rank = any(spec.takes_any_shape for spec in inputs)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether sizes of the inputs, or values that decide sizes, are known only in a call."""
+        return bool(self.deciding) or any(not spec.is_static for spec in self.inputs)
+
+    def decide_by(self, positions: Sequence[int]) -> None:
+        """Sets which inputs' values decide sizes."""
+        for number, spec in enumerate(self.inputs):
+            spec.decides = number in positions
+        self.deciding = tuple(positions)
+
+    def key(self, arrays: Sequence[Any]) -> SizesKey:
+        """Returns the key of a call with checked inputs."""
+        return sizes_key(arrays, self.deciding)
+
+    def sizes(self, arrays: Sequence[Any]) -> Mapping[str, int]:
+        """Returns the values of free dimensions and of named elements, by name.
+
+        Errors: I042 if sizes contradict each other.
+        """
+        return bound_sizes(self.inputs, arrays)
+
+    def check(self, arrays: Sequence[Any]) -> None:
+        """Checks the sizes of checked inputs.
+
+        Errors: I042, I317 and I318.
+        """
+        check_sizes(self.inputs, arrays, self.ranges)
+
+    def about(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
+        """Returns a context that adds the shapes of a call's inputs to errors."""
+        return locate(inputs=lambda: described(self.inputs, arrays))
+
+
+def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:
+    """Returns a description of the shapes of a call's inputs and of the declared shapes."""
+    texts = []
+    for spec, array in zip(specs, arrays, strict=True):
+        shape = getattr(array, "shape", None)
+        if shape is not None:
+            declared = "" if spec.is_static else f" (declared {spec.shown_shape})"
+            # Such values decide sizes and axes.
+            few = array.size <= _FEW and array.dtype.kind in "iu"
+            value = f" = {array.tolist()}" if few else ""
+            texts.append(f"{spec.name} {list(shape)}{declared}{value}")
+    return ", ".join(texts)

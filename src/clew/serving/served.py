@@ -1,0 +1,116 @@
+"""What a chain returns for a call: a program at some sizes, and the build that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from clew.runtime.program import Program
+from clew.runtime.sizes_key import SizesKey
+from clew.serving.often import Often
+from clew.support.lazy import cached_property
+from clew.support.shown import Shown
+
+B = TypeVar("B")
+
+
+class Declined(NamedTuple):
+    """Why a provider does not serve a call."""
+
+    provider: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.reason}"
+
+
+class Request:
+    """A call that no program has served yet: its key, its checked inputs, and its sizes."""
+
+    def __init__(
+        self, key: SizesKey, arrays: Sequence[Any], sizes: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self.key = key
+        self.arrays = arrays
+        self._sizes = sizes
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The values of free dimensions, and of inputs that decide sizes, by name.
+
+        Errors: I042 if sizes contradict each other.
+        """
+        return self._sizes()
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether an input has no elements."""
+        return is_empty(self.arrays)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Served(Shown, Generic[B]):
+    """A program that answers the calls with one key.
+
+    `made` is the build that explains the program: its stages, kernels and trace. A program from the
+    disk cache has none until `build` is read, which `rebuild` then makes. `is_own` says whether it
+    was compiled for this key alone. `weight` is the memory it takes, in kernels. `often` times the
+    calls, if these sizes may get a build of their own.
+    `declined` has the reasons of the providers asked before.
+    """
+
+    provider: str
+    key: SizesKey
+    sizes: Mapping[str, int]
+    program: Program
+    made: B | None = None
+    rebuild: Callable[[], B] | None = None
+    is_own: bool = False
+    weight: int = 1
+    often: Often | None = None
+    declined: tuple[Declined, ...] = field(default=())
+
+    def _about(self) -> str:
+        at = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return f"by {self.provider}{f' at {at}' if at else ''}"
+
+    def __str__(self) -> str:
+        """The provider and the sizes, and a line for each provider that declined."""
+        declined = "".join(f"\n  not by {each}" for each in self.declined)
+        return f"served {self._about()}{declined}"
+
+    @cached_property
+    def build(self) -> B:
+        """The build. Errors: those of a build, if it has to be made."""
+        if self.made is not None:
+            return self.made
+        assert self.rebuild is not None
+        return self.rebuild()
+
+    @property
+    def known_build(self) -> B | None:
+        """The build, if it exists."""
+        found: B | None = self.__dict__.get("build", self.made)
+        return found
+
+
+class Provider(Protocol[B]):
+    """One answer to the question which program serves a call."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name in messages."""
+        ...
+
+    def serve(self, request: Request) -> Served[B] | Declined:
+        """Returns what serves a call, or why this provider does not.
+
+        Errors: those of a build, where no later provider could do better.
+        """
+        ...
+
+
+def is_empty(arrays: Sequence[Any]) -> bool:
+    """Whether an array has no elements."""
+    return 0 in [getattr(array, "size", 1) for array in arrays]
