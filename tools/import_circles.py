@@ -5,7 +5,8 @@
 Every import counts, also those inside functions and under `TYPE_CHECKING`. Imports of modules by
 name (`importlib.import_module("clew.x")`) are invisible to the type check and to the layers in
 `pyproject.toml`; `BY_NAME` has the remaining ones, each with its reason. Only a model format's
-frontend and exporter may use the libraries that read it (`LIBRARIES`).
+folders may use its reader and the libraries behind it (`HOMES`), or name the suffix of its files
+(`SUFFIXES`): all else asks `clew.frontends.formats`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,21 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "src" / "clew"
-LIBRARIES: Final = {"onnx": ("clew.frontends", "clew.exporters")}
-"""Libraries that only files below some packages may import."""
+_ONNX: Final = ("clew.frontends.onnx", "clew.exporters.onnx")
+_TORCH: Final = ("clew.frontends.torch", "clew.frontends.pt2", "clew.torch")
+HOMES: Final = {
+    "onnx": _ONNX,
+    "onnx_ir": _ONNX,
+    "onnxruntime": (*_ONNX, "clew.backends", "clew.bench"),
+    "torch": (*_TORCH, "clew.backends.torch", "clew.compiled", "clew.support"),
+    # The predictor is trained with networks that it makes as ONNX messages.
+    "clew.frontends.onnx": (*_ONNX, "clew.frontends.formats", "clew.predict"),
+    "clew.frontends.torch": (*_TORCH, "clew.backends.torch"),
+    "clew.frontends.pt2": (*_TORCH, "clew.frontends.formats"),
+}
+"""Modules that only files below some packages may import."""
+SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH}
+"""Suffixes that only files below some packages may name."""
 BY_NAME: Final = {
     "clew.cli.program": "after it has prepared for Ctrl-C",
     "clew": "public names load when first used; the block for the type check has all of them",
@@ -118,13 +132,27 @@ def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def libraries(
-    module: str, tree: ast.Module, homes: Mapping[str, tuple[str, ...]] = LIBRARIES
-) -> Iterator[tuple[int, str]]:
-    """Yields the line and name of each import of a library outside its home."""
-    for name, line in _imported(tree, module, False):
-        home = homes.get(name.partition(".")[0])
+    module: str, tree: ast.Module, homes: Mapping[str, tuple[str, ...]] = HOMES
+) -> Iterator[tuple[int, str, str]]:
+    """Yields the line and name of each import of a module outside its home, and the home. The
+    public names in `clew` itself may be of any module.
+    """
+    for name, line in _imported(tree, module, False) if module != "clew" else ():
+        home = next((homes[each] for each in homes if _within(name, each)), None)
         if home is not None and not any(_within(module, package) for package in home):
-            yield line, name
+            yield line, name, " and ".join(home)
+
+
+def suffixes(
+    module: str, tree: ast.Module, homes: Mapping[str, tuple[str, ...]] = SUFFIXES
+) -> Iterator[tuple[int, str, str]]:
+    """Yields the line and text of each suffix of a format outside its home, and the home."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        home = homes.get(node.value)
+        if home is not None and not any(_within(module, package) for package in home):
+            yield node.lineno, node.value, " and ".join(home)
 
 
 def _called(call: ast.Call) -> str:
@@ -198,9 +226,11 @@ def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterato
             yield f"{module} imports no module by its name: it needs no exception"
         for line, name in found if module not in exceptions else ():
             yield f"{module}:{line} imports a module by its name: {name}"
-        for line, name in libraries(module, tree):
-            home = " and ".join(LIBRARIES[name.partition(".")[0]])
+        for line, name, home in libraries(module, tree):
             yield f"{module}:{line} imports {name}, which only {home} may"
+        named = any(suffix in texts[module] for suffix in SUFFIXES)
+        for line, name, home in suffixes(module, tree) if named else ():
+            yield f"{module}:{line} names {name}, which only {home} may"
 
 
 def main() -> int:

@@ -70,7 +70,7 @@ def test_a_wrong_converter_against_onnxruntime(
     assert verdict.layers == ("act",)
     assert verdict.reduced is not None
     assert verdict.reduced.operators == 1
-    assert verdict.reduced.onnx is not None
+    assert verdict.reduced.file is not None
     assert verdict.reduced.fails()
 
 

@@ -51,7 +51,7 @@ def test_a_wrong_converter_is_named(model: Path, monkeypatch: pytest.MonkeyPatch
     def wrong(layer: Any) -> Any:
         return call("nn.leaky_relu", layer.tensor("self"), alpha=0.01)
 
-    monkeypatch.setitem(registry._CONVERTERS, "leaky_relu", wrong)
+    monkeypatch.setitem(registry._CONVERTERS, "leaky_relu", {1: wrong})
     verdict = clew.bisect(model, inputs(), reference="torch", threads=1)
     assert (verdict.kind, verdict.layers, verdict.reference) == ("import", ("act",), "torch")
     assert verdict.reduced is not None

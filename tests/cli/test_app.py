@@ -17,6 +17,7 @@ import pytest
 
 import zoo
 from clew.cli import app
+from clew.frontends.onnx.runtime import OnnxPeer
 from clew.trace.refs import NodeRef
 from clew.trace.trace import Trace
 from clew.trace.verify import FalseLink, VerifyReport
@@ -311,7 +312,7 @@ def test_internal_errors_are_short_unless_debugging(
 def test_outputs_that_differ_from_onnxruntime_fail(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.Peer, "outputs", lambda *_: {"y": np.zeros((4, 16))})
+    monkeypatch.setattr(OnnxPeer, "outputs", lambda *_: {"y": np.zeros((4, 16))})
     done = run("run", model, "--compare-onnxruntime")
     assert done.code == 1
     assert "error[C091]" in done.err

@@ -66,7 +66,7 @@ def test_one_that_a_library_makes_an_import_error_of(
         except KeyboardInterrupt:
             raise ImportError("initialization failed") from None
 
-    monkeypatch.setattr(app, "Peer", interrupted)
+    monkeypatch.setattr(app, "peer_of", interrupted)
     (tmp_path / "m.onnx").touch()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -25,7 +25,8 @@ from clew.ops import registry
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 GUIDES = [
-    ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule", "a-backend")
+    ROOT / "docs" / f"adding-{what}.md"
+    for what in ("an-op", "a-pass", "a-schedule", "a-backend", "a-format")
 ]
 GUIDES.append(ROOT / "docs" / "vta.md")
 GUIDES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.extraction.onnx_form import OnnxSource
-from clew.frontends.onnx.file.cut import Cutter
+from clew.extraction.file_form import FileSource
+from clew.frontends.onnx.file.cut import OnnxCutter
 from clew.support.errors import InputError
 from clew.tap.capture import capture
 
@@ -69,7 +69,7 @@ def test_by_kernel_it_is_the_layers(file: Path) -> None:
 
 
 def test_layers_between_those_of_a_kernel_are_taken_along(file: Path) -> None:
-    form = OnnxSource(file, {"x": np.ones((2, 8), np.float32)})
+    form = FileSource(file, {"x": np.ones((2, 8), np.float32)})
     chosen = form.around(["act", "residual"])
     names_of = [form.cutter.names[n] for n in sorted(chosen.numbers)]
     assert names_of == ["act", "second", "residual"]
@@ -176,7 +176,7 @@ def test_functions(saved: Save) -> None:
             opsets=[helper.make_opsetid("f", 1)],
         )
     )
-    cutter = Cutter(path)
+    cutter = OnnxCutter(path)
     numbers = [cutter.names.index("act"), cutter.names.index("call")]
     reads, gives = cutter.boundary(numbers)
     assert (reads, gives) == (["x"], ["g"])
@@ -211,7 +211,7 @@ def test_sizes_become_numbers(saved: Save) -> None:
 
 
 def test_parameters_in_a_file_of_their_own(file: Path, tmp_path: Path) -> None:
-    cutter = Cutter(file, most_inside_bytes=100)
+    cutter = OnnxCutter(file, most_inside_bytes=100)
     numbers = [cutter.names.index(n) for n in ("first", "act")]
     x = np.ones((2, 8), np.float32)
     captured = capture(cutter.giving(["a", "b"]), (), {"x": x})

@@ -20,8 +20,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
+from clew.frontends.formats import OWN, kind_of, recognized, recognized_in_memory
 from clew.support.kinds import FOLDERS, IDENTIFIERS, KINDS, MEMBERS, PREFIXES, SUFFIXES, WORDS
-from clew.support.recognize import kind_by_bytes, kind_in_memory, kind_of
 
 
 def _zip(*names: str) -> bytes:
@@ -110,8 +110,11 @@ _CASES: list[tuple[str, bytes, str]] = [
 def test_files_are_what_their_bytes_say(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    assert kind_of(path) is KINDS[kind]
-    if not KINDS[kind].suffix:
+    own = {each.name: each for each in OWN}
+    if kind in own:
+        assert recognized(path) is own[kind]
+    else:
+        assert kind_of(path) is KINDS[kind]
         with pytest.raises(clew.ClewError, match="I002") as caught:
             clew.load(path)
         assert KINDS[kind].what in str(caught.value)
@@ -129,12 +132,12 @@ def test_right_files_under_wrong_names_are_read(tmp_path: Path) -> None:
 
 
 def test_folders(tmp_path: Path) -> None:
-    for name, kind in [("saved_model.pb", "saved_model"), ("m.onnx", "onnx_folder"),
-                       ("config.json", "hub_folder"), ("x", "folder")]:  # fmt: skip
-        folder = tmp_path / kind
+    for name, kind in [("saved_model.pb", KINDS["saved_model"]), ("m.onnx", OWN[0].folder),
+                       ("config.json", KINDS["hub_folder"]), ("x", KINDS["folder"])]:  # fmt: skip
+        folder = tmp_path / f"in_{name}"
         folder.mkdir()
         (folder / name).touch()
-        assert kind_by_bytes(folder) is KINDS[kind]
+        assert recognized(folder) is kind
         with pytest.raises(clew.ClewError, match="I002"):
             clew.load(folder)
 
@@ -159,11 +162,11 @@ def test_any_bytes_are_of_some_kind_or_none(tmp_path: Path) -> None:
     for _, data, _ in _CASES:
         for end in {0, 1, 2, 3, 5, 9, 17, draw.randrange(len(data) + 1)}:
             path.write_bytes(data[:end])
-            kind_by_bytes(path)
-            kind_in_memory(data[:end])
+            recognized(path)
+            recognized_in_memory(data[:end])
     for _ in range(300):
         path.write_bytes(draw.randbytes(draw.randrange(200)))
-        kind_by_bytes(path)
+        recognized(path)
 
 
 def test_bytes_are_recognized(tmp_path: Path) -> None:
@@ -177,5 +180,5 @@ def test_the_tables_name_kinds() -> None:
     named = [name for table in (PREFIXES, WORDS, MEMBERS, FOLDERS) for _, name in table]
     assert {*named, *IDENTIFIERS.values(), *SUFFIXES.values()} <= set(KINDS)
     for kind in KINDS.values():
-        assert bool(kind.suffix) != bool(kind.advice)
+        assert kind.advice
         assert "\n" not in kind.advice

@@ -114,9 +114,25 @@ def test_exceptions_must_be_needed(tmp_path: Path) -> None:
 def test_libraries_of_formats_have_a_home(line: str) -> None:
     tree = ast.parse(line)
     assert len(list(import_circles.libraries("clew.explorer.views", tree))) == 1
-    assert len(list(import_circles.libraries("clew.frontends_", tree))) == 1
+    assert len(list(import_circles.libraries("clew.frontends.text", tree))) == 1
     assert not list(import_circles.libraries("clew.frontends.onnx.file.loader", tree))
     assert not list(import_circles.libraries("clew.exporters.onnx.writer", tree))
+
+
+@pytest.mark.parametrize(
+    "line", ["from clew.frontends import onnx", "from clew.frontends.onnx.names import display"]
+)
+def test_readers_have_one_door(line: str) -> None:
+    tree = ast.parse(line)
+    assert len(list(import_circles.libraries("clew.extraction.part", tree))) == 1
+    assert not list(import_circles.libraries("clew.frontends.formats", tree))
+    assert not list(import_circles.libraries("clew", tree))
+
+
+def test_suffixes_have_a_home() -> None:
+    tree = ast.parse('if path.suffix == ".onnx":\n    print("model.onnx")')
+    assert [line for line, *_ in import_circles.suffixes("clew.cli.app", tree)] == [1]
+    assert not list(import_circles.suffixes("clew.frontends.onnx.format", tree))
 
 
 def test_libraries_of_like_names_are_others() -> None:

@@ -8,7 +8,7 @@ comparisons so far. `smallest.py` reduces the fault, and `facts.py` describes it
 
 They find errors with `imports.py`, `stages.py` (values of the stages), `kernels.py` (a run, kernel
 by kernel) and `inside.py` (tensor expressions, schedule steps and machine code of one kernel).
-`references.py` and `onnx_reference.py` give the expected values, `numbers.py` the allowed errors.
+`references.py` gives the expected values, `numbers.py` the allowed errors.
 `cases.py` has parts of graphs that run alone, `checks.py` defines when one fails, `reduce.py` makes
 it as small as possible (`reduced.py`), and `reproducer.py` writes it to a folder and runs it again.
 `verdict.py` has the result. The folder is not called `bisect` because `clew.bisect` is the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from clew.bisection.checks import ValueCheck
-from clew.bisection.imports import WrongLayer, layer_case, onnx_case, wrong_layers
+from clew.bisection.imports import WrongLayer, file_case, layer_case, wrong_layers
 from clew.bisection.reduced import Reduced
 from clew.bisection.references import Reference
 from clew.bisection.session import Session
@@ -48,13 +48,13 @@ def _smallest(session: Session, first: WrongLayer, reference: Reference) -> Redu
         return None
     check = ValueCheck(first.due)
     try:
-        made = onnx_case(first, reference)
+        made = file_case(first, reference)
     except ClewError:  # a layer that cannot be imported without its neighbors
         made = None
     if made is not None:
-        case, data = made
+        case, alone = made
         error = check.error(case.module, case.inputs, case.expected)
         if error > first.due:
-            return Reduced(case.module, case.inputs, case.expected, 1, error, check, data)
+            return Reduced(case.module, case.inputs, case.expected, 1, error, check, alone)
     operators = layer_case(session.build.stages[0].module, first, reference)
     return None if operators is None else reduced(operators, check)

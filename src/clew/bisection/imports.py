@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from clew import frontends
 from clew.bisection.cases import Case, cut, is_unit
 from clew.bisection.numbers import due_of, error_of, narrow_in
 from clew.bisection.references import Reference
-from clew.frontends import onnx as onnx_frontend
+from clew.frontends.format import LoneLayer
 from clew.ir.expr import Constant, Expr
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
@@ -80,16 +81,12 @@ def layer_case(module: Module, wrong: WrongLayer, reference: Reference) -> Case 
     return Case(case.module, case.inputs, dict.fromkeys(case.expected, true))
 
 
-def onnx_case(wrong: WrongLayer, reference: Reference) -> tuple[Case, bytes] | None:
-    """Returns a layer alone as a model file, imported, with ONNX Runtime's result."""
-    if reference.file is None:
+def file_case(wrong: WrongLayer, reference: Reference) -> tuple[Case, LoneLayer] | None:
+    """Returns a layer alone as a model file, imported, with the result of the file's engine."""
+    alone = None if reference.file is None else reference.file.alone(wrong.layer)
+    if alone is None:
         return None
-    values = reference.raw()
-    made = reference.file.alone(wrong.layer, values)
-    if made is None:
-        return None
-    data, given = made
-    module = onnx_frontend.load(data)
-    expected = {n: values[n] for n in module.output_names}
-    inputs = {n: np.asarray(given[n]) for n in module.input_names}
-    return Case(module, inputs, expected), data
+    module = frontends.load(alone.data)
+    expected = {n: alone.values[n] for n in module.output_names}
+    inputs = {n: np.asarray(alone.values[n]) for n in module.input_names}
+    return Case(module, inputs, expected), alone

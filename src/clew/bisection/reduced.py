@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew.bisection.checks import Check
+from clew.frontends.format import LoneLayer
 from clew.ir.module import Module
 from clew.support.shown import Brief
 
@@ -18,7 +19,7 @@ class Reduced(Brief):
     """The part of the model that fails alone.
 
     `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (for
-    an import: the layers of `onnx`, the part of the model's own file). `error` is the current
+    an import: the layers of `file`, the part of the model's own file). `error` is the current
     error. For a part of a loop, `iterations` are the iterations of the loops, from 0 and outer
     loops first, at which its inputs are those of the model.
     """
@@ -29,7 +30,7 @@ class Reduced(Brief):
     operators: int
     error: float
     check: Check
-    onnx: bytes | None = None
+    file: LoneLayer | None = None
     iterations: tuple[int, ...] = ()
 
     def fails(self) -> bool:

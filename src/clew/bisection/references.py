@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from clew import frontends
 from clew.api.compile import compile
-from clew.bisection.onnx_reference import Layers, read, run
 from clew.build.wishes import layers_of
-from clew.frontends.onnx.file.sources import NodeView
+from clew.frontends import run_file
+from clew.frontends.format import FileRun, Format
+from clew.frontends.formats import all_formats, format_of
 from clew.ir.module import Module
 from clew.support.archives import Archive
 from clew.support.errors import ClewWarning, InputError, warn
 from clew.support.files import reason_of
 from clew.support.near import did_you_mean
-from clew.support.recognize import form_of
-from clew.trace.span import Source
 
 _OF_THE_MACHINE: Final = ("target", "threads", "cache")
-NAMES: Final = ("onnxruntime", "torch", "opt0", "interpreter")
+OWN: Final = ("opt0", "interpreter")
+"""References other than the engines of formats."""
 Values = dict[str, Any]
 
 
@@ -36,9 +35,8 @@ class Reference:
     text: str
     outputs: Values
     of_import: bool
-    layers: Callable[[], dict[tuple[str, int], Any]] = dict
-    file: Layers | None = None
-    raw: Callable[[], Values] = field(default=dict)
+    layers: Callable[[], Mapping[tuple[str, int], Any]] = dict
+    file: FileRun | None = None
 
 
 def reference_of(
@@ -49,7 +47,7 @@ def reference_of(
     options: Mapping[str, Any],
     load_options: Mapping[str, Any],
 ) -> Reference | None:
-    """Returns the reference given by a user: one of `NAMES`, a file, or outputs by name; None for
+    """Returns the reference given by a user: one of `names()`, a file, or outputs by name; None for
     the interpreter, whose outputs are those of the first stage.
 
     Errors: I170 for an unknown reference, I171 for a file that cannot be read or has no output,
@@ -63,18 +61,22 @@ def reference_of(
         plain = of_the_machine(options)
         found = compile(module, **plain, opt_level=0).run(dict(inputs))
         return Reference("opt level 0", found, of_import=False)
-    if wanted == "onnxruntime":
-        return _of_onnxruntime(model, inputs, load_options)
-    if wanted == "torch":
-        return _of_torch(model, inputs, load_options.get("trust"))
+    engine = next((f for f in all_formats() if f.engine and f.engine == wanted), None)
+    if engine is not None:
+        return _of_engine(engine, model, inputs, load_options)
     path = Path(str(wanted))
     if path.suffix != ".npz":
         raise InputError(
             "I170",
             f"no reference {str(wanted)!r}",
-            hint=f"it is one of {', '.join(NAMES)}, or a .npz file of outputs by name",
+            hint=f"it is one of {', '.join(names())}, or a .npz file of outputs by name",
         )
     return _of_values(path.name, _stored(path), module)
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of references: the engines of formats, and clew's own."""
+    return (*(f.engine for f in all_formats() if f.engine), *OWN)
 
 
 def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,50 +124,15 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
     return Reference(text, outputs, of_import=True, layers=lambda: layers)
 
 
-def _of_torch(model: Any, inputs: Mapping[str, Any], trust: bool | None) -> Reference:
-    path = Path(str(model)) if isinstance(model, (str, Path)) else None
-    if path is None or form_of(path) != ".pt2":
-        raise InputError(
-            "I174",
-            "torch runs .pt2 files, but the model is not one",
-            hint="give the model as a path, or another reference",
-        )
-    found = frontends.exported_values(path, inputs, trust)
-    return Reference("torch", dict(found.outputs), True, lambda: dict(found.layers))
-
-
-def _of_onnxruntime(
-    model: Any, inputs: Mapping[str, Any], load_options: Mapping[str, Any]
+def _of_engine(
+    engine: Format, model: Any, inputs: Mapping[str, Any], load_options: Mapping[str, Any]
 ) -> Reference:
     path = Path(str(model)) if isinstance(model, (str, Path)) else None
-    if path is None or form_of(path) != ".onnx":
+    if path is None or format_of(path) is not engine:
         raise InputError(
             "I174",
-            "ONNX Runtime runs .onnx files, but the model is not one",
+            f"{engine.engine_title} runs {engine.suffix} files, but the model is not one",
             hint="give the model as a path, or another reference",
         )
-    names: dict[str, tuple[str, ...]] = {}
-
-    def note(source: Source, node: NodeView) -> Source:
-        names[source.layer] = node.outputs
-        return source
-
-    frontends.load(path, annotate=note, **load_options)
-    file = read(path, names)
-    found: list[Values] = []
-
-    def raw() -> Values:
-        if not found:
-            found.append({**inputs, **file.values(inputs)})
-        return found[0]
-
-    def layers() -> dict[tuple[str, int], Any]:
-        values = raw()
-        return {
-            (layer, n): values[name]
-            for layer, outputs in names.items()
-            for n, name in enumerate(outputs)
-            if name in values
-        }
-
-    return Reference("ONNX Runtime", run(file.whole, inputs, plain=False), True, layers, file, raw)
+    run = run_file(path, inputs, **load_options)
+    return Reference(engine.engine_title, dict(run.outputs), True, run.layers, run)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew import frontends
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_rule, recorded
 from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
 from clew.bisection.reduced import Reduced, plain
-from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import load_arrays, load_module, save_arrays, save_module
 from clew.machine.target import Target
@@ -75,9 +75,9 @@ def _write_reduced(reduced: Reduced, folder: Path) -> dict[str, Any]:
     save_arrays(folder / "inputs.npz", _arrays(reduced.inputs))
     save_arrays(folder / "expected.npz", _arrays(reduced.expected))
     record = _record(reduced.check, folder)
-    if reduced.onnx is not None:
-        write_bytes(folder / "model.onnx", reduced.onnx)
-        record["model"] = "model.onnx"
+    if reduced.file is not None:
+        record["model"] = f"model{reduced.file.suffix}"
+        write_bytes(folder / record["model"], reduced.file.data)
     return record
 
 
@@ -167,7 +167,7 @@ def replay(folder: Path) -> tuple[float, float]:
 
 def _module(record: Mapping[str, Any], folder: Path) -> Module:
     if "model" in record:
-        return onnx.load(folder / record["model"])
+        return frontends.load(folder / record["model"])
     return load_module(folder / "module.clew")
 
 

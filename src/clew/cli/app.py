@@ -24,7 +24,7 @@ from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.bisect import bisect
 from clew.cli.catalog import ops
-from clew.cli.compare import Peer
+from clew.cli.compare import peer_of
 from clew.cli.correlate import correlate
 from clew.cli.dataset import dataset
 from clew.cli.diff import diff
@@ -135,7 +135,7 @@ def run(
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
     # Checked before compiling; the frontend reports a missing file.
-    peer = Peer(model) if compare and os.path.isfile(model) else None
+    peer = peer_of(model) if compare and os.path.isfile(model) else None
     compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes

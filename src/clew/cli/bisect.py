@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.padding import Padding
@@ -13,15 +13,11 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.compare import Peer
+from clew.cli.compare import peer_of
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
-from clew.support.recognize import form_of
 from clew.support.tables import table
-
-# The default reference, by the suffix of a model's file; for other suffixes, ONNX Runtime.
-_RUNS: Final = {".pt2": "torch", ".txt": "interpreter"}
 
 
 @compiling
@@ -67,12 +63,14 @@ def bisect(
 ) -> None:
     """Find the layer, pass, node or kernel that causes a wrong result."""
     from clew.build.sizes import sized  # noqa: PLC0415 - it imports the compiler
+    from clew.frontends.formats import for_bytes, format_of  # noqa: PLC0415 - as above
 
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options
-    against = against or _RUNS.get(form_of(model), "onnxruntime")
+    form = format_of(model) or for_bytes()
+    against = against or form.engine or "interpreter"
     if against == "onnxruntime" and os.path.isfile(model):
-        Peer(model)  # fails before anything is compiled
+        peer_of(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)
         given = options.compiling

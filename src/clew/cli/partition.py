@@ -19,8 +19,6 @@ from clew.compiling.options import CompileOptions
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
-_FORMS = ("txt", "onnx")
-
 
 @compiling
 def partition(
@@ -64,8 +62,10 @@ def partition(
         raise typer.BadParameter("give either --at, or --from and --to", param_hint="--at")
     if len(start) != len(end):
         raise typer.BadParameter("give one --to for each --from", param_hint="--to")
-    if form not in _FORMS:
-        raise typer.BadParameter(f"one of {', '.join(_FORMS)}", param_hint="--form")
+    from clew.extraction.partition_files import forms  # noqa: PLC0415 - keeps other commands fast
+
+    if form not in forms():
+        raise typer.BadParameter(f"one of {', '.join(forms())}", param_hint="--form")
     refuse_sizes(how, "parts have the sizes of the inputs")
     options = how.options
     written: list[Path] = []

@@ -192,7 +192,7 @@ def quantize(
     options = how.options
     with progress(f"reading {model}") as say:
         from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
-        from clew.frontends.onnx.file.qdq import check_form  # noqa: PLC0415
+        from clew.frontends.quantized import check_form  # noqa: PLC0415
 
         check_form(form)
         found = clew.quantize(

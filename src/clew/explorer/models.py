@@ -13,14 +13,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
-from clew.support.recognize import kind_in_memory, kind_of_name
+from clew.support.interrupts import held_interrupts
+from clew.support.kinds import Kind
+from clew.support.loading import LOADING
+from clew.support.recognize import kind_of_name
 from clew.support.writing import create
 
-SUFFIXES: Final = (".onnx", ".txt")
+if TYPE_CHECKING:
+    from clew.frontends.format import Format
+
 _LONGEST_NAME: Final = 100
 _MOST_UPLOADING: Final = 2
 _MOST_PARTS: Final = 64
@@ -123,7 +128,7 @@ class Models:
         """
         shown = display_name(parts[0].name if parts else name)
         suffix = Path(shown).suffix.lower()
-        if suffix not in SUFFIXES:
+        if suffix not in await asyncio.to_thread(_suffixes):
             raise await self._foreign(shown, chunks)
         _check_parts(parts)
         if self._uploading >= _MOST_UPLOADING:
@@ -146,15 +151,18 @@ class Models:
 
     async def _foreign(self, shown: str, chunks: AsyncIterator[bytes]) -> Failure:
         """Returns the failure for a file of another kind, identified by its first bytes."""
-        suffixes, kind = f"models end in {' or '.join(SUFFIXES)}", kind_of_name(shown)
+        suffixes = f"models end in {' or '.join(await asyncio.to_thread(_suffixes))}"
+        kind: Format | Kind | None = kind_of_name(shown)
         with suppress(Failure, TimeoutError):
             async with asyncio.timeout(self._chunk_wait_s):
                 head = await _Incoming(chunks, self._chunk_wait_s).next(1 << 16)
-                kind = kind_in_memory(head) or kind
+                kind = await asyncio.to_thread(_recognized, head) or kind
         if kind is None:
             error = InputError("I228", f"{shown!r} has an unsupported suffix", hint=suffixes)
         else:
-            error = InputError("I228", f"{shown!r} is {kind.what}", hint=kind.advice or suffixes)
+            error = InputError("I228", f"{shown!r} is {kind.what}", hint=suffixes)
+        if isinstance(kind, Kind):
+            error.hint = kind.advice
         return Failure(error, 415)
 
     async def _receive(
@@ -208,6 +216,21 @@ class Models:
         while found in self._models:
             found, number = f"{name} ({number})", number + 1
         return found
+
+
+def _suffixes() -> list[str]:
+    """Returns the suffixes of files that can be uploaded."""
+    with LOADING, held_interrupts():
+        from clew.frontends.formats import all_formats  # noqa: PLC0415 - the server starts without
+
+    return [each.suffix for each in all_formats() if each.uploads]
+
+
+def _recognized(head: bytes) -> Format | Kind | None:
+    """Returns what a file is by its first bytes."""
+    from clew.frontends.formats import recognized_in_memory  # noqa: PLC0415 - as above
+
+    return recognized_in_memory(head)
 
 
 class _Incoming:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from clew.explorer.schema import Options
-from clew.frontends.onnx.file.listing import Listing, list_model
+from clew.frontends.format import Format
+from clew.frontends.formats import format_of
+from clew.frontends.listing import Listing
 from clew.support.errors import InputError, ModelError
 from clew.support.locks import Lock, Turn
 
@@ -150,20 +152,24 @@ class Session:
 
     # --- the model ---
 
+    @cached_property
+    def _format(self) -> Format | None:
+        return None if self.path is None else format_of(self.path)
+
     @property
-    def path_is_onnx(self) -> bool:
-        """Whether the model came from an ONNX file."""
-        return self.path is not None and self.path.suffix.lower() == ".onnx"
+    def lists(self) -> bool:
+        """Whether the model came from a file whose layers clew lists."""
+        return self._format is not None and self._format.lists
 
     @cached_property
     def listing(self) -> Listing | None:
-        """The model's ONNX file as data; None if the model has none, or its file has changed since
-        the session began.
+        """The model's file as data; None if it has none that clew lists, or the file has changed
+        since the session began.
         """
-        if self.path is None or not self.path_is_onnx:
+        if self.path is None or self._format is None or not self._format.lists:
             return None
         try:
-            found = list_model(self.path, self.operator_types)
+            found = self._format.listing(self.path, self.operator_types)
         except ModelError:
             return None
         return found if self._file == _stamp(self.path) else None

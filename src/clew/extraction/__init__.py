@@ -7,8 +7,8 @@ part.save("part.onnx")  # or .txt, or .py: a program that checks and times it
 ```
 
 `layers.py` finds the layers between others, `graph.py` cuts a module, `tap/capture.py` reads values
-from a run, `fused.py` extracts kernels as fused, `onnx_form.py` cuts the ONNX file (with
-`frontends/onnx/cut.py`), `part.py` and `files.py` have the resulting parts.
+from a run, `fused.py` extracts kernels as fused, `file_form.py` cuts the model's file, and
+`part.py` and `files.py` have the resulting parts.
 """
 
 from clew.extraction.extracting import extract, extract_ranges

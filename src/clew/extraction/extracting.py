@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +15,21 @@ from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.build.inputs import module_for
 from clew.editing.selection import parts_by_pattern
+from clew.extraction.file_form import FileSource, Numbers
 from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import Cut, ModuleGraph, ValueNames
-from clew.extraction.onnx_form import Numbers, OnnxSource
-from clew.extraction.part import Part
+from clew.extraction.part import InFile, Part
 from clew.extraction.splitting import Names, Range, names_of
-from clew.frontends.onnx.file.listing import list_model
+from clew.frontends.formats import cutting, format_of
 from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.links import following
-from clew.support.recognize import form_of
 from clew.tap.capture import Unkept, capture
 
 Array = np.ndarray[Any, Any]
-_ONNX: Final = ".onnx"
 
 
 @coded_exhaustion
@@ -73,7 +71,7 @@ def extract(
 
     `inputs` are the model's, by name or in order; inputs missing from a mapping are random, with
     `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
-    `source` is the ONNX file of a module or compiled model, for parts in ONNX.
+    `source` is the file of a module or compiled model, for parts in its format.
 
     Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (no choice, or several),
     I146 (pattern), I041 to I043 and I061 (inputs), and those of loading and compiling.
@@ -95,7 +93,7 @@ def extract(
             f"{' and '.join(chosen)} are given" if chosen else "no part is chosen",
             hint="give one of start/end, layers, kernel, nodes and pattern",
         )
-    source = onnx_file(model, source)
+    source = source_file(model, source)
     run = Run(inputs, seed, threads, on_progress)
     with following(links):
         if kernel or nodes is not None:
@@ -104,8 +102,8 @@ def extract(
             if source is None:
                 return part
             given = dict(zip(program.model.input_names, program.arrays, strict=True))
-            form = OnnxSource(Path(source), given, threads)
-            return with_onnx(part, form, lambda s: s.around(part.layers))
+            form = FileSource(Path(source), given, threads)
+            return with_form(part, form, lambda s: s.around(part.layers))
         if options:
             raise InputError(
                 "I144",
@@ -209,7 +207,7 @@ def _between(
     return captured_parts(found, run, source)
 
 
-def _range_of(source: OnnxSource, start: Sequence[str], end: Sequence[str]) -> Numbers:
+def _range_of(source: FileSource, start: Sequence[str], end: Sequence[str]) -> Numbers:
     return source.range_of(start, end)
 
 
@@ -228,7 +226,7 @@ def extract_ranges(
 
     Arguments and errors are those of `extract`.
     """
-    source = onnx_file(model, source)
+    source = source_file(model, source)
     graph = ModuleGraph(module_of(model, shapes, inputs=inputs), values=value_names(source))
     run = Run(inputs, seed, threads, on_progress)
     return _between(graph, ranges, run, source)
@@ -280,12 +278,12 @@ def _by_pattern(
 
 @dataclass(frozen=True)
 class Wanted:
-    """A cut, and a function that finds its ONNX form."""
+    """A cut, and a function that finds its form in the model's file."""
 
     cut: Cut
     name: str
     kind: str
-    choose: Callable[[OnnxSource], Numbers]
+    choose: Callable[[FileSource], Numbers]
 
 
 def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None) -> list[Part]:
@@ -304,7 +302,7 @@ def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None
         return []
     values = [v for w in wanted for v in (*w.cut.inputs, *w.cut.carried, *w.cut.outputs)]
     captured = run.capture(wanted[0].cut.graph.module, values)
-    form = None if source is None else OnnxSource(Path(source), captured.inputs, run.threads)
+    form = None if source is None else FileSource(Path(source), captured.inputs, run.threads)
     found = []
     for one in wanted:
         cut, module = one.cut, one.cut.module
@@ -312,29 +310,30 @@ def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None
         inputs = dict(zip(module.input_names, map(captured.of, reads), strict=True))
         outputs = dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True))
         part = Part(one.name, one.kind, module, cut.layers, inputs, outputs)
-        found.append(part if form is None else with_onnx(part, form, one.choose))
+        found.append(part if form is None else with_form(part, form, one.choose))
     return found
 
 
-def with_onnx(part: Part, form: OnnxSource, choose: Callable[[OnnxSource], Numbers]) -> Part:
-    """Returns a part with its ONNX form."""
-    return replace(part, onnx=lambda: form.form(part, choose))
+def with_form(part: Part, form: FileSource, choose: Callable[[FileSource], Numbers]) -> Part:
+    """Returns a part with its form in the file's format."""
+    return replace(part, in_file=InFile(form.format, lambda: form.form(part, choose)))
 
 
-def onnx_file(
+def source_file(
     model: Module | CompiledModel | str | Path, source: str | Path | None
 ) -> str | Path | None:
-    """Returns the ONNX file of a model, if known."""
-    if source is None and isinstance(model, (str, Path)) and form_of(model) == _ONNX:
-        return model
+    """Returns the file to cut parts from, if known."""
+    if source is None and isinstance(model, (str, Path)):
+        found = format_of(model)
+        return model if found is not None and found.cuts else None
     return source
 
 
 def value_names(source: str | Path | None) -> ValueNames:
-    """Returns the names of layers' results in an ONNX file; nothing for other models."""
+    """Returns the names of layers' results in a file; nothing without one."""
     if source is None:
         return {}
-    lines = list_model(source).main.lines
+    lines = cutting(source).listing(source).main.lines
     return {(line.name, n): name for line in lines for n, name in enumerate(line.outputs) if name}
 
 

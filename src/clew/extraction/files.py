@@ -13,6 +13,7 @@ import numpy as np
 from clew import frontends
 from clew.extraction.script import script_text
 from clew.extraction.stored import StoredPart
+from clew.frontends.formats import by_suffix, cut_formats
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
@@ -24,7 +25,7 @@ from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]
 FORMAT: Final = 1
-SUFFIXES: Final = (".txt", ".onnx", ".py")
+_OWN: Final = (".txt", ".py")
 # The names of arrays: `in0` ... and `out0` ... in the order of the description, then the
 # description and, for scripts, the text as bytes.
 _ABOUT, _TEXT = "part", "text"
@@ -32,7 +33,7 @@ _ABOUT, _TEXT = "part", "text"
 
 def data_file(path: Path) -> Path:
     """Returns the data file of a part's file: `x.npz` for text, as for any module, `x.py.npz` and
-    `x.onnx.npz` for the others.
+    `x.onnx.npz`, for example, for the others.
     """
     return path.with_suffix(".npz") if path.suffix == ".txt" else path.with_name(f"{path.name}.npz")
 
@@ -42,12 +43,20 @@ def check_suffix(path: Path) -> None:
 
     Errors: I135.
     """
-    if path.suffix not in SUFFIXES:
-        raise InputError(
-            "I135",
-            f"{path.name!r} does not have the suffix of a part",
-            hint=".txt for clew text, .onnx for ONNX, .py for a stand-alone script",
-        )
+    if path.suffix in _OWN or _is_cut(path):
+        return
+    cut = "".join(f"{each.suffix} for {each.title}, " for each in cut_formats())
+    raise InputError(
+        "I135",
+        f"{path.name!r} does not have the suffix of a part",
+        hint=f".txt for clew text, {cut}.py for a stand-alone script",
+    )
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a file has the suffix of a format in which parts are written."""
+    found = by_suffix(path)
+    return found is not None and found.cuts
 
 
 def write(part: StoredPart, path: Path) -> list[Path]:
@@ -97,7 +106,7 @@ def read(path: Path) -> dict[str, Any]:
     module: Module | None = None
     if path.suffix == ".txt":
         module = load_module(path)
-    elif path.suffix == ".onnx":
+    elif _is_cut(path):
         module = frontends.load(path)
     try:
         with load_arrays(beside, hint=f"{beside.name} holds the part's values") as arrays:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.extraction import files
 from clew.extraction.stored import StoredPart
+from clew.frontends.format import Format
+from clew.frontends.formats import by_suffix
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.near import fitting
@@ -22,6 +24,7 @@ from clew.support.text_arrays import content
 from clew.tap.capture import Unkept
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 # The largest error of a part compiled with other options, against the imported graph.
 TOLERANCE: Final = 1e-3
 # The options that do not change any bit of a result.
@@ -74,17 +77,25 @@ class CheckReport(Shown):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class InFile(Generic[T]):
+    """A form in the format of a model's file, and a function that makes it."""
+
+    format: Format
+    make: Callable[[], T]
+
+
 @dataclass(frozen=True, repr=False)
 class Part(StoredPart, Shown):
     """A part of a model, as a separate module, with captured values.
 
     `kind` is `layers`, `kernel`, `nodes` (of the executor) or `pattern`; `layers` are the layers it
     serves. `inputs` and `outputs` are the values of one run of the whole model. `options` are those
-    that reproduce the outputs bit for bit. `notes` have further information. `onnx` is the part's
-    ONNX form, if it has one.
+    that reproduce the outputs bit for bit. `notes` have further information. `in_file` is
+    the part's form in the format of the file that it was taken from, if it has one.
     """
 
-    onnx: Callable[[], OnnxPart] | None = None
+    in_file: InFile[FilePart] | None = None
 
     def _about(self) -> str:
         layers = counted(len(self.layers), "layer")
@@ -137,29 +148,30 @@ class Part(StoredPart, Shown):
         return check_of(self.name, checks, options, self.options, tolerance)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`) or a
-        stand-alone script (`.py`). Captured values, and weights if the form does not include them,
-        are in an `.npz` file next to it.
+        """Writes the part, and returns the files: clew text (`.txt`), the format of its model's
+        file (`.onnx`) or a stand-alone script (`.py`). Captured values, and weights if the form
+        does not include them, are in an `.npz` file next to it.
 
-        Errors: I135 for other suffixes, I137 for a part without an ONNX form, I138 for a path that
+        Errors: I135 for other suffixes, I137 for a part that has no such form, I138 for a path that
         cannot be written.
         """
         path = Path(path)
-        if path.suffix == ".onnx":
-            if self.onnx is None:
-                raise InputError(
-                    "I137",
-                    f"{self.name} has no ONNX form: it was not taken from an ONNX file",
-                    hint="save it as text (.txt), or extract from the .onnx file itself",
-                )
-            return self.onnx().save(path)
-        return files.write(self, path)
+        wanted = by_suffix(path)
+        if wanted is None or not wanted.cuts:
+            return files.write(self, path)
+        if self.in_file is None or self.in_file.format is not wanted:
+            raise InputError(
+                "I137",
+                f"{self.name} has no {wanted.title} form: it was not taken from {wanted.file}",
+                hint=f"save it as text (.txt), or extract from the {wanted.suffix} file itself",
+            )
+        return self.in_file.make().save(path)
 
 
 @dataclass(frozen=True, repr=False)
-class OnnxPart(Brief):
-    """The ONNX form of a part: a function that writes the model, and captured values by ONNX
-    names.
+class FilePart(Brief):
+    """A part in the format of its model's file: a function that writes it, and captured values by
+    their names in the file.
     """
 
     part: Part

@@ -14,6 +14,7 @@ import numpy as np
 
 from clew.extraction import files
 from clew.extraction.stages import Stages
+from clew.frontends.formats import cut_formats
 from clew.ir.textfile import load_arrays, save_arrays
 from clew.support.errors import InputError
 from clew.support.files import read_json_file, reason_of
@@ -23,7 +24,7 @@ from clew.version import VERSION
 Array = np.ndarray[Any, Any]
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
-FORMS: Final = ("txt", "onnx")
+_TEXT: Final = "txt"
 # The whole model's inputs and outputs in the captured run: `in0` ..., `out0` ...
 _CAPTURED: Final = "captured.npz"
 _RUNNER: Final = "run.py"
@@ -50,38 +51,45 @@ class Manifest:
     expected: Mapping[str, Array]
 
 
+def forms() -> tuple[str, ...]:
+    """Returns the names of forms of parts: text, and the formats that can be cut."""
+    return (_TEXT, *(each.name for each in cut_formats()))
+
+
 def write(partition: Stages, folder: Path, form: str) -> list[Path]:
     """Writes a partition; returns the files.
 
     Errors: I135, I137, I138.
     """
-    if form not in FORMS:
+    if form not in forms():
         raise InputError(
-            "I135", f"parts have no form {form!r}", hint=f"it is one of {', '.join(FORMS)}"
+            "I135", f"parts have no form {form!r}", hint=f"it is one of {', '.join(forms())}"
         )
     inputs, outputs = dict(partition.inputs), dict(partition.outputs)
     entries: list[dict[str, Any]] = []
     written: list[Path] = []
     with files.writing(folder / MANIFEST):
-        if form == "onnx":
-            if partition.onnx is None:
+        if form != _TEXT:
+            wanted = next(each for each in cut_formats() if each.name == form)
+            if partition.in_file is None or partition.in_file.format is not wanted:
                 raise InputError(
                     "I137",
-                    "the parts have no ONNX form: the model was not taken from an ONNX file",
-                    hint="write them as text, or partition the .onnx file itself",
+                    f"the parts have no {wanted.title} form: the model was not taken from "
+                    f"{wanted.file}",
+                    hint=f"write them as text, or partition the {wanted.suffix} file itself",
                 )
-            made = partition.onnx()
+            made = partition.in_file.make()
             inputs = {name: name for name in inputs}
             outputs = {name: name for name in made.outputs}
             for number, part in enumerate(made.parts):
-                written += part.save(folder / f"part{number}.onnx")
+                written += part.save(folder / f"part{number}{wanted.suffix}")
                 reads, gives = list(part.part.inputs), list(part.part.outputs)
-                entries.append(_entry(number, form, part.part, reads, gives))
+                entries.append(_entry(f"part{number}{wanted.suffix}", part.part, reads, gives))
         else:
             for number, stage in enumerate(partition.stages):
                 written += stage.part.save(folder / f"part{number}.txt")
                 reads, gives = list(stage.reads), list(stage.gives)
-                entries.append(_entry(number, form, stage.part, reads, gives))
+                entries.append(_entry(f"part{number}.txt", stage.part, reads, gives))
         if len(entries) == len(partition.stages):
             for entry, stage in zip(entries, partition.stages, strict=True):
                 entry["options"] = dict(stage.options)
@@ -100,9 +108,9 @@ def write(partition: Stages, folder: Path, form: str) -> list[Path]:
     return [folder / MANIFEST, folder / _RUNNER, *written, folder / _CAPTURED]
 
 
-def _entry(number: int, form: str, part: Any, reads: list[str], gives: list[str]) -> dict[str, Any]:
+def _entry(file: str, part: Any, reads: list[str], gives: list[str]) -> dict[str, Any]:
     return {
-        "file": f"part{number}.{form}",
+        "file": file,
         "name": part.name,
         "layers": list(part.layers),
         "reads": reads,

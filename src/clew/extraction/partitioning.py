@@ -11,12 +11,13 @@ import numpy as np
 
 from clew.api.compiled_model import CompiledModel
 from clew.extraction import partition_files
-from clew.extraction.extracting import Run, module_of, onnx_file, value_names
+from clew.extraction.extracting import Run, module_of, source_file, value_names
+from clew.extraction.file_form import FileSource
 from clew.extraction.graph import Cut, ModuleGraph
-from clew.extraction.onnx_form import OnnxSource
 from clew.extraction.part import (
     TOLERANCE,
     CheckReport,
+    InFile,
     Part,
     check_of,
     compared,
@@ -40,8 +41,8 @@ class Partition(Stages, Shown):
     """A model as parts, ordered so that each reads only inputs and values of earlier parts.
 
     Values have unique names; `inputs` and `outputs` pair the model's names with these. `given` and
-    `expected` are the inputs and outputs of the captured run. `onnx` has the parts in ONNX, if the
-    model is an ONNX file.
+    `expected` are the inputs and outputs of the captured run. `in_file` has the parts in the
+    format of the model's file, if clew can cut it.
     """
 
     def _about(self) -> str:
@@ -102,10 +103,10 @@ class Partition(Stages, Shown):
         return check_of(name, checks, {**own, **options}, AS_IMPORTED, tolerance)
 
     def save(self, folder: str | Path, form: str = "txt") -> list[Path]:
-        """Writes the parts, as clew text (`txt`) or ONNX (`onnx`), with a manifest and a program
-        that runs them; returns the files. `load_partition` reads them.
+        """Writes the parts, as clew text (`txt`) or in the format of their file (`onnx`), with
+        a manifest and a program that runs them; returns the files. `load_partition` reads them.
 
-        Errors: I135 for another form, I137 for parts without an ONNX form, I138 for a folder that
+        Errors: I135 for another form, I137 for parts without that form, I138 for a folder that
         cannot be written.
         """
         return partition_files.write(self, Path(folder), form)
@@ -196,7 +197,7 @@ def partition(
     """
     if bool(at) == bool(ranges):
         raise InputError("I144", "a partition takes either at= or ranges=")
-    file = onnx_file(model, source)
+    file = source_file(model, source)
     graph = ModuleGraph(module_of(model, shapes, links, inputs), values=value_names(file))
     pieces = split(graph.layers, at, ranges)
     cuts = _cuts(graph, [units for _, units in pieces])
@@ -227,8 +228,11 @@ def partition(
     )
     if file is None:
         return made
-    form = OnnxSource(Path(file), captured.inputs, threads, links or current_links())
-    return replace(made, onnx=lambda: form.partition(split(form.layers, at, ranges)))
+    form = FileSource(Path(file), captured.inputs, threads, links or current_links())
+    return replace(
+        made,
+        in_file=InFile(form.format, lambda: form.partition(split(form.layers, at, ranges))),
+    )
 
 
 def _cuts(graph: ModuleGraph, pieces: Sequence[frozenset[int]]) -> list[Cut]:

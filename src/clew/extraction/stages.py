@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from clew.extraction.onnx_form import OnnxPartition
-from clew.extraction.part import Part
+from clew.extraction.file_form import FilePartition
+from clew.extraction.part import InFile, Part
 from clew.support.shown import Brief
 
 Array = np.ndarray[Any, Any]
@@ -38,4 +38,4 @@ class Stages:
     outputs: Mapping[str, str]
     given: Mapping[str, Array] = field(default_factory=dict)
     expected: Mapping[str, Array] = field(default_factory=dict)
-    onnx: Callable[[], OnnxPartition] | None = None
+    in_file: InFile[FilePartition] | None = None

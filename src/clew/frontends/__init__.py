@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from clew.frontends import onnx, text
-from clew.frontends.objects import as_source, is_program, no_model
+from clew.frontends.format import FileRun, Format
+from clew.frontends.formats import (
+    all_formats,
+    by_suffix,
+    for_bytes,
+    format_of,
+    kind_of,
+    recognized,
+    recognized_in_memory,
+)
+from clew.frontends.objects import no_model
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.files import open_plain, reason_of
-from clew.support.interrupts import held_interrupts
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
-from clew.support.loading import LOADING
-from clew.support.recognize import kind_by_bytes, kind_in_memory, kind_of
 from clew.support.trust import trusting
 
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
-
-
-def _exported_program(program: Any, **options: Any) -> Module:
-    """Reads a file, or an object of torch."""
-    with LOADING, held_interrupts():
-        from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
-
-    return load(program, **options)
-
-
-def exported_values(
-    path: str | os.PathLike[str], inputs: Mapping[str, Any], trust: bool | None = None
-) -> Any:
-    """Returns the values that torch computes in a run of a program that `torch.export.save` wrote
-    (`clew.frontends.torch.reference.ProgramValues`).
-
-    Errors: I415 (torch is not installed), M050, M052, M053, I173.
-    """
-    with LOADING, held_interrupts():
-        from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
-
-    with trusting(trust):
-        return program_values(path, inputs)
-
-
-_READERS: dict[str, Callable[..., Module]] = {
-    ".onnx": onnx.load,
-    ".pt2": _exported_program,
-    ".txt": text.load,
-}
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Any"
+"""A file's name, its bytes, or an object that a format reads: an `onnx.ModelProto`, an exported
+program of torch.
+"""
 
 
 @coded_exhaustion
@@ -71,9 +50,9 @@ def load(
     Errors: I002 for files and objects of other kinds, whose message names the kind and a remedy;
     I340 and M045 (`links`), and the frontend's own.
     """
-    source = as_source(model)
+    reader, source = _found(model)
     with following(links), trusting(trust):
-        return _reader(source)(source, **options)
+        return reader.load(source, **options)
 
 
 def load_or_defer(
@@ -85,60 +64,80 @@ def load_or_defer(
 
     Errors: as `load`.
     """
-    source = as_source(model)
-    reader = _reader(source)
+    reader, source = _found(model)
     with following(links), trusting(trust):
-        if reader is onnx.load:
-            return onnx.load_or_defer(source, **options)
-        return reader(source, **options)
+        return reader.load_or_defer(source, **options)
 
 
-# By suffix, the kinds that a file may seem to be by its bytes; the suffix decides.
-_OPEN: Final = {
-    ".onnx": ("folder",),
-    ".pt2": ("folder", "zip"),
-    ".txt": ("folder", "json", "python", "mlir"),
-}
+@coded_exhaustion
+def run_file(
+    path: Path,
+    inputs: Mapping[str, Any],
+    *,
+    links: str | None = None,
+    trust: bool | None = None,
+    **options: Any,
+) -> FileRun:
+    """Returns a run of a file in the reference engine of its format. The options are those of
+    `load`.
+
+    Errors: I173, and those of the format.
+    """
+    found = format_of(path)
+    assert found is not None, path
+    with following(links), trusting(trust):
+        return found.run(path, inputs, **options)
 
 
-def _reader(model: Any) -> Callable[..., Module]:
-    """Returns the reader of a model: by the bytes of a file, or else by its suffix.
+def _found(model: Any) -> tuple[Format, Any]:
+    """Returns the format of a model, by the bytes of a file, or else by its suffix, and the source
+    that it reads.
 
     Errors: I002.
     """
     if isinstance(model, (bytes, bytearray, memoryview)):
-        kind = kind_in_memory(bytes(model))
-        if kind is not None and kind.suffix != ".onnx":
-            raise _not_read("the given bytes are", kind)
-        return onnx.load
+        return _of_bytes(bytes(model)), model
     if not isinstance(model, (str, os.PathLike)):
-        if isinstance(model, onnx.ModelProto):
-            return onnx.load
-        if is_program(model):
-            return _exported_program
+        for each in all_formats():
+            source = each.source_of(model)
+            if source is not None:
+                return each, source
         raise no_model(model)
-    shown, suffix = repr(os.fspath(model)), Path(model).suffix.lower()
-    kind = kind_by_bytes(model)
-    if kind is not None and kind.suffix:
-        return _READERS[kind.suffix]
-    if suffix in _READERS and (kind is None or kind in map(KINDS.get, _OPEN[suffix])):
-        return _READERS[suffix]
+    shown = repr(os.fspath(model))
+    kind = recognized(model)
+    if isinstance(kind, Format):
+        return kind, model
+    named = by_suffix(model)
+    if named is not None and (kind is None or kind in map(KINDS.get, named.may_seem)):
+        return named, model
     try:
         if kind is None:
             open_plain(os.fspath(model)).close()
     except OSError as error:
-        hint = f"the suffix of a model is one of {', '.join(_READERS)}"
+        hint = f"the suffix of a model is one of {', '.join(f.suffix for f in all_formats())}"
         raise InputError("I002", f"{shown} cannot be read: {reason_of(error)}", hint=hint) from None
     raise _not_read(f"{shown} is", kind or kind_of(model))
 
 
+def _of_bytes(data: bytes) -> Format:
+    """Returns the format of bytes: the one that reads them, unless they are of another kind.
+
+    Errors: I002.
+    """
+    found = recognized_in_memory(data)
+    if isinstance(found, Kind):
+        raise _not_read("the given bytes are", found)
+    reads = found or for_bytes()
+    if not reads.reads_bytes:
+        raise InputError("I002", f"the given bytes are {reads.what}", hint="give the file's name")
+    return reads
+
+
 def _not_read(what: str, kind: Kind | None) -> InputError:
-    """Returns the error for a file of another kind. Code: I002."""
+    """Returns the error for a file of a kind that clew does not read. Code: I002."""
     if kind is None:
         return InputError("I002", f"{what} {UNKNOWN.what}", hint=UNKNOWN.advice)
-    if kind.suffix:  # in memory
-        return InputError("I002", f"{what} {kind.what}", hint="give the file's name")
     return InputError("I002", f"{what} {kind.what}, which clew does not read", hint=kind.advice)
 
 
-__all__ = ["ModelSource", "exported_values", "load", "load_or_defer"]
+__all__ = ["ModelSource", "load", "load_or_defer", "run_file"]

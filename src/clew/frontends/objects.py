@@ -1,4 +1,4 @@
-"""Python objects given as models: those that hold a model, and what to write for others."""
+"""Python objects given as models that hold none, and what to write in their place."""
 
 from __future__ import annotations
 
@@ -67,31 +67,10 @@ _BY_PACKAGE: Final[Mapping[str, str]] = {
 }
 
 
-def as_source(model: Any) -> Any:
-    """Returns the ONNX message, or the bytes, in an object of a library that holds one, and other
-    objects unchanged.
-    """
-    names = _class_names(model)
-    if "torch.onnx._internal.exporter._onnx_program.ONNXProgram" in names:
-        return model.model_proto
-    if names & {"onnx_ir._core.Model", "onnxscript.ir._core.Model"}:
-        from onnx_ir import to_proto  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
-
-        return to_proto(model)
-    if "onnxscript.values.OnnxFunction" in names:
-        return model.to_model_proto()
-    return model
-
-
-def is_program(model: Any) -> bool:
-    """Whether an object is an exported program of torch."""
-    return "torch.export.exported_program.ExportedProgram" in _class_names(model)
-
-
 def no_model(model: Any) -> InputError:
     """Returns the error for an object that is not a model. Code: I002."""
     kind = type(model)
-    names = _class_names(model)
+    names = class_names(model)
     hint = next((advice for name, advice in _ADVICE.items() if name in names), "")
     if not hint and isinstance(model, Mapping):
         hint = _WEIGHTS
@@ -111,7 +90,7 @@ def no_model(model: Any) -> InputError:
     return InputError("I002", f"{_article(shown)} {shown} {what}", hint=hint or usual)
 
 
-def _class_names(model: Any) -> set[str]:
+def class_names(model: Any) -> set[str]:
     """Returns the full names of an object's classes. No library is imported."""
     return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import clew.ops  # noqa: F401  registers the operators
+from clew.frontends.format import Format
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.textfile import load_module
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
+from clew.support.recognize import Head
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> Module:
@@ -42,3 +44,22 @@ def load(
         )
     with in_force(budgets):
         return load_module(os.fspath(path))
+
+
+class Text(Format):
+    """The text form, with its constants in an `.npz` file beside it."""
+
+    name = "text"
+    title = "clew text"
+    what = "clew's text form"
+    suffix = ".txt"
+    uploads = True
+    may_seem = ("folder", "json", "python", "mlir")
+
+    def recognizes(self, head: Head) -> bool:
+        """Whether it starts with the version of the form."""
+        return head.start.startswith(b"clew 1")
+
+    def load(self, source: Any, **options: Any) -> Module:
+        """Returns the module. Errors: see `load`."""
+        return load(source, **options)

@@ -217,7 +217,9 @@ def carry_marks(old: Expr, new: Expr) -> None:
 
 
 def mark_results(node: Expr, span: Span) -> None:
-    """Adds the output marks of a span to a new node (rewriters and editors only)."""
+    """Adds the output marks of a span to a new node (rewriters, editors and frontends
+    only).
+    """
     _set(node, "span", node.span.marked_by(span))
 
 

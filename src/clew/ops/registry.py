@@ -643,6 +643,11 @@ def bound_in_torch(name: str) -> Op | None:
     return next((op for op in _REGISTRY.values() if op.torch == name), None)
 
 
+def has_op(name: str) -> bool:
+    """Whether an operator of this name is registered."""
+    return name in _REGISTRY
+
+
 def get_op(name: str) -> Op:
     """Returns a registered operator.
 

@@ -21,7 +21,6 @@ from clew import frontends
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.compiling.options import CompileOptions
-from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.machine.probes.bandwidth import Bandwidth
@@ -121,7 +120,7 @@ def drawn_networks(seed: int, count: int | None) -> Iterator[Subject]:
 
 def _drawn(make: Callable[[int], tuple[str, Any]], number: int) -> Module:
     """Returns a random network."""
-    return onnx.load(make(number)[1])
+    return frontends.load(make(number)[1])
 
 
 def collect(

@@ -12,8 +12,9 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.frontends.onnx.file.notes import KEY as NOTES_KEY
-from clew.frontends.onnx.file.qdq import FORMS, Operand, Product, check_form, write_quantized
+from clew.frontends.formats import all_formats, by_suffix
+from clew.frontends.notes import KEY as NOTES_KEY
+from clew.frontends.quantized import FORMS, Operand, Product, check_form
 from clew.ir.module import Module
 from clew.ir.notes import notes_of, with_notes
 from clew.ir.textfile import save_module
@@ -201,25 +202,27 @@ class Quantized(Shown):
         if path.suffix.lower() == ".txt":
             save_module(self.module, path)
             return
-        if path.suffix.lower() != ".onnx":
+        wanted = by_suffix(path)
+        if wanted is None or not wanted.quantizes:
+            able = "".join(f"{f.suffix} for {f.file}, " for f in all_formats() if f.quantizes)
             raise InputError(
                 "I404",
                 f"{str(path)!r} has an unsupported suffix",
-                hint=".onnx for an ONNX file, .txt for clew text",
+                hint=f"{able}.txt for clew text",
             )
         given = self.source if source is None else source
         if given is None:
             raise InputError(
                 "I396",
-                "the model was given as a module, and an ONNX file is written from its file",
-                hint="q.save(path, source='model.onnx'), or quantize the file",
+                f"the model was given as a module, and {wanted.file} is written from its file",
+                hint=f"q.save(path, source='model{wanted.suffix}'), or quantize the file",
             )
         notes = {
             "clew.recipe": json.dumps(self.recipe.to_json()),
             NOTES_KEY: json.dumps(self._notes()),
         }
         products = [self._product(p) for p in self.parameters]
-        write_quantized(given, path, products, self._operands(), notes, form)
+        wanted.write_quantized(given, path, products, self._operands(), notes, form)
 
     def _operands(self) -> list[Operand]:
         """Returns the conversions of operands of sums and pools."""

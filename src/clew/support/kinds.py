@@ -1,6 +1,7 @@
-"""The kinds of files that users give as models, and what to do with each.
+"""Kinds of files that users give as models and that clew does not read, and what to do with each.
 
-This is the one table of them; `recognize.py` finds a file's kind from its first bytes.
+This is the one table of them; `recognize.py` finds a file's kind from its first bytes. The formats
+that clew reads are `Format`s of `frontends/`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,10 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: `what` it is, as in "it is a ...", and `advice`, a complete sentence.
-
-    `suffix` is that of the reader of such files; "" for kinds that clew does not read.
-    """
+    """A kind of file: `what` it is, as in "it is a ...", and `advice`, a complete sentence."""
 
     what: str
-    advice: str = ""
-    suffix: str = ""
+    advice: str
 
 
 _TF2ONNX: Final = "convert it: pip install tf2onnx; python -m tf2onnx.convert"
@@ -36,10 +33,6 @@ _PICKLE: Final = (
 )
 
 KINDS: Final[Mapping[str, Kind]] = {
-    # Those that clew reads.
-    "onnx": Kind("an ONNX model", suffix=".onnx"),
-    "pt2": Kind("an exported program of PyTorch", suffix=".pt2"),
-    "text": Kind("clew's text form", suffix=".txt"),
     "saved": Kind(
         "a compiled model that clew saved",
         "it is already compiled: clew.load_compiled(path), or clew run. It holds native code, "
@@ -201,7 +194,6 @@ KINDS: Final[Mapping[str, Kind]] = {
         "export it: optimum-cli export onnx --model FOLDER OUT; or load it with transformers "
         "(from_pretrained) and call clew.from_torch(model, args)",
     ),
-    "onnx_folder": Kind("a folder with ONNX files", "give one of the files in it"),
     "folder": Kind("a folder", "give the model's file in it"),
 }
 """Kinds by name."""
@@ -237,7 +229,6 @@ PREFIXES: Final[tuple[tuple[bytes, str], ...]] = (
     (b"Rar!", "compressed"),
     (b"ZF0x", "joblib"),
     (b"version https://git-lfs.github.com/spec", "pointer"),
-    (b"clew 1", "text"),
     (b"tree\nversion=", "lightgbm"),
     (b'#[version = "', "relay"),
     (b"# from tvm", "relay"),
@@ -277,8 +268,6 @@ WORDS: Final[tuple[tuple[bytes, str], ...]] = (
 )
 # By what the names of an archive's entries end in: all of the words.
 MEMBERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (("archive_format", ".json"), "pt2"),
-    (("serialized_exported_program.json",), "pt2"),
     (("/constants.pkl", "/data.pkl", "/version"), "torchscript"),
     (("/data.pkl", "/version"), "torch_save"),
     (("/data.pkl", "/byteorder"), "torch_save"),
@@ -295,7 +284,6 @@ FOLDERS: Final[tuple[tuple[str, str], ...]] = (
     ("inference.pdmodel", "paddle"),
     ("inference.json", "paddle"),
     ("checkpoint", "checkpoint"),
-    (".onnx", "onnx_folder"),
     ("config.json", "hub_folder"),
 )
 # By the name, where the bytes do not tell.

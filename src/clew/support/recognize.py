@@ -1,7 +1,8 @@
-"""Identifies a file by a few bytes at its beginning, and never runs, unpacks or parses it.
+"""Shows what a file is from a few bytes at its beginning, and never runs, unpacks or parses it.
 
 At most 64 KiB are read, the list of entries of a ZIP archive, and the first fields of a protobuf
-message. Only regular files are opened.
+message. Only regular files are opened. Formats that clew reads recognize their own files
+(`frontends/format.py`); the tables of `kinds.py` name the others.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -40,11 +42,63 @@ _DEFLATED: Final = (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 _OLD_TORCH: Final = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
-def kind_of(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns the kind of a file by its bytes, or else by its name; None if neither identifies it,
-    or if it does not exist or cannot be read.
+class Head:
+    """The beginning of a file, or of bytes in memory, and what it shows.
+
+    `place` is the file's name, or the bytes; `read(count, at)` returns some of them.
     """
-    return kind_by_bytes(path) or (kind_of_name(path) if os.path.exists(path) else None)
+
+    def __init__(self, place: str | bytes, size: int, read: Callable[[int, int], bytes]) -> None:
+        self.start: Final = read(min(size, _HEAD_BYTES), 0)
+        self._place = place
+        self._size = size
+        self._read = read
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the kind by the first bytes; "" if they do not tell."""
+        return _of_bytes(self.start)
+
+    @cached_property
+    def fields(self) -> tuple[tuple[int, int], ...]:
+        """Number and wire type of the first fields of a protobuf message, each once; nothing for
+        other bytes.
+        """
+        if self.name or _TEXT.match(self.start):
+            return ()
+        try:
+            return tuple(dict.fromkeys(_fields(self._read, self._size)))
+        except ValueError:
+            return ()
+
+    @cached_property
+    def members(self) -> tuple[str, ...]:
+        """The names of a ZIP archive's entries, each after a `/`; nothing for other bytes."""
+        if self.name != "zip":
+            return ()
+        names: tuple[str, ...] = ()
+        with (
+            suppress(OSError, ValueError, ClewError),
+            in_force(_LARGEST_LIST),
+            Archive(self._place) as found,
+        ):
+            names = tuple(f"/{entry}" for entry in found.members)
+        return names
+
+
+@contextmanager
+def head_of(path: str | os.PathLike[str]) -> Iterator[Head]:
+    """Opens a regular file to look at its beginning. Raises `OSError` or `ValueError`."""
+    place = os.fspath(path)
+    with open_plain(place) as file:
+        number = file.fileno()
+        size = os.fstat(number).st_size
+        yield Head(place, size, lambda count, at: os.pread(number, count, at))
+
+
+def head_in_memory(data: bytes) -> Head:
+    """Returns the beginning of bytes that a file might hold."""
+    return Head(data, len(data), lambda count, at: data[at : at + count])
 
 
 def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
@@ -53,35 +107,32 @@ def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
     return KINDS[name] if name else None
 
 
-def kind_by_bytes(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns the kind of a file by its bytes alone."""
-    place = os.fspath(path)
-    try:
-        if stat.S_ISDIR(os.stat(place).st_mode):
-            return KINDS[_folder(place)]
-        with open_plain(place) as file:
-            size = os.fstat(file.fileno()).st_size
-            head = os.pread(file.fileno(), min(size, _HEAD_BYTES), 0)
-            name = _of_bytes(head)
-            if not name and not _TEXT.match(head):
-                name = _of_message(file.fileno(), size)
-    except (OSError, ValueError):
-        return None
+def kind_of_head(head: Head) -> Kind | None:
+    """Returns what bytes of a kind that clew does not read are; None if they do not tell."""
+    name = head.name or _of_message(head)
     if name == "zip":
-        name = _archive(place)
+        name = next((n for words, n in MEMBERS if has_members(head, words)), "zip")
     return KINDS[name] if name else None
 
 
-def kind_in_memory(data: bytes) -> Kind | None:
-    """Returns the kind of bytes that a file might hold; None if they are not conclusive."""
-    name = _of_bytes(data[:_HEAD_BYTES])
-    return KINDS[_archive(data) if name == "zip" else name] if name else None
+def has_members(head: Head, words: Iterable[str]) -> bool:
+    """Whether each word occurs in the name of an archive's entry."""
+    return all(any(word in entry for entry in head.members) for word in words)
 
 
-def form_of(path: str | os.PathLike[str]) -> str:
-    """Returns the suffix of the reader for a file: by its bytes, or else its own, in lower case."""
-    kind = kind_by_bytes(path)
-    return (kind.suffix if kind else "") or Path(path).suffix.lower()
+def folder_names(path: str | os.PathLike[str]) -> list[str] | None:
+    """Returns the first names in a folder; None for other paths. Raises `OSError`."""
+    if not stat.S_ISDIR(os.stat(path).st_mode):
+        return None
+    with os.scandir(path) as entries:
+        return [entry.name for entry in islice(entries, _MOST_NAMES)]
+
+
+def kind_of_folder(names: Iterable[str]) -> Kind:
+    """Returns what a folder with these names is."""
+    held = list(names)
+    found = (n for end, n in FOLDERS if any(name.endswith(end) for name in held))
+    return KINDS[next(found, "folder")]
 
 
 def _of_bytes(head: bytes) -> str:
@@ -129,44 +180,36 @@ def _of_text(head: bytes) -> str:
 # --- messages ---------------------------------------------------------------------------------
 
 
-def _of_message(file: int, size: int) -> str:
+def _of_message(head: Head) -> str:
     """Returns the kind of a protobuf message by the numbers of its first fields.
 
-    Source: the .proto files of ONNX (ModelProto), TensorFlow (GraphDef, SavedModel), Core ML
-    (Model), Caffe (NetParameter) and PaddlePaddle (ProgramDesc).
+    Source: the .proto files of TensorFlow (GraphDef, SavedModel), Core ML (Model), Caffe
+    (NetParameter) and PaddlePaddle (ProgramDesc).
     """
-    fields = dict.fromkeys(_fields(file, size))
+    fields = head.fields
     first = next(iter(fields), None)
-    if fields.keys() <= _OF_ONNX and (7, 2) in fields and ((1, 0) in fields or (8, 2) in fields):
-        return "onnx"
     if first == (1, 0):
         if (2, 2) in fields and any(200 <= number <= 3000 for number, _ in fields):
             return "coreml"
-        saved = os.pread(file, 2, 0) == b"\x08\x01" and fields.keys() == {(1, 0), (2, 2)}
+        saved = head.start[:2] == b"\x08\x01" and set(fields) == {(1, 0), (2, 2)}
         return "saved_model" if saved else ""
     if first == (1, 2):
         if (100, 2) in fields:
             return "caffe"
-        if fields.keys() <= {(1, 2), (2, 2), (3, 0), (4, 2)}:
-            head = os.pread(file, 12, 0)
-            inside = head[_varint(head, 1)[1] :][:1]
+        if set(fields) <= {(1, 2), (2, 2), (3, 0), (4, 2)}:
+            start = head.start[:12]
+            inside = start[_varint(start, 1)[1] :][:1]
             return {b"\x08": "paddle", b"\x0a": "tensorflow_graph"}.get(inside, "")
     return ""
 
 
-_OF_ONNX: Final = frozenset(
-    ((1, 0), (2, 2), (3, 2), (4, 2), (5, 0), (6, 2), (7, 2), (8, 2), (14, 2), (20, 2), (25, 2),
-     (26, 2))
-)  # fmt: skip
-
-
-def _fields(file: int, size: int) -> Iterator[tuple[int, int]]:
+def _fields(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, int]]:
     """Yields the number and wire type of a message's first fields. Errors: ValueError."""
     at = 0
     for _ in range(_MOST_FIELDS):
         if at >= size:
             return
-        head = os.pread(file, 20, at)
+        head = read(20, at)
         tag, used = _varint(head, 0)
         number, wire = tag >> 3, tag & 7
         if not 1 <= number < 1 << 29:
@@ -193,24 +236,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + place + 1
     raise ValueError("no message")
-
-
-# --- archives and folders -----------------------------------------------------------------------
-
-
-def _archive(place: str | bytes) -> str:
-    with suppress(OSError, ValueError, ClewError), in_force(_LARGEST_LIST), Archive(place) as found:
-        names = found.members
-        for words, name in MEMBERS:
-            if all(any(word in f"/{entry}" for entry in names) for word in words):
-                return name
-    return "zip"
-
-
-def _folder(path: str) -> str:
-    with os.scandir(path) as entries:
-        names = [entry.name for entry in islice(entries, _MOST_NAMES)]
-    for end, name in FOLDERS:
-        if any(each.endswith(end) for each in names):
-            return name
-    return "folder"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.tensors import dtype_of, number_of, packed, to_array
 from clew.ir.types import STORAGE, TensorType, bits, from_numpy, memory_bytes, to_numpy
+from clew.support.budgets import Budgets
 
 
 def _array(dtype: str, size: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.frontends.onnx.file.cut import Cutter
+from clew.frontends.onnx.file.cut import OnnxCutter
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.listing import list_model
 from clew.support.errors import ClewError, InputError, ModelError
@@ -78,7 +78,7 @@ def test_links_into_the_blobs_are_followed_where_that_is_asked_for(repository: P
     np.testing.assert_array_equal(y, WEIGHTS + 1)
     with following("snapshot"):  # whatever else reads the file
         assert list_model(path).main.lines
-        assert Cutter(path).names
+        assert OnnxCutter(path).names
     assert current_links() == "none"
 
 

@@ -173,7 +173,7 @@ def test_a_type_that_an_operator_lacks_is_a_form_without_support(monkeypatch):
     def convert(layer):
         return call("nn.avg_pool2d", layer.tensor(), kernel=(2, 2))
 
-    monkeypatch.setitem(registry._CONVERTERS, "abs", registry._refusing(convert))
+    monkeypatch.setitem(registry._CONVERTERS, "abs", {1: registry._refusing(convert)})
     with pytest.raises(UnsupportedError, match=r"U063. abs.default: shape") as caught:
         run(lambda x: x.abs(), torch.randn(3))
     assert caught.value.layer == "abs"

@@ -15,7 +15,7 @@ from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
-from clew.ops.registry import Op, ReadyCall, argument_references, get_op
+from clew.ops.registry import Op, ReadyCall, argument_references, get_op, has_op
 from clew.support.bounds import bounds_in_force, bounds_now
 from clew.support.budgets import Budgets, current
 from clew.support.errors import CompileError, GraphTypeError
@@ -129,8 +129,8 @@ class HostStep:
         Errors: C061 if no operator of that name is registered.
         """
         name = step["operator"]
-        if name.startswith("onnx."):  # a layer that is imported when it runs
-            import clew.frontends.onnx  # noqa: F401, PLC0415 - it registers them
+        if not has_op(name):  # a layer that is imported when it runs
+            import clew.frontends  # noqa: F401, PLC0415 - it registers those of formats
         try:
             op = get_op(name)
         except GraphTypeError as error:

@@ -14,9 +14,10 @@ from clew.backends.backend import Backend, CompiledRegion
 from clew.backends.calls import kind_of
 from clew.backends.records import function_of_record, function_record
 from clew.backends.torch.region import TorchRegion
-from clew.backends.torch.registry import Refused, step_of
+from clew.backends.torch.registry import step_of
 from clew.ir.expr import Call, Function
 from clew.machine.target import Target
+from clew.ops.rules import Refused
 from clew.version import package_version
 
 _PROBED: Final = 4096  # calls whose answer is kept

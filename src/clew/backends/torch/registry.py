@@ -24,32 +24,18 @@ from clew.backends.torch.tensors import DTYPES, Array, tensor_of
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, is_float
 from clew.ops.registry import Op
+from clew.ops.rules import Refused, Rules
 
 Step: TypeAlias = Callable[..., Any]
 """Runs a call: from the tensors of its arguments to its result, or a tuple of its results."""
 Rule: TypeAlias = "Callable[[Building], Step]"
 
-_RULES: Final[dict[str, Rule]] = {}
-
-
-class Refused(Exception):
-    """Torch does not run a call; `reason` says why. It does not leave `clew.backends.torch`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+_RULES: Final[Rules[Rule]] = Rules()
 
 
 def builds(*names: str) -> Callable[[Rule], Rule]:
     """Decorator: registers the rule of operators."""
-
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"{name} has two rules"
-            _RULES[name] = rule
-        return rule
-
-    return register
+    return _RULES.register(*names)
 
 
 def built_operators() -> frozenset[str]:

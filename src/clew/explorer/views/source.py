@@ -10,8 +10,8 @@ from typing import Final
 from clew.compare.layers import layers_of
 from clew.explorer.schema import ModelEdge, Source
 from clew.explorer.session import Session
-from clew.frontends.onnx.file.listing import Body, Line, Listing, Value
-from clew.frontends.onnx.names import display
+from clew.frontends.listing import Body, Line, Listing, Value
+from clew.frontends.names import display
 
 NOWHERE: Final = -1
 CODE: Final = "# "
@@ -19,8 +19,8 @@ CODE: Final = "# "
 
 
 def source(session: Session) -> Source:
-    """Returns the model as in its file; or as it was imported, if it has no ONNX file or its file
-    has changed.
+    """Returns the model as in its file; or as it was imported, if clew does not list its file, or
+    the file has changed.
 
     Each layer has one line, `name = Operator(inputs) attributes → outputs`, with the layers that it
     contains indented below it.
@@ -185,9 +185,7 @@ class _Writer:
         session = self.session
         main = session.trace.stages[0].module.main
         changed = (
-            ": its file has changed since; this is the imported model"
-            if session.path_is_onnx
-            else ""
+            ": its file has changed since; this is the imported model" if session.lists else ""
         )
         self.add(0, f"{display(session.model)}{changed}")
         self._values("inputs", [Value(p.name, str(p.type)) for p in main.params])

@@ -13,20 +13,13 @@ from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 from clew.frontends.onnx.file.tensors import number_of
 from clew.ir.expr import Constant
 from clew.ir.types import from_numpy, to_numpy
+from clew.ops.rules import Refused
 from clew.support.text_arrays import content
 
 Array: TypeAlias = "NDArray[Any] | np.generic"
 
 OPSET: Final = 24
 """The opset of written models: the newest that ONNX Runtime 1.32 and OpenVINO 2026.4 read."""
-
-
-class Unwritable(Exception):
-    """A call has no ONNX form; `reason` says why. It does not leave `clew.exporters`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class GraphBuilder:
@@ -131,7 +124,7 @@ class GraphBuilder:
     ) -> tuple[str, ...]:
         """Adds a node and returns the names of its results.
 
-        Errors: Unwritable if the standard does not define the operator for the dtypes.
+        Errors: Refused if the standard does not define the operator for the dtypes.
         """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
@@ -247,7 +240,7 @@ def result_dtypes(op: str, inputs: Sequence[str | None], outputs: int, dtype: st
     """Returns the dtypes of a node's results. `dtype` is that of the first one, if the inputs do
     not determine it.
 
-    Errors: Unwritable if the standard does not define the operator for the dtypes.
+    Errors: Refused if the standard does not define the operator for the dtypes.
     """
     schema = _schema(op)
     bound: dict[str, str] = {}
@@ -256,7 +249,7 @@ def result_dtypes(op: str, inputs: Sequence[str | None], outputs: int, dtype: st
             continue
         type_ = schema.input(n)
         if given not in schema.dtypes(type_):
-            raise Unwritable(f"ONNX defines {op} for no {given}")
+            raise Refused(f"ONNX defines {op} for no {given}")
         wanted = bound.setdefault(type_, given)
         assert wanted == given, f"{op} of {wanted} and {given}"
     found = []
@@ -265,7 +258,7 @@ def result_dtypes(op: str, inputs: Sequence[str | None], outputs: int, dtype: st
         one = schema.dtypes(type_)
         if dtype and n == 0:
             if dtype not in one:
-                raise Unwritable(f"ONNX defines {op} with no result of {dtype}")
+                raise Refused(f"ONNX defines {op} with no result of {dtype}")
             found.append(dtype)
         elif type_ in bound:
             found.append(bound[type_])

@@ -19,25 +19,19 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.exporters.onnx.builder import Array, GraphBuilder, Unwritable
+from clew.exporters.onnx.builder import Array, GraphBuilder
 from clew.ir.expr import Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, to_numpy
+from clew.ops.rules import Refused, Rules
 
 Rule: TypeAlias = "Callable[[Writing], str | tuple[str, ...]]"
 
-_RULES: Final[dict[str, Rule]] = {}
+_RULES: Final[Rules[Rule]] = Rules()
 
 
 def writes(*names: str) -> Callable[[Rule], Rule]:
     """Decorator: registers the rule of operators."""
-
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"{name} has two rules"
-            _RULES[name] = rule
-        return rule
-
-    return register
+    return _RULES.register(*names)
 
 
 def rule_of(name: str) -> Rule | None:
@@ -80,9 +74,9 @@ class Writing:
     def refuse(self, reason: str) -> NoReturn:
         """Refuses the call, which has no ONNX form, with a reason.
 
-        Errors: Unwritable.
+        Errors: Refused.
         """
-        raise Unwritable(reason)
+        raise Refused(reason)
 
     def known(self, n: int) -> NDArray[Any] | None:
         """Returns the value of an argument if it is a constant."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from onnx import ModelProto, ValueInfoProto, helper
 
-from clew.exporters.onnx.builder import OPSET, GraphBuilder, Unwritable
+from clew.exporters.onnx.builder import OPSET, GraphBuilder
 from clew.exporters.onnx.joins import Join, Site, joins_in
 from clew.exporters.onnx.registry import Writing, rule_of
 from clew.ir.expr import (
@@ -27,6 +27,7 @@ from clew.ir.syntax import span_text
 from clew.ir.types import HOST_DTYPES, TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.ops.rules import Refused
 from clew.support.errors import UnsupportedError
 from clew.trace.span import Span
 
@@ -133,7 +134,7 @@ def can_write(call: Call) -> str | None:
             else:
                 names.append(builder.value(f"x{n}", arg.tensor.dtype))
         _by_rule(call, names, builder)
-    except Unwritable as found:
+    except Refused as found:
         return found.reason
     return None
 
@@ -185,7 +186,7 @@ def _written(
             try:
                 _check(node)
                 names = _by_rule(node, [values[a.id][0] for a in node.args], builder)
-            except Unwritable as found:
+            except Refused as found:
                 raise UnsupportedError(
                     "U070",
                     f"{node.op_name} has no ONNX form: {found.reason}",
@@ -219,7 +220,7 @@ def _by_rule(call: Call, inputs: Sequence[str], builder: GraphBuilder) -> tuple[
     """Returns the names of a call's results, written by the operator's rule."""
     rule = rule_of(call.op_name)
     if rule is None:
-        raise Unwritable("no ONNX operators of the same meaning are known")
+        raise Refused("no ONNX operators of the same meaning are known")
     made = rule(Writing(call, inputs, builder, label_of(call.span)))
     names = (made,) if isinstance(made, str) else tuple(made)
     found, wanted = [builder.dtypes[name] for name in names], _tensors(call.type)
@@ -228,20 +229,20 @@ def _by_rule(call: Call, inputs: Sequence[str], builder: GraphBuilder) -> tuple[
 
 
 def _check(call: Call) -> None:
-    """Errors: Unwritable for calls that no rule takes."""
+    """Errors: Refused for calls that no rule takes."""
     if not isinstance(call.op, Op) or not call.op.is_builtin:
-        raise Unwritable(f"{call.op_name} is not an operator of clew")
+        raise Refused(f"{call.op_name} is not an operator of clew")
     if any(isinstance(value, ArgRef) for value in call.attrs.values()):
-        raise Unwritable("attributes are known only during the run")
+        raise Refused("attributes are known only during the run")
     for type_ in (*(a.type for a in call.args), *_fields(call.type)):
         if not isinstance(type_, TensorType):
-            raise Unwritable(f"a value is of type {type_}")
+            raise Refused(f"a value is of type {type_}")
         if not type_.is_static:
-            raise Unwritable(f"the sizes of {type_} are not static")
+            raise Refused(f"the sizes of {type_} are not static")
         if 0 in type_.shape:
-            raise Unwritable(f"{type_} has no elements")
+            raise Refused(f"{type_} has no elements")
         if type_.layout:
-            raise Unwritable(f"{type_} has its own layout")
+            raise Refused(f"{type_} has its own layout")
 
 
 def _fields(type_: Type) -> tuple[Type, ...]:

@@ -16,8 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from clew.frontends.deferred import (
+    RUN_TELLS,
+    DeferredModel,
+    advice,
+    asked_for,
+    can_wait,
+    needs_numbers,
+)
+from clew.frontends.given import at_fault
 from clew.frontends.onnx import late_run  # noqa: F401  registers the operator of late layers
-from clew.frontends.onnx.budgets import Budgets, current
 from clew.frontends.onnx.contrib import (  # noqa: F401  registers converters
     activations,
     attention,
@@ -52,12 +60,9 @@ from clew.frontends.onnx.converters import (  # noqa: F401  registers converters
     transform,
     values,
 )
-from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait, needs_numbers
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.file.sources import Annotator, NodeView
-from clew.frontends.onnx.given import at_fault
 from clew.frontends.onnx.importer import Importer
-from clew.frontends.onnx.late import RUN_TELLS
 from clew.frontends.onnx.ml import (  # noqa: F401  registers converters
     features,
     maps,
@@ -68,6 +73,7 @@ from clew.frontends.onnx.ml import (  # noqa: F401  registers converters
 from clew.frontends.onnx.registry import converter, supported
 from clew.ir.defaults import Defaults
 from clew.ir.module import Module
+from clew.support.budgets import Budgets, current
 from clew.support.errors import ClewError, InputError
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from onnx import AttributeProto, FunctionProto, NodeProto
 
+from clew.frontends.names import display
 from clew.frontends.onnx.file.loader import opsets
 from clew.frontends.onnx.file.survey import function_body, own_domain
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import Schema
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import type_proto
@@ -44,7 +44,7 @@ def definition_scope(
         for name, attribute in layer.schema.attributes.items()
         if attribute.default_value.type
     }
-    inner = opsets(function.opset_import, layer.op_type)
+    inner = opsets(function.opset_import, layer.op)
     return Scope(
         layer.name,
         {**scope.opsets, **inner},

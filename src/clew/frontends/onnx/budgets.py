@@ -1,4 +1,4 @@
-"""The budgets of an import (`support.budgets`), and the first check of a message against them."""
+"""The first check of a message against the budgets (`support.budgets`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.onnx.names import display
-from clew.support.budgets import Budgets, current, exceeded
-from clew.support.errors import ClewError, ModelError
-
-__all__ = ["Budgets", "check_outline", "current", "over"]
-
-
-def over(code: str, what: str, asked: int | str, budget: str, limit: int) -> ClewError:
-    """Returns the error of a model that exceeds a budget."""
-    return exceeded(ModelError, code, what, asked, budget, limit)
+from clew.frontends.limits import over
+from clew.frontends.names import display
+from clew.support.budgets import Budgets
 
 
 def check_outline(model: ModelProto, budgets: Budgets) -> None:

@@ -21,7 +21,7 @@ def held(
     args = list(x)
     for name, source in sources.items():
         expr = layer.input(source) if isinstance(source, int) else source
-        value = layer.importer.known.get(expr)
+        value = layer.builder.known.get(expr)
         if value is None:
             attrs[name] = ArgRef(len(args))
             args.append(expr)

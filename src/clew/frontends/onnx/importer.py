@@ -11,22 +11,22 @@ from typing import Any, Final
 from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.building import call
-from clew.frontends.captures import Captures
-from clew.frontends.onnx.asked import Asked
+from clew.frontends.builder import Fault, GraphBuilder, Results, coded
+from clew.frontends.deferred import RUN_TELLS, Shapes
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.names import UniqueNames, display
+from clew.frontends.notes import notes_in
 from clew.frontends.onnx.bodies import (
     definition_of,
     definition_scope,
     function_scope,
     without_inputs,
 )
-from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.contrib.nchwc import channel_block
 from clew.frontends.onnx.file.loader import Loaded, opsets
-from clew.frontends.onnx.file.notes import notes_in
 from clew.frontends.onnx.file.order import in_order
 from clew.frontends.onnx.file.slim import FilePart
-from clew.frontends.onnx.file.sources import Annotator, layer_source, parameter_span
+from clew.frontends.onnx.file.sources import FRONTEND, Annotator, layer_source
 from clew.frontends.onnx.file.survey import (
     Survey,
     function_key,
@@ -34,36 +34,27 @@ from clew.frontends.onnx.file.survey import (
     own_domain,
     schema_of,
 )
-from clew.frontends.onnx.file.tensors import (
-    checked_size,
-    sparse_to_array,
-    to_constant,
-)
-from clew.frontends.onnx.inputs import Inputs, Shapes
+from clew.frontends.onnx.file.tensors import sparse_to_array, to_constant
+from clew.frontends.onnx.inputs import Inputs
 from clew.frontends.onnx.kinds import check_kinds
-from clew.frontends.onnx.late import RUN_TELLS, late_layer
+from clew.frontends.onnx.late import late_layer
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import UniqueNames, display
 from clew.frontends.onnx.registry import find, takes_values
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import is_unranked
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
-from clew.ir.late_sizes import Anchors, sizes_told
+from clew.ir.deferred import DeclaredInput
+from clew.ir.expr import Constant, Expr, Tuple
 from clew.ir.module import Module
 from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import (
     TensorType,
-    TupleType,
     Type,
-    bits,
 )
-from clew.ir.values import KnownValues, is_symbolic
-from clew.ir.visit import post_order
-from clew.ops.registry import get_op
+from clew.ir.values import is_symbolic
+from clew.support.budgets import Budgets
 from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
-from clew.trace.lineage import building
 from clew.trace.notes import NOTES
-from clew.trace.span import Source, Span
+from clew.trace.span import Source
 
 _DEFAULTS_FROM: Final = 4  # in files of earlier IR versions, all initializers are inputs
 
@@ -106,13 +97,10 @@ class Importer:
         self.model = loaded.model
         self.external = loaded.external
         self._raw = loaded.raw
-        self.budgets = budgets
-        self.known = KnownValues()
+        self.builder = GraphBuilder(FRONTEND, budgets, without_ones=without_ones)
         self._annotate = annotate
         # Whether layers that need values unknown before the run are imported when they run.
         self._late = late
-        # Whether no named size is 1: the import is for such calls only.
-        self.without_ones = without_ones
         self.inputs = Inputs(
             self.model.graph,
             budgets,
@@ -123,22 +111,10 @@ class Importer:
         )
         # The default values of inputs that are opened (`Inputs.opened`), by name.
         self._first: dict[str, Constant] = {}
-        self.asked = Asked(self.known)
-        self.params: list[Var] = []
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
-        self._layers: dict[Source, list[Expr]] = {}
         # Sizes of loop states that change between iterations: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
-        # Whether the layer that failed first read symbolic sizes, and the concrete sizes that it
-        # read.
-        self.failed_open: bool | None = None
-        self.failed_sizes: set[int] = set()
-        self._imported = 0
-        # For a data-dependent size, a value that has it.
-        self._carriers: dict[str, Expr] = {}
-        self._total_bytes = 0
-        self._text_chars = 0
         self._top = Scope("", {})
 
     # --- the model ---
@@ -147,19 +123,16 @@ class Importer:
         """Returns the module."""
         versions = opsets(self.model.opset_import, "the model")
         functions = functions_of(self.model)
-        Survey(functions, self.budgets).check(self.model, versions)
+        Survey(functions, self.builder.budgets).check(self.model, versions)
         graph = self.model.graph
         scope = self._top = Scope("", versions, functions=functions)
         self._initializers(graph, scope, self._raw)
-        params = self.params = self.inputs.bind(scope)
+        params = self.inputs.bind(scope, self.builder)
         outputs = self._graph(graph, scope)
-        names = tuple(value.name for value in graph.output)
-        body: Expr = Tuple(outputs, span=Span())
-        if self._carriers:
-            body = self._anchored(params, body)
-        eliminated = self._eliminated(body)
-        attrs: dict[str, Any] = {"outputs": names, "eliminated": eliminated}
-        notes = notes_in(self.model, {source.layer for source in self._layers})
+        attrs: dict[str, Any] = {}
+        notes = notes_in(
+            {p.key: p.value for p in reversed(self.model.metadata_props)}, self.builder.layer_names
+        )
         if notes:
             attrs[NOTES] = tuple(map(tuple, notes))
         states = [
@@ -169,12 +142,16 @@ class Importer:
         ]
         if states:
             attrs[STATE] = state_attribute(states)
-        return Module({"main": Function(params, body, attrs, span=Span())})
+        return self.builder.module(outputs, self.output_names, attrs)
 
-    def _anchored(self, params: Sequence[Var], body: Expr) -> Expr:
-        """Returns the body with all data-dependent sizes defined where they are used."""
-        anchors = Anchors(self._carriers, get_op("sized"))
-        return anchors.rewrite_function(Function(params, body, span=Span())).body
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs."""
+        return [value.name for value in self.model.graph.output]
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as declared in the file, with the given shapes."""
+        return self.inputs.declared()
 
     def layer_name(self, index: int) -> str:
         """Returns the layer name of a node of the main graph."""
@@ -197,21 +174,8 @@ class Importer:
     def settled(self, name: str) -> NDArray[Any] | None:
         """Returns a value of the main graph that is known without a run, else None."""
         found = self._top.values.get(name)
-        value = None if found is None else self.known.get(found)
+        value = None if found is None else self.builder.known.get(found)
         return None if value is None or is_symbolic(value) else value
-
-    def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
-        """Returns layers that no part of the graph serves: name, operator, and fate."""
-        alive = {
-            source.without_output()
-            for node in post_order(body, into_functions=True)
-            for source in node.span.sources
-        }
-        return tuple(
-            (source.layer, source.op, self._fate(values))
-            for source, values in self._layers.items()
-            if source not in alive
-        )
 
     def _initializers(
         self, graph: GraphProto, scope: Scope, parts: Mapping[int, FilePart] | None = None
@@ -219,7 +183,7 @@ class Importer:
         for position, tensor in enumerate(graph.initializer):
             with self._parameter(tensor.name, scope):
                 part = parts.get(position) if parts else None
-                constant = to_constant(tensor, self.external, self.budgets, part)
+                constant = to_constant(tensor, self.external, self.builder.budgets, part)
             if tensor.name not in self.inputs.replaced:
                 scope.values[tensor.name] = constant
             elif tensor.name in self.inputs.opened:
@@ -227,7 +191,7 @@ class Importer:
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             with self._parameter(name, scope):
-                data = sparse_to_array(sparse, self.external, self.budgets)
+                data = sparse_to_array(sparse, self.external, self.builder.budgets)
                 scope.values[name] = Constant(data, name=name)
 
     @contextmanager
@@ -238,7 +202,7 @@ class Importer:
         """
         if name in scope.values:
             raise ModelError("M010", f"two initializers are named {display(name)!r}")
-        with building(parameter_span(name)):
+        with self.builder.parameter(name):
             yield
 
     # --- graphs ---
@@ -272,10 +236,7 @@ class Importer:
             own = node.name or f"{node.op_type}_{index}"
             unnamed = "" if node.name or not scope.key else f"{scope.key}/"
             wanted = f"{scope.prefix}{own}" if scope.prefix else f"{unnamed}{own}"
-            self._text_chars += len(wanted)
-            most = self.budgets.text_chars
-            if self._text_chars > most:
-                raise over("M030", "characters of names", self._text_chars, "text_chars", most)
+            self.builder.count_name(wanted)
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
 
@@ -283,11 +244,6 @@ class Importer:
     def channel_block(self) -> int:
         """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
         return channel_block(self.model.graph)
-
-    @property
-    def imported(self) -> int:
-        """The number of imported nodes; those of graphs that are read again count each time."""
-        return self._imported
 
     def import_subgraph(
         self, layer: Layer, name: str, inputs: Sequence[Expr], captures: Captures | None
@@ -312,39 +268,21 @@ class Importer:
     # --- layers ---
 
     def _node(self, node: NodeProto, name: str, scope: Scope) -> None:
-        self._imported += 1
-        if self._imported > self.budgets.nodes:
-            what = "nodes of the model, counting loop bodies each time they are read"
-            raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
-        self.asked.next_layer()
+        self.builder.start_layer()
         attributes = self._attributes(node, scope)
         source = scope.within or layer_source(node, name, attributes, self._annotate)
         inputs = [self._lookup(n, scope, "input") if n else None for n in node.input]
         domain = own_domain(node.domain)
-        with building(Span([source])):
-            # Nodes built from here on have larger ids and belong to this layer.
-            start = Var(name, TupleType(()))
+        with self.builder.layer(source, marked=scope.within is None) as results:
             try:
-                with _senseless(node):
-                    results = self._convert(node, name, source, domain, attributes, inputs, scope)
+                with coded(node.op_type, FAULTS):
+                    found = self._convert(node, name, source, domain, attributes, inputs, scope)
             except ClewError:
-                if self.failed_open is None:
-                    self.failed_open = any(map(self._is_open, inputs))
-                    types = [x.type for x in inputs if x is not None]
-                    shapes = [t.shape for t in types if isinstance(t, TensorType)]
-                    self.failed_sizes = {d for s in shapes for d in s if isinstance(d, int)}
+                self.builder.fail(inputs)
                 raise
-            self._results(node, source, start, results, scope)
-        self._account(source, node, scope)
-
-    def _is_open(self, expr: Expr | None) -> bool:
-        """Whether a value's type, or its known value, has symbolic sizes."""
-        if expr is None:
-            return False
-        known = self.known.get(expr)
-        if known is not None and is_symbolic(known):
-            return True
-        return not isinstance(expr.type, TensorType) or not expr.type.is_static
+            self._results(node, found, results, scope)
+        values = [scope.values[name] for name in node.output if name]
+        self.builder.account(source, [v for v in values if isinstance(v.type, TensorType)])
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """Returns a node's attributes, with references to the surrounding function's attributes
@@ -431,52 +369,21 @@ class Importer:
         ]
 
     def _results(
-        self, node: NodeProto, source: Source, start: Var, results: list[Expr], scope: Scope
+        self, node: NodeProto, found: Sequence[Expr], results: Results, scope: Scope
     ) -> None:
-        """Binds and marks a layer's results. A layer that only passes a value on becomes an
-        `identity`.
-        """
+        """Binds a layer's results to their names."""
         names = list(node.output)
-        if len(results) < len(names) and any(names[len(results) :]):
+        if len(found) < len(names) and any(names[len(found) :]):
             raise UnsupportedError(
                 "U005", f"{node.op_type}: output {display(names[-1])!r} is not supported"
             )
-        bound: set[int] = set()
-        for index, (name, expr) in enumerate(zip(names, results, strict=False)):
+        for index, (name, expr) in enumerate(zip(names, found, strict=False)):
             if not name:
                 continue
-            passed_on = expr.id < start.id or expr.id in bound
-            if passed_on and isinstance(expr.type, TensorType):
-                expr = call("identity", expr)
-            self._check_size(expr.type, name)
-            if scope.within is None:
-                mark = Span([replace(source, output=index)])
-                carry_marks(Var(name, expr.type, span=mark), expr)
-            bound.add(expr.id)
-            for size in sizes_told([expr.type]):
-                self._carriers.setdefault(size, expr)
+            value = results.bind(index, expr, name)
             if name in scope.values:
                 raise ModelError("M010", f"value {display(name)!r} is defined twice")
-            scope.values[name] = expr
-
-    def _check_size(self, type_: Type, name: str) -> None:
-        if isinstance(type_, TensorType) and type_.is_static:
-            what = f"value {display(name)!r}"
-            size = checked_size(type_.concrete, type_.dtype, self.budgets, what)
-            self._total_bytes += size * bits(type_.dtype) // 8
-            most = self.budgets.total_bytes
-            if self._total_bytes > most:
-                what = f"bytes of all values up to {display(name)!r}"
-                raise over("M030", what, self._total_bytes, "total_bytes", most)
-
-    def _account(self, source: Source, node: NodeProto, scope: Scope) -> None:
-        """Records a layer and its values, in case no node is left of it."""
-        values = [scope.values[name] for name in node.output if name]
-        self._layers[source] = [v for v in values if isinstance(v.type, TensorType)]
-
-    def _fate(self, values: Sequence[Expr]) -> str:
-        known = bool(values) and all(self.known.get(value) is not None for value in values)
-        return "known at import" if known else "result not used"
+            scope.values[name] = value
 
 
 def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
@@ -489,31 +396,37 @@ def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
         raise error from None
 
 
-@contextmanager
-def _senseless(node: NodeProto) -> Iterator[None]:
-    """Gives a code to Python errors in a layer's arithmetic: sizes of NaN, counts that exceed
-    memory. Converters report invalid values where they can; this handles unforeseen ones.
+def _too_large(op: str, error: Exception) -> ClewError:
+    """Code: M032."""
+    return ModelError(
+        "M032",
+        f"{display(op)} needs more memory than available: {display(str(error))}",
+        hint="read the model on a machine with more memory, or with lower budgets",
+    )
 
-    Errors: M031, M032; C082 for a bug in clew.
-    """
-    try:
-        yield
-    except MemoryError as error:
-        raise ModelError(
-            "M032",
-            f"{display(node.op_type)} needs more memory than available: {display(str(error))}",
-            hint="read the model on a machine with more memory, or with lower budgets",
-        ) from error
-    except (ArithmeticError, ValueError, IndexError) as error:
-        raise ModelError(
-            "M031",
-            f"{display(node.op_type)} is invalid for these values: {display(str(error))}",
-            hint="the model is invalid: export it again",
-        ) from error
-    except (TypeError, AttributeError, LookupError, AssertionError, NotImplementedError) as error:
-        raise CompileError(
-            "C082",
-            f"{display(node.op_type)} could not be imported: {type(error).__name__}: "
-            f"{display(str(error))}",
-            hint="this is a bug in clew; fixed input shapes (inputs={...}) may avoid it",
-        ) from error
+
+def _senseless(op: str, error: Exception) -> ClewError:
+    """Code: M031, for sizes of NaN, for example."""
+    return ModelError(
+        "M031",
+        f"{display(op)} is invalid for these values: {display(str(error))}",
+        hint="the model is invalid: export it again",
+    )
+
+
+def _unforeseen(op: str, error: Exception) -> ClewError:
+    """Code: C082."""
+    return CompileError(
+        "C082",
+        f"{display(op)} could not be imported: {type(error).__name__}: {display(str(error))}",
+        hint="this is a bug in clew; fixed input shapes (inputs={...}) may avoid it",
+    )
+
+
+FAULTS: Final = (
+    Fault((MemoryError,), _too_large),
+    Fault((ArithmeticError, ValueError, IndexError), _senseless),
+    Fault(
+        (TypeError, AttributeError, LookupError, AssertionError, NotImplementedError), _unforeseen
+    ),
+)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
-from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.file.sources import input_span
-from clew.frontends.onnx.file.tensors import checked_size, dtype_of
-from clew.frontends.onnx.names import Symbols, display
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.deferred import Shapes
+from clew.frontends.limits import checked_size
+from clew.frontends.names import Symbols, display
+from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import value_type
 from clew.ir.deferred import DeclaredInput
@@ -21,10 +22,10 @@ from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Var
 from clew.ir.types import TensorType, Type, from_numpy
 from clew.support.arrays import native
+from clew.support.budgets import Budgets
 from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
 from clew.support.near import did_you_mean
 
-Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
 # Names that exporters write for an arbitrary size.
 _ANY: Final = frozenset(("_", "?", "*", "-1", "None", "none", "unk"))
 
@@ -58,13 +59,12 @@ class Inputs:
         self._keep_constants = keep_constants
         self._symbols = Symbols()
 
-    def bind(self, scope: Scope) -> list[Var]:
+    def bind(self, scope: Scope, builder: GraphBuilder) -> list[Var]:
         """Binds the inputs' names, and returns the parameters.
 
         Errors: M010 for two inputs of the same name, I004 for shapes and values of inputs that the
         model does not have, I005, M006, U004, U006.
         """
-        params: list[Var] = []
         graph = self._graph
         names = [value.name for value in graph.input]
         if len(set(names)) < len(names):
@@ -80,19 +80,17 @@ class Inputs:
                 ),
             )
         for value in wanted:
-            span = input_span(value.name)
             if value.name in self._constants:
                 data = native(np.asarray(self._constants[value.name]))
                 self._check_constant(value, data)
+                span = builder.input_span(value.name)
                 scope.values[value.name] = Constant(data, name=value.name, span=span)
                 fixed = value.name in self.replaced - self.opened
                 if fixed or not self._keep_constants:
                     continue
-            type_ = self._input_type(value)
-            var = Var(value.name, type_, span=span)
+            var = builder.input(value.name, self._input_type(value))
             scope.values.setdefault(value.name, var)
-            params.append(var)
-        return params
+        return builder.params
 
     def declared(self) -> list[DeclaredInput]:
         """Returns the model's inputs as declared in the file, with the given shapes. Sizes have the

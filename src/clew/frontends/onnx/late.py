@@ -9,25 +9,21 @@ references.
 from __future__ import annotations
 
 import base64
-from typing import Final
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from clew.frontends.building import call
+from clew.frontends.names import display
 from clew.frontends.onnx.file.survey import subgraphs
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import type_proto, value_type
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.syntax import type_text
 from clew.ir.types import TupleType, Type
 from clew.support.errors import Hint, UnsupportedError
-
-RUN_TELLS: Final = frozenset({"U002", "U006", "U101", "U102"})
-"""Codes of errors about a value (of an axis, a shape) or size that is unknown before the run."""
 
 
 def late_layer(layer: Layer, domain: str) -> list[Expr]:
@@ -56,7 +52,7 @@ def late_layer(layer: Layer, domain: str) -> list[Expr]:
 
 def _node(layer: Layer, domain: str) -> NodeProto:
     """Returns the layer as a standalone node."""
-    node = NodeProto(name=layer.name, op_type=layer.op_type, domain=domain)
+    node = NodeProto(name=layer.name, op_type=layer.op, domain=domain)
     node.input.extend("" if x is None else f"x{n}" for n, x in enumerate(layer.inputs))
     used = [bool(name) for name in layer.outputs]
     node.output.extend(f"y{n}" if u else "" for n, u in enumerate(used))
@@ -97,7 +93,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
         if expr is None:
             continue
         types[name] = type_proto(expr.type)
-        known = layer.importer.known.get(expr)
+        known = layer.builder.known.get(expr)
         if known is not None and known.dtype != object and known.dtype.kind in "biuf":
             data[name] = onnx.numpy_helper.from_array(np.asarray(known), name)
     version = layer.scope.opsets.get(domain, 1)
@@ -115,7 +111,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
     for n, name in enumerate(node.output):
         if name and name not in found:
             raise _untold(layer)
-        what = f"result {n} of {display(layer.op_type)}"
+        what = f"result {n} of {display(layer.op)}"
         results.append(value_type(found[name], what) if name else TupleType(()))
     return results
 
@@ -124,7 +120,7 @@ def _untold(layer: Layer) -> UnsupportedError:
     types = ", ".join("nothing" if x is None else str(x.type) for x in layer.inputs)
     return UnsupportedError(
         "U025",
-        f"{display(layer.op_type)} of {types}: its result's type is unknown before the run",
+        f"{display(layer.op)} of {types}: its result's type is unknown before the run",
         hint=Hint(
             "give fixed input shapes (inputs={...}), or shapes of the sequence's elements",
             cli="give fixed input shapes (--shape NAME=1,3,224,224), or shapes of the sequence's "

@@ -13,11 +13,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto
 
-from clew.frontends.onnx.budgets import current
+from clew.frontends.deferred import RUN_TELLS
+from clew.frontends.names import display
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.importer import Importer
-from clew.frontends.onnx.late import RUN_TELLS
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.value_types import type_proto
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Expr, Function, Tuple, Var
@@ -33,6 +32,7 @@ from clew.ir.types import (
 )
 from clew.ops.data.optionals import type_named
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import current
 from clew.support.caches import bounded_cache
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 from clew.support.locks import Lock

@@ -1,61 +1,42 @@
-"""A converter's view of a layer: inputs as expressions, attributes with defaults, known values."""
+"""A converter's view of a node: attributes with the defaults of its schema, and subgraphs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto
 from onnx.helper import get_attribute_value
 
-from clew.frontends.captures import Captures
-from clew.frontends.onnx.asked import Asked
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends import layer as file_layer
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.tensors import to_array
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.frontends.onnx.scope import Scope
-from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
-from clew.ir.expr import Expr, TupleGetItem
-from clew.ir.types import TensorType, TupleType
-from clew.ir.values import KnownValues, is_symbolic
+from clew.ir.expr import Expr
+from clew.ir.types import TensorType
 from clew.ops.registry import Op
-from clew.support.errors import Hint, ModelError, UnsupportedError
-
-INVALID: Final = "the model is invalid: export it again"
-FIX_SHAPES: Final = Hint(
-    "give fixed input shapes (inputs={...}), or fold it when exporting",
-    cli="give fixed input shapes (--shape NAME=1,3,224,224), or fold it when exporting",
-    page="give the input shapes when compiling it, or fold it when exporting",
-)
 
 
 class Importing(Protocol):
     """The import that contains a layer, as converters see it.
 
     `changing_sizes` are sizes of loop states that change between iterations: by layer, as state and
-    axis. `without_ones` is whether no named size is 1.
+    axis.
     """
 
-    budgets: Budgets
+    builder: GraphBuilder
     external: ExternalData
-    known: KnownValues
-    asked: Asked
     changing_sizes: dict[str, set[tuple[int, int]]]
-    without_ones: bool
 
     @property
     def channel_block(self) -> int:
         """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
-        ...
-
-    @property
-    def imported(self) -> int:
-        """The number of imported nodes; those of graphs that are read again count each time."""
         ...
 
     def import_subgraph(
@@ -65,18 +46,13 @@ class Importing(Protocol):
         ...
 
 
-class Layer:
-    """One node of the model at import.
-
-    `version` is the operator's version, `outputs` names the results in use, and `waits` is set if
-    the layer needs data-dependent sizes. Methods that read the node raise M012 if it violates the
-    operator's schema.
-    """
+class Layer(file_layer.Layer):
+    """One node of the model at import, checked against the schema of its operator."""
 
     def __init__(
         self,
         name: str,
-        op_type: str,
+        op: str,
         schema: Schema,
         attributes: Mapping[str, AttributeProto],
         inputs: Sequence[Expr | None],
@@ -84,16 +60,11 @@ class Layer:
         importer: Importing,
         scope: Scope,
     ) -> None:
-        self.name = name
-        self.op_type = op_type
-        self.version: int = schema.since_version
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
+        version: int = schema.since_version
+        super().__init__(name, op, inputs, outputs, attributes, importer.builder, version)
         self.importer = importer
         self.scope = scope
         self.schema = schema
-        self.given = attributes
-        self.waits = False
         self._check()
 
     def _check(self) -> None:
@@ -111,156 +82,6 @@ class Layer:
             if attribute.type not in (0, wanted):
                 raise self.wrong(f"attribute {name!r} has the wrong type")
 
-    def wrong(self, what: str) -> ModelError:
-        """Returns the error for a node that violates its operator's schema."""
-        return ModelError("M012", f"{display(self.op_type)} {what}", hint=INVALID)
-
-    def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
-        """Returns the error for a valid but unsupported form of the operator."""
-        return UnsupportedError("U005", f"{display(self.op_type)}: {what}", hint=hint)
-
-    def unknown(self, what: str) -> UnsupportedError:
-        """Returns the error for a value that is unknown before the run."""
-        return UnsupportedError(
-            "U002", f"{self.op_type}: {what} is unknown before the run", hint=FIX_SHAPES
-        )
-
-    def open_size(self, what: str, *sizes: Dim) -> UnsupportedError:
-        """Returns the error for facts that depend on sizes of the call, or of the data: the layer
-        then waits for the run.
-        """
-        if any(map(is_unknown, sizes)):
-            self.waits = True
-        return self.unknown(what)
-
-    def is_above_one(self, size: Dim) -> bool:
-        """Whether a size is certainly more than 1."""
-        if self.importer.without_ones and isinstance(size, SymDim):
-            own = (name for name in size.symbols if not name.startswith("?"))
-            size = substitute(size, {name: SymDim.symbol(name) + 1 for name in own})
-        return at_least(size, 2)
-
-    # --- inputs ---
-
-    def with_inputs(self, *inputs: Expr | None) -> Layer:
-        """Returns the layer with other inputs, to pass to another converter."""
-        made = copy(self)
-        made.inputs = inputs
-        return made
-
-    def input(self, index: int) -> Expr:
-        """Returns a required input."""
-        found = self.optional(index)
-        if found is None:
-            raise self.wrong(f"needs input {index}")
-        return found
-
-    def optional(self, index: int) -> Expr | None:
-        """Returns an input, None if the model omits it."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def present(self) -> list[Expr]:
-        """Returns all inputs of a variadic operator."""
-        return [self.input(n) for n in range(len(self.inputs))]
-
-    def type(self, index: int) -> TensorType:
-        """Returns an input's type.
-
-        Errors: U004 if it is not a tensor.
-        """
-        return self.type_of(self.input(index))
-
-    def type_of(self, expr: Expr) -> TensorType:
-        """Returns an expression's tensor type.
-
-        Errors: U004 if it is not a tensor.
-        """
-        if not isinstance(expr.type, TensorType):
-            raise UnsupportedError("U004", f"{self.op_type} of a {expr.type}")
-        return expr.type
-
-    def rank(self, index: int = 0) -> int:
-        """Returns the number of axes of an input."""
-        return self.type(index).rank
-
-    def wants(self, output: int) -> bool:
-        """Whether the model uses an output."""
-        return output < len(self.outputs) and bool(self.outputs[output])
-
-    # --- values that decide types ---
-
-    def known(self, index: int) -> NDArray[Any] | None:
-        """Returns an input's value if it is known before the run."""
-        expr = self.optional(index)
-        return None if expr is None else self.known_value(expr)
-
-    def known_value(self, expr: Expr) -> NDArray[Any] | None:
-        """Returns the value of an expression if it is known before the run."""
-        found = self.importer.known.get(expr)
-        if found is None or is_symbolic(found):
-            self.importer.asked.unknown(expr)
-        return found
-
-    def value(self, index: int, what: str) -> NDArray[Any]:
-        """Returns an input's value.
-
-        Errors: U002 if it is known only at run time.
-        """
-        self.input(index)
-        found = self.known(index)
-        if found is None:
-            raise self.unknown(what)
-        return found
-
-    def known_one(self, index: int) -> Any:
-        """Returns the single element of an input, None if the input is absent or unknown.
-
-        Errors: M012 for another number of elements.
-        """
-        found = self.known(index)
-        if found is None:
-            return None
-        if found.size != 1:
-            raise self.wrong(f"takes one number as input {index}, got {found.size}")
-        return found.reshape(-1).tolist()[0]
-
-    def one(self, index: int, what: str) -> Any:
-        """Returns the single element of an input: a number, or a symbolic dimension.
-
-        Errors: U002 if it is known only at run time, M012 for another number of elements.
-        """
-        self.value(index, what)
-        return self.known_one(index)
-
-    def one_int(self, index: int, what: str) -> int:
-        """Returns the single element of an input as a plain int.
-
-        Errors: U002 if it is known only at run time, M012 for another number of elements.
-        """
-        self.one(index, what)
-        return self.numbers(index, what)[0]
-
-    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
-        """Returns the sizes in an input: ints, or symbolic dimensions.
-
-        Errors: U002 if they are known only at run time.
-        """
-        return tuple(
-            item if isinstance(item, SymDim) else int(item)
-            for item in self.value(index, what).reshape(-1).tolist()
-        )
-
-    def numbers(self, index: int, what: str) -> tuple[int, ...]:
-        """Returns the elements of an input as plain ints.
-
-        Errors: U002 if they are known only at run time.
-        """
-        dims = self.dims(index, what)
-        for dim in dims:
-            if isinstance(dim, SymDim):
-                raise UnsupportedError("U002", f"{self.op_type}: {what} depends on the size {dim}")
-        return dims  # type: ignore[return-value]
-
     def ints_of(self, name: str, index: int) -> tuple[int, ...] | None:
         """Returns a list that is an attribute in old versions and an input in new ones; None if
         neither.
@@ -273,10 +94,6 @@ class Layer:
         return None if self.optional(index) is None else self.numbers(index, name)
 
     # --- attributes ---
-
-    def has(self, name: str) -> bool:
-        """Whether the model sets an attribute."""
-        return name in self.given
 
     def _attribute(self, name: str) -> AttributeProto | None:
         found: AttributeProto | None = self.given.get(name)
@@ -297,10 +114,6 @@ class Layer:
         if default is None:
             raise self.wrong(f"needs the attribute {name!r}")
         return default
-
-    def flag(self, name: str, default: bool | None = None) -> bool:
-        """Returns an integer attribute that is true or false."""
-        return bool(self.integer(name, None if default is None else int(default)))
 
     def real(self, name: str, default: float | None = None) -> float:
         """Returns a float attribute."""
@@ -344,21 +157,11 @@ class Layer:
         found = self._attribute(name)
         if found is None:
             raise self.wrong(f"needs the attribute {name!r}")
-        return to_array(found.t, self.importer.external, self.importer.budgets)
+        return to_array(found.t, self.importer.external, self.builder.budgets)
 
     def attribute(self, name: str) -> AttributeProto | None:
         """Returns an attribute as stored in the model."""
         return self._attribute(name)
-
-    def axis(self, name: str = "axis", *, rank: int | None = None) -> int:
-        """Returns an axis attribute, counted from the front."""
-        return self.positive(self.integer(name), self.rank() if rank is None else rank)
-
-    def positive(self, axis: int, rank: int) -> int:
-        """Returns an axis counted from the front."""
-        if not -rank <= axis < rank:
-            raise self.wrong(f"axis {axis} is out of range for rank {rank}")
-        return axis % rank
 
     # --- operators that a user declared ---
 
@@ -375,10 +178,7 @@ class Layer:
         if None in given:
             raise self.unsupported(f"input {given.index(None)} is omitted")
         values = {name: self._plain(name) for name in self.given}
-        call = op(*(g for g in given if g is not None), **values)
-        if isinstance(call.type, TupleType):
-            return [TupleGetItem(call, n) for n in range(len(call.type.fields))]
-        return [call]
+        return self.results_of(op, [g for g in given if g is not None], values)
 
     def _plain(self, name: str) -> Any:
         value = get_attribute_value(self.given[name])

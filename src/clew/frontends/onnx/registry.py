@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from clew.frontends.onnx.layer import Layer
+from clew.frontends.registry import Converters
 from clew.ir.expr import Expr
 from clew.ops.registry import bound_to
 
 Result: TypeAlias = "Expr | Sequence[Expr]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
 
-_CONVERTERS: Final[dict[tuple[str, str], dict[int, Converter]]] = {}
+_CONVERTERS: Final[Converters[tuple[str, str], Converter]] = Converters()
 _OF_VALUES: Final[set[tuple[str, str]]] = set()
 
 _OLD_FORMS: Final[dict[str, tuple[int, Converter]]] = {}
@@ -36,17 +37,10 @@ def converter(
     With `values`, it also accepts sequences, optionals and tensors of unknown rank; other
     converters are given only tensors of known rank.
     """
-
-    def register(function: Converter) -> Converter:
-        for op_type in op_types:
-            if values:
-                _OF_VALUES.add((domain, op_type))
-            versions = _CONVERTERS.setdefault((domain, op_type), {})
-            assert since not in versions, f"{op_type} has two converters since {since}"
-            versions[since] = function
-        return function
-
-    return register
+    operators = [(domain, op_type) for op_type in op_types]
+    if values:
+        _OF_VALUES.update(operators)
+    return _CONVERTERS.register(*operators, since=since)
 
 
 def old_form(*op_types: str, to: int) -> Callable[[Converter], Converter]:
@@ -75,9 +69,7 @@ def find(domain: str, op_type: str, version: int) -> Converter | None:
         to, function = _OLD_FORMS[op_type]
         if version < to:
             return function
-    versions = _CONVERTERS.get((domain, op_type), {})
-    fitting = [since for since in versions if since <= version]
-    return versions[max(fitting)] if fitting else None
+    return _CONVERTERS.find((domain, op_type), version)
 
 
 def takes_values(domain: str, op_type: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, FunctionProto
 
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
 from clew.ir.expr import Constant, Expr
 from clew.trace.span import Source
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
 import torch
 from torch import fx
 
-from clew.frontends.building import call
+from clew.frontends.builder import KNOWN, UNUSED, Fault, GraphBuilder, Results, coded
 from clew.frontends.torch.dtypes import check_tensor, to_numpy
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
-from clew.frontends.torch.omitted import UNUSED, VIEWED, Undecomposed
+from clew.frontends.torch.omitted import VIEWED, Undecomposed
 from clew.frontends.torch.places import (
     is_check,
     is_layer,
@@ -31,23 +30,19 @@ from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.tensors import memory_of
 from clew.frontends.torch.values import Value, Values
 from clew.ir.dims import unknown_dim
-from clew.ir.expr import Constant, Expr, Var, carry_marks
+from clew.ir.expr import Expr, Var
 from clew.ir.size_rules import Comparison, SizeRule, size_rule
-from clew.ir.types import TensorType, TupleType
-from clew.ir.visit import post_order
+from clew.ir.types import TensorType
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
-from clew.trace.lineage import building
 from clew.trace.places import CodePlace
-from clew.trace.span import Source, Span
+from clew.trace.span import Source
 
 FRONTEND: Final = "torch"
-_PYTHON_ERRORS: Final = (
-    ArithmeticError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
-)  # fmt: skip
 
 
 class GraphImporter(Values):
-    """Imports the graph of one FX module, and of modules inside it, which share `sizes`.
+    """Imports the graph of one FX module, and of modules inside it, which share `builder`, `sizes`
+    and `places`.
 
     With `probing`, calls that cannot be imported are collected in `refused`, and the import
     continues with values of the types that torch gives them. `earlier` has the graph before
@@ -57,17 +52,18 @@ class GraphImporter(Values):
     def __init__(
         self,
         module: fx.GraphModule,
+        builder: GraphBuilder,
         sizes: Sizes,
+        places: list[CodePlace],
         *,
         prefix: str = "",
         earlier: Undecomposed | None = None,
         probing: bool = False,
     ) -> None:
-        super().__init__(sizes)
+        super().__init__(builder, sizes)
         self.module = module
         self.values: dict[fx.Node, Value] = {}
-        self.layers: dict[Source, list[Expr]] = {}
-        self.places: list[CodePlace] = []
+        self.places = places
         self.rules: list[SizeRule] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self.viewed: set[fx.Node] = set()  # calls whose views torch makes, as results
@@ -75,9 +71,10 @@ class GraphImporter(Values):
         self._checked = _only_checked(module.graph)
         self._names = layer_names(filter(is_layer, module.graph.nodes), prefix)
         self._earlier = earlier
-        taken = self._names.values()
-        self._omitted = list(earlier.omitted(prefix, taken)) if earlier is not None else []
-        self.places += [omitted.place for omitted in self._omitted]
+        if earlier is not None:
+            for omitted in earlier.omitted(prefix, self._names.values()):
+                builder.omit(omitted.name, omitted.op, omitted.reason)
+                places.append(omitted.place)
         if not probing:
             self._check_supported()
 
@@ -144,34 +141,13 @@ class GraphImporter(Values):
                 return None
         return fake
 
-    def eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
-        """Returns layers that no part of a graph serves: name, operator, and fate."""
-        alive = {
-            source.without_output()
-            for node in post_order(body, into_functions=True)
-            for source in node.span.sources
-        }
-        viewed = {self._names[node] for node in self.viewed if node in self._names}
-        unused = dict.fromkeys(viewed, VIEWED)
-        settled = [
-            (
-                source.layer,
-                source.op,
-                unused.get(source.layer, UNUSED) if values else "known at import",
-            )
-            for source, values in self.layers.items()
-            if source not in alive
-        ]
-        return (*settled, *((o.name, o.op, o.reason) for o in self._omitted))
-
     def _attribute(self, node: fx.Node) -> Value:
         found: Any = self.module
         for part in str(node.target).split("."):
             found = getattr(found, part)
         if isinstance(found, torch.Tensor):
             name = str(node.target)
-            with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
-                return Constant(to_numpy(found), name=name)
+            return self.builder.constant(name, lambda: to_numpy(found))
         return found
 
     def _mapped(self, args: Any) -> Any:
@@ -204,7 +180,7 @@ class GraphImporter(Values):
                     hint="compute sizes with +, -, *, //, %, min and max",
                 )
         else:
-            with self.located(node), _coded(node):
+            with self.located(node), coded(name_of(target), _FAULTS):
                 self._layer(node, self._names[node])
 
     @contextmanager
@@ -237,37 +213,27 @@ class GraphImporter(Values):
         if convert is None:
             raise UnsupportedError("U064", f"{name_of(node.target)} is not supported")
         layer = Layer(node, name, name_of(node.target), arguments, fakes, self)
-        with building(Span([source])):
-            start = Var(name, TupleType(()))  # nodes of this layer have larger ids
+        with self.builder.layer(source) as results:
             found = convert(layer)
             several = isinstance(node.meta.get("val"), (list, tuple))
             values = list(found) if several else [found]
-            bound: set[int] = set()
             for index, value in enumerate(values):
-                values[index] = self._result(layer, source, index, value, start, bound)
-        self.layers[source] = [v for v in values if isinstance(v, Expr)]
+                values[index] = self._result(layer, results, index, value)
+        exprs = [v for v in values if isinstance(v, Expr)]
+        unused = VIEWED if node in self.viewed else UNUSED
+        self.builder.account(source, exprs, unused if exprs else KNOWN)
         self.values[node] = values if several else values[0]
 
-    def _result(
-        self, layer: Layer, source: Source, index: int, value: Value, start: Var, bound: set[int]
-    ) -> Value:
+    def _result(self, layer: Layer, results: Results, index: int, value: Value) -> Value:
         """Returns a result, checked against torch's type and marked as the layer's."""
         if not isinstance(value, Expr) or not isinstance(value.type, TensorType):
             return value
-        passed_on = value.id < start.id or value.id in bound
-        if passed_on:
-            value = call("identity", value)
         fake = layer.fakes[index]
         if isinstance(fake, torch.Tensor):
             for size, dim in zip(fake.shape, value.tensor.shape, strict=False):
                 self.sizes.learn(size, dim)
-                if str(dim).startswith("?"):
-                    self.sizes.carriers.setdefault(str(dim), value)
             _check_type(layer, value.tensor, self.type_of(fake))
-        mark = Span([replace(source, output=index)])
-        carry_marks(Var(source.layer, value.type, span=mark), value)
-        bound.add(value.id)
-        return value
+        return results.bind(index, value)
 
     def first_in_memory(self, node: fx.Node) -> tuple[Expr, Any]:
         """Returns the first tensor of the graph in the memory of a node's tensor."""
@@ -300,13 +266,11 @@ class GraphImporter(Values):
         if self._earlier is not None:
             name = next((n for n, c in self.module.named_children() if c is module), "")
             earlier = self._earlier.inner(name)
-        importer = GraphImporter(module, self.sizes, prefix=f"{prefix}/", earlier=earlier)
-        places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        found = importer.run(dict(zip(places, inputs, strict=True)))
-        self.layers.update(importer.layers)
-        self.places += importer.places
-        self._omitted += importer._omitted
-        return found
+        importer = GraphImporter(
+            module, self.builder, self.sizes, self.places, prefix=f"{prefix}/", earlier=earlier
+        )
+        given = [n for n in module.graph.nodes if n.op == "placeholder"]
+        return importer.run(dict(zip(given, inputs, strict=True)))
 
 
 def _arguments(node: fx.Node) -> tuple[list[str], list[Any]]:
@@ -388,24 +352,26 @@ def _with_line(node: fx.Node) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _coded(node: fx.Node) -> Iterator[None]:
-    """Gives a code to Python errors in a converter. Errors: C083."""
-    try:
-        yield
-    except ClewError:
-        raise
-    except (
-        ArithmeticError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        AssertionError,
-        RuntimeError,  # torch's, of sizes that the data decide
-    ) as e:
-        raise CompileError(
-            "C083",
-            f"{name_of(node.target)} could not be imported: {type(e).__name__}: {e}",
-            hint="this is a bug in clew",
-        ) from e
+def _unforeseen(op: str, error: Exception) -> ClewError:
+    """Code: C083."""
+    return CompileError(
+        "C083",
+        f"{op} could not be imported: {type(error).__name__}: {error}",
+        hint="this is a bug in clew",
+    )
+
+
+_FAULTS: Final = (
+    Fault(
+        (
+            ArithmeticError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            AssertionError,
+            RuntimeError,  # torch's, of sizes that the data decide
+        ),
+        _unforeseen,
+    ),
+)

@@ -12,11 +12,12 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 
 from clew.frontends.building import call, cast, reshaped
+from clew.frontends.layer import LayerBase
 from clew.frontends.torch.dtypes import dtype_of
 from clew.frontends.torch.values import Value, Values
 from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Constant, Expr, TupleGetItem
-from clew.ir.types import TensorType, TupleType
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import TensorType
 from clew.ops.registry import Op
 from clew.support.errors import CompileError, UnsupportedError
 
@@ -24,7 +25,7 @@ EVAL: Final = "call model.eval(): clew compiles inference"
 _HALVES: Final = {torch.float16, torch.bfloat16}
 
 
-class Layer:
+class Layer(LayerBase):
     """One call: its operator, its arguments by name, and the types of its results.
 
     Arguments are expressions for tensors, and dimensions for integers of torch. `fake(name)` is
@@ -40,9 +41,8 @@ class Layer:
         fakes: Mapping[str, Any],
         importer: Values,
     ) -> None:
+        super().__init__(name, op, importer.builder)
         self.node = node
-        self.name = name
-        self.op = op
         self.arguments = arguments
         self.importer = importer
         self._fakes = fakes
@@ -206,10 +206,8 @@ class Layer:
                 f"{op.name} has no attribute {extra[0]!r}",
                 hint=f"declare it: def {op.name.rpartition('.')[2]}(..., *, {extra[0]})",
             )
-        call = op(*tensors, **{n: v for n, v in values.items() if n in known})
-        if isinstance(call.type, TupleType):
-            return [TupleGetItem(call, n) for n in range(len(call.type.fields))]
-        return call
+        found = self.results_of(op, tensors, {n: v for n, v in values.items() if n in known})
+        return found if isinstance(self.node.meta.get("val"), (list, tuple)) else found[0]
 
     # --- results ---
 

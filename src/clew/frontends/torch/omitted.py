@@ -14,10 +14,10 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from clew.frontends.builder import UNUSED
 from clew.frontends.torch.places import is_check, is_layer, layer_names, op_name, place_of
 from clew.trace.places import CodePlace
 
-UNUSED: Final = "result not used"
 VIEWED: Final = "a result that is a view, which torch makes"
 _NO_OP: Final = "a no-op, which torch's decomposition omits"
 _NOTHING: Final = "torch's decomposition leaves nothing of it"

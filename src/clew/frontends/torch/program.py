@@ -19,13 +19,14 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
+from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import scalar
-from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
+from clew.frontends.torch.assembling import assembled, count, weight
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.exporting import Exported
 from clew.frontends.torch.forms import form_of, leaf_paths, plain
-from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.guards import GuardReader
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
@@ -62,16 +63,17 @@ class ProgramImporter:
     def __init__(self, program: ExportedProgram, exported: Exported | None = None) -> None:
         self.program = program
         self._exported = exported
-        self.sizes = Sizes()
+        self.builder = GraphBuilder(FRONTEND)
+        self.sizes = Sizes(self.builder.carriers)
         earlier = None
         if exported is not None:
             earlier = Undecomposed(exported.program.graph_module, program.graph_module)
-        self.importer = GraphImporter(program.graph_module, self.sizes, earlier=earlier)
-        self.params: list[Var] = []
+        self.importer = GraphImporter(
+            program.graph_module, self.builder, self.sizes, [], earlier=earlier
+        )
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._ranges: dict[str, Range] = {}
         self._symbols: dict[str, sympy.Symbol] = {}
-        self._weights = Weights()
         self.places_of_outputs: dict[str, int] = {}
 
     def run(self) -> Module:
@@ -84,12 +86,12 @@ class ProgramImporter:
             node = nodes[spec.arg.name]
             with self.importer.located(node):
                 values[node] = self._input(spec, node)
-        numbers = {var.name: number for number, var in enumerate(self.params)}
+        numbers = {var.name: number for number, var in enumerate(self.builder.params)}
         given = [_leaf(s, numbers) for s in specs if s.kind in _BY_USER]
         found = self.importer.run(values)
         names, outputs, results = self._outputs(found)
         form = form_of(self.program, given, results)
-        self.params += [var for var, _ in self._states.values()]
+        self.builder.params.extend(var for var, _ in self._states.values())
         attrs = self._state_attribute(names)
         if self._ranges:
             attrs[OWN_SIZES] = own_sizes_attribute(self._ranges)
@@ -98,7 +100,7 @@ class ProgramImporter:
             attrs[SIZE_RULES] = rules
         if form is not None:
             attrs[FORM] = form.plain
-        return assembled(self.importer, self.params, outputs, names, attrs)
+        return assembled(self.importer, outputs, names, attrs)
 
     # --- sizes ---
 
@@ -177,9 +179,7 @@ class ProgramImporter:
             return self._integer(node.name, fake)
         check_tensor(fake, f"input {node.name!r}")
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
-        var = input_of(node.name, type_)
-        self.params.append(var)
-        return in_parts(var)
+        return in_parts(self.builder.input(node.name, type_))
 
     def _integer(self, name: str, fake: torch.SymInt) -> Value:
         """Returns an integer input as a size. torch assumes that it is at least 0."""
@@ -191,12 +191,12 @@ class ProgramImporter:
                 hint="give it as a tensor, or fix it",
             )
         size = self.sizes.dim(fake)
-        self.params.append(count_of(name, size))
+        count(self.builder, name, size)
         return size
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
-        return self._weights.constant(name, self._tensor(name, spec.kind))
+        return weight(self.builder, name, self._tensor(name, spec.kind))
 
     def _state(self, spec: InputSpec, fake: torch.Tensor) -> Value:
         """Returns the parameter for a buffer that the module changes."""
@@ -210,7 +210,7 @@ class ProgramImporter:
                 hint="keep it as pairs of real numbers: torch.view_as_real(x)",
             )
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
-        var = input_of(name, type_)
+        var = self.builder.variable(name, type_)
         self._states[name] = var, tensor
         return var
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
+from clew.frontends.format import FileRun
 from clew.frontends.torch.dtypes import PARTS, to_numpy
 from clew.frontends.torch.exporting import decomposed
 from clew.frontends.torch.file import saved_program
@@ -21,45 +21,41 @@ from clew.frontends.torch.tensors import writer
 from clew.support.errors import PASSED_ON, InputError
 
 
-@dataclass(frozen=True)
-class ProgramValues:
-    """Values in a run of an exported program: outputs by name, and the results of layers by layer
-    and number. Layers in branches and loops are left out.
-    """
-
-    outputs: Mapping[str, Any]
-    layers: Mapping[tuple[str, int], Any]
-
-
-def program_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> ProgramValues:
-    """Returns the values of a program that `torch.export.save` wrote, for inputs by name. torch
-    runs the core ATen operators that clew imports.
+class ProgramRun(FileRun):
+    """A run of a program that `torch.export.save` wrote, for inputs by name. torch runs the core
+    ATen operators that clew imports. Layers in branches and loops are left out.
 
     Errors: M052 and M053 (it cannot be read), M050, I173 (torch cannot run it).
     """
-    program = decomposed(saved_program(path))
-    importer = ProgramImporter(program)
-    importer.run()
-    run = _Run(program.graph_module)
-    try:
-        with torch.no_grad():
-            results = run.run(*_arguments(program, inputs))
-    except PASSED_ON:
-        raise
-    except Exception as error:  # of any type: torch raises it
-        raise InputError(
-            "I173", f"torch cannot run the program: {type(error).__name__}: {error}"
-        ) from error
-    names = layer_names(filter(is_layer, program.graph.nodes))
-    layers = {}
-    for node, name in names.items():
-        value = run.values.get(node)
-        several = value if isinstance(value, (list, tuple)) else [value]
-        for number, each in enumerate(several):
-            if isinstance(each, torch.Tensor) and each.dtype not in PARTS:
-                layers[name, number] = to_numpy(each)
-    outputs = {name: _array(results[place]) for name, place in importer.places_of_outputs.items()}
-    return ProgramValues(outputs, layers)
+
+    def __init__(self, path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> None:
+        program = decomposed(saved_program(path))
+        importer = ProgramImporter(program)
+        importer.run()
+        run = _Run(program.graph_module)
+        try:
+            with torch.no_grad():
+                results = run.run(*_arguments(program, inputs))
+        except PASSED_ON:
+            raise
+        except Exception as error:  # of any type: torch raises it
+            raise InputError(
+                "I173", f"torch cannot run the program: {type(error).__name__}: {error}"
+            ) from error
+        places = importer.places_of_outputs
+        super().__init__({name: _array(results[place]) for name, place in places.items()})
+        self._layers: dict[tuple[str, int], Any] = {}
+        names = layer_names(filter(is_layer, program.graph.nodes))
+        for node, name in names.items():
+            value = run.values.get(node)
+            several = value if isinstance(value, (list, tuple)) else [value]
+            for number, each in enumerate(several):
+                if isinstance(each, torch.Tensor) and each.dtype not in PARTS:
+                    self._layers[name, number] = to_numpy(each)
+
+    def layers(self) -> Mapping[tuple[str, int], Any]:
+        """Returns the values of layers, by layer and number of the result."""
+        return self._layers
 
 
 class _Run(fx.Interpreter):  # type: ignore[misc]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Final, TypeAlias
 
+from clew.frontends.registry import Converters
 from clew.frontends.torch.callbacks import called_back, is_custom
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.values import Value
@@ -25,8 +26,8 @@ from clew.support.errors import GraphTypeError
 Result: TypeAlias = "Value | Sequence[Value]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
 
-_CONVERTERS: Final[dict[str, Converter]] = {}
-_OF_COMPLEX: Final[dict[str, Converter]] = {}
+_CONVERTERS: Final[Converters[str, Converter]] = Converters()
+_OF_COMPLEX: Final[Converters[str, Converter]] = Converters()
 
 
 def converter(*names: str) -> Callable[[Converter], Converter]:
@@ -42,12 +43,10 @@ def complex_converter(*names: str) -> Callable[[Converter], Converter]:
 
 
 def _registering(
-    table: dict[str, Converter], names: Sequence[str]
+    table: Converters[str, Converter], names: Sequence[str]
 ) -> Callable[[Converter], Converter]:
     def register(function: Converter) -> Converter:
-        for name in names:
-            assert name not in table, f"{name} has two converters"
-            table[name] = _refusing(function)
+        table.register(*names)(_refusing(function))
         return function
 
     return register
@@ -80,13 +79,17 @@ def find(target: Any, of_complex: bool = False) -> Converter | None:
     """
     name = name_of(target)
     if of_complex:
-        return _OF_COMPLEX.get(name) or _OF_COMPLEX.get(name.rpartition(".")[0])
+        return _of_overload(_OF_COMPLEX, name)
     path = str(target).rpartition(".")[0]  # "" for operators of a higher order
     bound = bound_in_torch(path) if path else None
     if bound is not None:
         return lambda layer: layer.call_of(bound)
-    known = _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+    known = _of_overload(_CONVERTERS, name)
     return called_back if known is None and is_custom(target) else known
+
+
+def _of_overload(table: Converters[str, Converter], name: str) -> Converter | None:
+    return table.find(name) or table.find(name.rpartition(".")[0])
 
 
 def supported() -> Iterator[str]:

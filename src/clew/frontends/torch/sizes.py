@@ -25,12 +25,11 @@ class Sizes:
     computes itself (`scale_factor=2.3`) are computed from the sizes, in f64 as torch does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, carriers: dict[str, Expr]) -> None:
+        self._carriers = carriers  # a value for each size that the data decide (`GraphBuilder`)
         self._dims: dict[sympy.Expr, Dim] = {}
         self._numbers: dict[sympy.Expr, Expr] = {}
         self._signed: set[sympy.Expr] = set()
-        self.carriers: dict[str, Expr] = {}
-        """For a size that the data decide, a value that has it."""
 
     def has(self, symbol: sympy.Symbol) -> bool:
         """Whether a symbol has a dimension."""
@@ -141,7 +140,7 @@ class Sizes:
         room = call("room", number)
         found: Dim = room.tensor.shape[0]
         self._dims[expr] = found
-        self.carriers[str(found)] = room
+        self._carriers[str(found)] = room
         return found
 
     def _rounded(self, expr: sympy.Expr) -> Expr | None:

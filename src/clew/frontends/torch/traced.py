@@ -14,11 +14,12 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
+from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, scalar
-from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
+from clew.frontends.torch.assembling import assembled, count, weight
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype
-from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import name_of
 from clew.frontends.torch.result_views import ResultViews
@@ -102,7 +103,7 @@ class Traced:
 
         Errors: those of importing.
         """
-        importer, params, values = self._start(args)
+        importer, values = self._start(args)
         importer.viewed = self.views.nodes
         found = importer.run(values)
         outputs = [
@@ -111,20 +112,23 @@ class Traced:
             if not output.fixed
         ]
         names = [f"output{n}" for n in range(len(outputs))]
-        return assembled(importer, params, outputs, names, {})
+        return assembled(importer, outputs, names, {})
 
     def refused(self, args: Sequence[Any]) -> dict[fx.Node, ClewError]:
         """Returns the calls that cannot be imported, and why."""
-        importer, _, values = self._start(args, probing=True)
+        importer, values = self._start(args, probing=True)
         importer.run(values)
         return importer.refused
 
     def _start(
         self, args: Sequence[Any], *, probing: bool = False
-    ) -> tuple[GraphImporter, list[Var], Mapping[fx.Node, Value]]:
-        """Returns an importer, the parameters, and the values of the graph's inputs."""
-        sizes = Sizes()
-        importer = GraphImporter(self._graph, sizes, earlier=self._earlier, probing=probing)
+    ) -> tuple[GraphImporter, Mapping[fx.Node, Value]]:
+        """Returns an importer, and the values of the graph's inputs."""
+        builder = GraphBuilder(FRONTEND)
+        sizes = Sizes(builder.carriers)
+        importer = GraphImporter(
+            self._graph, builder, sizes, [], earlier=self._earlier, probing=probing
+        )
         for node in self._nodes:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
@@ -136,26 +140,24 @@ class Traced:
                 fake = self._nodes[given.position].meta["val"]
                 sizes.name(fake.node.expr, self._names[given.position], _least(fake) or 0)
         values: dict[fx.Node, Value] = {}
-        params: list[Var] = []
-        weights = Weights()
         for position, node in enumerate(self._nodes):
             fake, name = node.meta.get("val"), self._names[position]
             if position in self._frozen:
                 with importer.located(node):
-                    values[node] = weights.constant(name, args[position])
+                    values[node] = weight(builder, name, args[position])
             elif position in taken:
                 if taken[position].is_size:
                     values[node] = sizes.dim(fake)
                 with importer.located(node):
-                    params.append(_parameter(importer, name, fake, taken[position]))
+                    made = _parameter(importer, name, fake, taken[position])
                 if is_size(fake) and not taken[position].is_size:
-                    sizes.number(fake, params[-1], may_be_negative=True)
-                values.setdefault(node, in_parts(params[-1]))
+                    sizes.number(fake, made, may_be_negative=True)
+                values.setdefault(node, in_parts(made))
             elif is_size(fake):
                 values[node] = sizes.dim(fake) if node.users else None
             else:
                 values[node] = None
-        return importer, params, values
+        return importer, values
 
 
 def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
@@ -196,10 +198,10 @@ def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput
     if isinstance(fake, torch.Tensor):
         check_tensor(fake, f"input {name!r}")
         type_ = TensorType(importer.sizes.shape(fake.shape), given_dtype(fake.dtype))
-        return input_of(name, type_)
+        return importer.builder.input(name, type_)
     if given.is_size:
-        return count_of(name, importer.sizes.dim(fake))
-    return input_of(name, TensorType((), "i64"))
+        return count(importer.builder, name, importer.sizes.dim(fake))
+    return importer.builder.input(name, TensorType((), "i64"))
 
 
 def _output(result: Any) -> TracedOutput:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.dtypes import PARTS, dtype_of
 from clew.frontends.torch.sizes import Sizes
@@ -25,7 +26,8 @@ Value: TypeAlias = Any
 class Values(ABC):
     """The part of a graph's importer that converters use."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, builder: GraphBuilder, sizes: Sizes) -> None:
+        self.builder = builder
         self.sizes = sizes
 
     @abstractmethod

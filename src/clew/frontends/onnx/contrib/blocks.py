@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.onnx.contrib.attention import part
+from clew.frontends.lowering.attention import part
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter

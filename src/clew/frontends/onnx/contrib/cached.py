@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.onnx.contrib.attention import (
-    Attention,
-    head_count,
-    in_heads,
-    part,
-    places,
-)
+from clew.frontends.lowering.attention import Attention, part, places
+from clew.frontends.lowering.norm import root_mean_square
+from clew.frontends.onnx.contrib.attention import head_count, in_heads
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
-from clew.frontends.onnx.converters.nn import root_mean_square
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max

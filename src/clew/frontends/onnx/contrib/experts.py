@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.onnx.contrib.attention import part
+from clew.frontends.lowering.attention import part
 from clew.frontends.onnx.contrib.blocks import scaled_blocks, unpacked
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer

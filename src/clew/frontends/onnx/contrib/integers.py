@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.building import call, reshaped, scalar
+from clew.frontends.lowering.recurrent import Product
 from clew.frontends.onnx.contrib.attention import with_projected
 from clew.frontends.onnx.contrib.qlinear import one_number
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
@@ -12,7 +13,6 @@ from clew.frontends.onnx.converters.quantized import integer_product, requantize
 from clew.frontends.onnx.converters.recurrent import lstm_with, of_direction, recurrent_size
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
-from clew.frontends.recurrent import Product
 from clew.ir.expr import Expr
 from clew.ops.math.quantization import quantized_in_own_range
 

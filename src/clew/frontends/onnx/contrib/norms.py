@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clew.frontends.building import call, cast, filled, reshaped, scalar
+from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
-from clew.frontends.onnx.converters.nn import normalized, root_mean_square, statistics
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.building import call, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop, length_of
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.frontends.onnx.value_types import is_unranked
@@ -50,7 +50,7 @@ def one_element(layer: Layer, x: Expr) -> Expr:
     """Returns the one element of a tensor, without axes."""
     if isinstance(x.type, TensorType) and is_native(x.type):
         return reshaped(x, ())
-    return folded(call("rank.scalar", x), layer.importer.known.get)
+    return folded(call("rank.scalar", x), layer.builder.known.get)
 
 
 @converter("If", values=True)
@@ -73,7 +73,7 @@ def if_(layer: Layer) -> Result:
             if isinstance(body, ClewError):
                 raise body
             bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
-            layer.importer.asked.undecided(layer.input(0))
+            layer.builder.asked.undecided(layer.input(0))
     outers = {o.id: o for _, captures in read for o in captures.outers}
     then, orelse = (
         _closed(body, captures, outers.values())  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def if_(layer: Layer) -> Result:
     result = If(one_element(layer, layer.input(0)), then, orelse, list(outers.values()))
     count = len(then.body.type.fields)  # type: ignore[union-attr]
     if any(map(is_unranked, result.type.fields)):  # type: ignore[union-attr]
-        layer.importer.asked.undecided(layer.input(0))
+        layer.builder.asked.undecided(layer.input(0))
     return [TupleGetItem(result, n) for n in range(count)]
 
 
@@ -101,15 +101,15 @@ def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
     """Returns a branch's results, or the error of its import; and the outside values that it
     uses.
     """
-    captures = Captures(layer.importer.known)
+    captures = Captures(layer.builder.known)
     try:
         return Tuple(layer.subgraph(name, [], captures)), captures
     except GraphTypeError as error:
-        return error, Captures(layer.importer.known)
+        return error, Captures(layer.builder.known)
     except ModelError as error:
         if error.code != "M012":
             raise
-        return error, Captures(layer.importer.known)
+        return error, Captures(layer.builder.known)
 
 
 def _refused(error: ClewError, type_: Type) -> Expr:
@@ -146,15 +146,15 @@ def loop(layer: Layer) -> Result:
     _widen_known(types, changing, widened)
     while True:
         index, going, *state = _parameters(layer, types)
-        captures = Captures(layer.importer.known)
-        before = layer.importer.imported
+        captures = Captures(layer.builder.known)
+        before = layer.builder.started
         results = layer.subgraph("body", [index, going, *state], captures)
         if len(results) < 1 + len(state):
             raise layer.wrong(f"carries {len(state)} values, and its body gives {len(results) - 1}")
         changed = _widen(layer, types, results[1 : 1 + len(state)], widened, changing)
         if (changed and plain) or not plain:
             plain = True
-            written_out = _written_out(layer, start, init, layer.importer.imported - before)
+            written_out = _written_out(layer, start, init, layer.builder.started - before)
             if written_out is not None:
                 return written_out
         if not changed:
@@ -176,7 +176,7 @@ def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) ->
     most = min(_MOST_ITERATIONS, _MOST_NODES // max(nodes, 1))
     state, stacks, going = list(init), list[list[Expr]](), start
     for iteration in range(most + 1):
-        known = layer.importer.known.get(going)
+        known = layer.builder.known.get(going)
         if known is None or is_symbolic(known):
             return None
         if not known.reshape(-1)[0] or (limit is not None and iteration >= limit):
@@ -197,7 +197,7 @@ def _stacks(layer: Layer, init: Sequence[Expr]) -> int:
 
 
 def _stacked(layer: Layer, state: Sequence[Expr], stacks: Sequence[list[Expr]]) -> list[Expr]:
-    known = layer.importer.known.get
+    known = layer.builder.known.get
     found = [call("sequence.construct", *rows) for rows in stacks]
     return [
         *state,
@@ -293,13 +293,13 @@ def _passed_on(expr: Expr) -> Expr:
 
 
 def _always(layer: Layer, proceed: Expr) -> bool:
-    known = layer.importer.known.get(proceed)
+    known = layer.builder.known.get(proceed)
     return known is not None and bool(known.reshape(-1)[0])
 
 
 def _trips(layer: Layer, limit: Expr | None, start: Expr) -> Dim | None:
     """Returns the trip count of a loop, if it is known and only its limit ends the loop."""
-    known, first = layer.known(0), layer.importer.known.get(start)
+    known, first = layer.known(0), layer.builder.known.get(start)
     if limit is None or known is None or first is None:
         return None
     if not bool(first.reshape(-1)[0]):
@@ -413,7 +413,7 @@ def _scan(
     carried = [Var(f"state{n}", expr.type) for n, expr in enumerate(init)]
     kept = [*sequences, *([] if end is None else [end])]
     whole = [Var(f"sequence{n}", expr.type) for n, expr in enumerate(kept)]
-    captures = Captures(layer.importer.known)
+    captures = Captures(layer.builder.known)
     slices = [call("gather", var, index, axis=0) for var in whole[: len(sequences)]]
     results = layer.subgraph("body", [*carried, *slices], captures)
     if len(results) < len(init):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.building import call, cast, reshaped
+from clew.frontends.names import display
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr

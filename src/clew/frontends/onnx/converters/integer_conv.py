@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from clew.frontends.building import call, cast, per_channel, reshaped
-from clew.frontends.onnx.converters.nn import Window, convolution, kernel_of
+from clew.frontends.lowering.convolution import convolution
+from clew.frontends.onnx.converters.nn import kernel_of, window_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
@@ -37,7 +38,7 @@ def _less_zero(layer: Layer, index: int, point: Expr | None, rank: int = 0) -> E
 
 def _convolved(layer: Layer, weight: int, zero: Expr | None, weight_zero: Expr | None) -> Expr:
     """Returns the sums of products: padding counts as the zero point."""
-    window = Window(layer, kernel_of(layer, weight))
+    window = window_of(layer, kernel_of(layer, weight))
     data = _less_zero(layer, 0, zero)
     filters = _less_zero(layer, weight, weight_zero, layer.rank(weight))
     if data.tensor.dtype != filters.tensor.dtype and _SUM in (
@@ -45,7 +46,7 @@ def _convolved(layer: Layer, weight: int, zero: Expr | None, weight_zero: Expr |
         filters.tensor.dtype,
     ):
         data, filters = cast(data, _SUM), cast(filters, _SUM)
-    return convolution(layer, window, data, filters)
+    return convolution(data, filters, window, layer.integer("group"))
 
 
 @converter("ConvInteger")

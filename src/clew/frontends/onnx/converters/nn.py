@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from clew.frontends.building import call, cast, per_channel, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.lowering.convolution import convolution, transposed, with_bias
+from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
+from clew.frontends.lowering.window import SPATIAL, Window, divided, extent, same_padding
 from clew.frontends.onnx.converters.weight_blocks import rows_of_blocks
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
@@ -13,72 +17,42 @@ from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.common import accumulator
 
-SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
-
-class Window:
-    """Kernel, strides, dilation and padding of a sliding window, with ONNX's defaults.
-
-    `padding` is (before..., after...); `kernel` comes from the attribute or from the weight's
-    shape.
+def window_of(layer: Layer, kernel: Sequence[int]) -> Window:
+    """Returns the window of a layer, with ONNX's defaults. `kernel` comes from the attribute or
+    from the weight's shape.
     """
-
-    def __init__(self, layer: Layer, kernel: Sequence[int]) -> None:
-        self.rank = layer.rank() - 2
-        if self.rank not in SPATIAL:
-            raise layer.unsupported(f"over {self.rank} spatial axes")
-        self.kernel = tuple(kernel)
-        ones = (1,) * self.rank
-        self.strides: tuple[int, ...] = layer.integers("strides") or ones
-        declared = "dilations" in layer.schema.attributes
-        self.dilation: tuple[int, ...] = (layer.integers("dilations") if declared else ()) or ones
-        for name, values in (
-            ("kernel_shape", self.kernel),
-            ("strides", self.strides),
-            ("dilations", self.dilation),
-        ):
-            if len(values) != self.rank or any(v < 1 for v in values):
-                raise layer.wrong(f"has {name} {list(values)} for {self.rank} spatial axes")
-        self.padding = self._padding(layer)
-
-    def _padding(self, layer: Layer) -> tuple[Dim, ...]:
-        mode = layer.text("auto_pad")
-        if mode in ("SAME_UPPER", "SAME_LOWER"):
-            return self._same(layer, mode == "SAME_UPPER")
-        pads: tuple[int, ...] = layer.integers("pads") or (0,) * (2 * self.rank)
-        if mode == "VALID":
-            return (0,) * (2 * self.rank)
-        if mode not in ("NOTSET", ""):
-            raise layer.wrong(f"has an unknown auto_pad {mode!r}")
-        if len(pads) != 2 * self.rank or any(p < 0 for p in pads):
-            raise layer.wrong(f"has pads {list(pads)} for {self.rank} spatial axes")
-        return pads
-
-    def extent(self, axis: int) -> int:
-        """Returns the number of elements that a window spans along a spatial axis."""
-        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
-
-    def _same(self, layer: Layer, upper: bool) -> tuple[Dim, ...]:
-        """Returns padding that makes the output ceil(size / stride); an odd element goes last if
-        `upper`.
-        """
-        before: list[Dim] = []
-        after: list[Dim] = []
-        for axis, size in enumerate(layer.type(0).shape[2:]):
-            stride, extent = self.strides[axis], self.extent(axis)
-            windows = (size + stride - 1) // stride
-            total = dim_max((windows - 1) * stride + extent - size, 0)
-            small, large = total // 2, total - total // 2
-            before.append(small if upper else large)
-            after.append(large if upper else small)
-        return (*before, *after)
+    rank = layer.rank() - 2
+    if rank not in SPATIAL:
+        raise layer.unsupported(f"over {rank} spatial axes")
+    ones = (1,) * rank
+    strides: tuple[int, ...] = layer.integers("strides") or ones
+    declared = "dilations" in layer.schema.attributes
+    dilation: tuple[int, ...] = (layer.integers("dilations") if declared else ()) or ones
+    for name, values in (
+        ("kernel_shape", kernel),
+        ("strides", strides),
+        ("dilations", dilation),
+    ):
+        if len(values) != rank or any(v < 1 for v in values):
+            raise layer.wrong(f"has {name} {list(values)} for {rank} spatial axes")
+    extents = list(map(extent, kernel, dilation))
+    return Window(tuple(kernel), strides, dilation, _padding(layer, extents, strides))
 
 
-def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
-    bias = layer.optional(index)
-    if bias is None:
-        return result
-    return call("add", result, per_channel(bias, result.tensor.rank))
+def _padding(layer: Layer, extents: Sequence[Dim], strides: Sequence[int]) -> tuple[Dim, ...]:
+    mode, rank = layer.text("auto_pad"), len(extents)
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = layer.type(0).shape[2:]
+        return same_padding(sizes, extents, strides, upper=mode == "SAME_UPPER")
+    pads: tuple[int, ...] = layer.integers("pads") or (0,) * (2 * rank)
+    if mode == "VALID":
+        return (0,) * (2 * rank)
+    if mode not in ("NOTSET", ""):
+        raise layer.wrong(f"has an unknown auto_pad {mode!r}")
+    if len(pads) != 2 * rank or any(p < 0 for p in pads):
+        raise layer.wrong(f"has pads {list(pads)} for {rank} spatial axes")
+    return pads
 
 
 def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
@@ -92,35 +66,20 @@ def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
     return shape  # type: ignore[return-value]
 
 
-def convolution(layer: Layer, window: Window, data: Expr, weight: Expr) -> Expr:
-    """Returns a convolution by a layer's window and groups."""
-    spatial = SPATIAL[window.rank]
-    return call(
-        f"nn.conv{window.rank}d",
-        data,
-        weight,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        groups=layer.integer("group"),
-        data_layout=f"NC{spatial}",
-        weight_layout=f"OI{spatial}",
-    )
-
-
 @converter("Conv")
 def conv(layer: Layer) -> Result:
     """One to three spatial axes, then the bias."""
-    window = Window(layer, kernel_of(layer))
-    return _with_bias(layer, convolution(layer, window, layer.input(0), layer.input(1)))
+    window = window_of(layer, kernel_of(layer))
+    found = convolution(layer.input(0), layer.input(1), window, layer.integer("group"))
+    return with_bias(found, layer.optional(2))
 
 
 @converter("ConvTranspose")
 def conv_transpose(layer: Layer) -> Result:
     """The gradient of a convolution with respect to its input."""
-    window = Window(layer, kernel_of(layer))
+    window = window_of(layer, kernel_of(layer))
     extra: tuple[Dim, ...] = layer.integers("output_padding") or (0,) * window.rank
-    padding, wanted = window.padding, layer.integers("output_shape")
+    wanted = layer.integers("output_shape")
     if (
         len(extra) != window.rank
         or any(isinstance(e, int) and e < 0 for e in extra)
@@ -132,17 +91,9 @@ def conv_transpose(layer: Layer) -> Result:
     automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
     if wanted or automatic:
         padding, extra = _transposed_padding(layer, window, extra, wanted[-window.rank :])
-    result = call(
-        f"nn.conv{window.rank}d_transpose",
-        layer.input(0),
-        layer.input(1),
-        strides=window.strides,
-        padding=padding,
-        output_padding=extra,
-        dilation=window.dilation,
-        groups=layer.integer("group"),
-    )
-    return _with_bias(layer, result)
+        window = replace(window, padding=padding)
+    found = transposed(layer.input(0), layer.input(1), window, layer.integer("group"), extra)
+    return with_bias(found, layer.optional(2))
 
 
 def _transposed_padding(
@@ -152,19 +103,14 @@ def _transposed_padding(
 
     The default output is `size * stride`.
     """
-    before: list[Dim] = []
-    after: list[Dim] = []
+    totals: list[Dim] = []
     added: list[Dim] = []
     for axis, size in enumerate(layer.type(0).shape[2:]):
         target = wanted[axis] if wanted else size * window.strides[axis]
         full = window.strides[axis] * (size - 1) + extra[axis] + window.extent(axis)
-        total = dim_max(full - target, 0)
+        totals.append(dim_max(full - target, 0))
         added.append(extra[axis] + dim_max(target - full, 0))
-        small, large = total // 2, total - total // 2
-        upper = layer.text("auto_pad") == "SAME_UPPER"
-        before.append(small if upper else large)
-        after.append(large if upper else small)
-    return (*before, *after), tuple(added)
+    return divided(totals, upper=layer.text("auto_pad") == "SAME_UPPER"), tuple(added)
 
 
 # --- matrix products ------------------------------------------------------------------------------
@@ -236,8 +182,8 @@ def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Ex
 @converter("MaxPool")
 def max_pool(layer: Layer) -> Result:
     """Windows' maxima, and their indices if they are used."""
-    window = Window(layer, layer.integers("kernel_shape"))
-    top = _pool(layer, "nn.max_pool2d", window, layout=f"NC{SPATIAL[window.rank]}")
+    window = window_of(layer, layer.integers("kernel_shape"))
+    top = _pool(layer, "nn.max_pool2d", window, layout=window.layout)
     if not layer.wants(1):
         return top
     column_major = layer.flag("storage_order")
@@ -247,12 +193,12 @@ def max_pool(layer: Layer) -> Result:
 @converter("AveragePool")
 def average_pool(layer: Layer) -> Result:
     """Windows' means."""
-    window = Window(layer, layer.integers("kernel_shape"))
+    window = window_of(layer, layer.integers("kernel_shape"))
     return _pool(
         layer,
         "nn.avg_pool2d",
         window,
-        layout=f"NC{SPATIAL[window.rank]}",
+        layout=window.layout,
         count_include_pad=optional_flag(layer, "count_include_pad"),
     )
 
@@ -283,9 +229,9 @@ def lp_pool(layer: Layer) -> Result:
     p = layer.real("p") if layer.version == 1 else layer.integer("p")
     if p < 1 or p != int(p):
         raise layer.unsupported(f"p={p}")
-    if layer.op_type == "LpPool":
-        window = Window(layer, layer.integers("kernel_shape"))
-        return _pool(layer, "nn.lp_pool2d", window, layout=f"NC{SPATIAL[window.rank]}", p=int(p))
+    if layer.op == "LpPool":
+        window = window_of(layer, layer.integers("kernel_shape"))
+        return _pool(layer, "nn.lp_pool2d", window, layout=window.layout, p=int(p))
     x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
     if p <= 2:
         return call(f"l{int(p)}", x, axes=axes, keepdims=True)
@@ -313,44 +259,10 @@ def layer_norm(layer: Layer) -> Result:
     return result
 
 
-def normalized(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: float) -> Expr:
-    """Returns `x` normalized over the axes from `axis` on; scale and bias broadcast to these."""
-    parameters = [scale] if bias is None else [scale, bias]
-    shaped = [_broadcast(p, x.tensor.shape[axis:]) for p in parameters]
-    return call("nn.layer_norm", x, *shaped, axis=axis, epsilon=epsilon)
-
-
-def statistics(x: Expr, axis: int, epsilon: float, *, center: bool = True) -> list[Expr]:
-    """Returns the mean and the inverse deviation over the axes from `axis` on, in f32 or f64.
-    Without `center` the mean counts as 0 and is not returned.
-    """
-    axes = tuple(range(axis, x.tensor.rank))
-    wide = "f64" if x.tensor.dtype == "f64" else "f32"
-    data, found = cast(x, wide), []
-    if center:
-        found.append(call("mean", data, axes=axes, keepdims=True))
-        data = call("subtract", data, found[0])
-    variance = call("mean", call("multiply", data, data), axes=axes, keepdims=True)
-    return [*found, call("rsqrt", call("add", variance, scalar(epsilon, wide)))]
-
-
-def _broadcast(x: Expr, shape: Sequence[Dim]) -> Expr:
-    """Returns a scale in the shape of the axes it applies to."""
-    if x.tensor.shape == tuple(shape):
-        return x
-    return call("broadcast_to", x, shape=tuple(shape))
-
-
 @converter("RMSNormalization")
 def rms_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on, without a mean."""
     return root_mean_square(layer.input(0), layer.input(1), layer.axis(), layer.real("epsilon"))
-
-
-def root_mean_square(x: Expr, scale: Expr, axis: int, epsilon: float) -> Expr:
-    """Returns `x` over the root of its mean square over the axes from `axis` on, scaled."""
-    scale = _broadcast(scale, x.tensor.shape[axis:])
-    return call("nn.rms_norm", x, scale, axis=axis, epsilon=epsilon)
 
 
 @converter("InstanceNormalization")

@@ -40,7 +40,7 @@ def as_version(
     The layer keeps its attributes except those in `without`, plus `attributes`, and its inputs
     unless others are given.
     """
-    schema = schema_of("", layer.op_type, version)
+    schema = schema_of("", layer.op, version)
     assert schema is not None
     kept: dict[str, AttributeProto] = {
         name: value
@@ -50,7 +50,7 @@ def as_version(
     kept.update({name: make_attribute(name, value) for name, value in attributes.items()})
     later = Layer(
         layer.name,
-        layer.op_type,
+        layer.op,
         schema,
         kept,
         layer.inputs if inputs is None else inputs,
@@ -58,9 +58,9 @@ def as_version(
         layer.importer,
         layer.scope,
     )
-    convert = find("", layer.op_type, schema.since_version)
+    convert = find("", layer.op, schema.since_version)
     if convert is None:
-        raise UnsupportedError("U001", f"{layer.op_type} is not supported")
+        raise UnsupportedError("U001", f"{layer.op} is not supported")
     return convert(later)
 
 

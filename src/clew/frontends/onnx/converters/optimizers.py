@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from clew.frontends.building import call, cast, filled, reshaped, scalar
+from clew.frontends.names import display
 from clew.frontends.onnx.derivatives import gradients
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import is_float

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.onnx.file.tensors import checked_size, dtype_of
+from clew.frontends.limits import checked_size
+from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim
@@ -42,7 +43,7 @@ def _shape(layer: Layer, dtype: str) -> tuple[int, ...]:
     shape: tuple[int, ...] = layer.integers("shape")
     if any(size < 0 for size in shape):
         raise layer.wrong(f"has the shape {list(shape)}")
-    checked_size(shape, dtype, layer.importer.budgets, "the result")
+    checked_size(shape, dtype, layer.builder.budgets, "the result")
     return shape
 
 
@@ -101,7 +102,7 @@ def multinomial(layer: Layer) -> Result:
     checked_size(
         [d for d in (rows, count) if isinstance(d, int)],
         dtype,
-        layer.importer.budgets,
+        layer.builder.budgets,
         "the result",
     )
     wide = "f64" if type_.dtype == "f64" else "f32"

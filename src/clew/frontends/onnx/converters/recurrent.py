@@ -1,20 +1,25 @@
-"""LSTM, GRU and RNN, whose loops over time are those of `frontends/recurrent.py`."""
+"""LSTM, GRU and RNN: their cells and loops over time are those of `frontends/lowering/`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from clew.frontends.building import call, fields, filled, reshaped, scalar
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.cells import (
+    Activation,
+    gru_cell,
+    gru_cell_resetting_first,
+    lstm_cell,
+    rnn_cell,
+)
+from clew.frontends.lowering.recurrent import Cell, Product, input_part, joined, over_time, plain
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
-from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ops.common import differ
-
-Activation: TypeAlias = "Callable[[Expr], Expr]"
 
 # Each operator's default alpha and beta.
 _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
@@ -93,8 +98,7 @@ def _rows(x: Expr, begin: int, end: int) -> Expr:
 
 def _plain(layer: Layer, index: int, direction: int) -> Product:
     """Returns the product with an input that holds weights."""
-    weights = of_direction(layer.input(index), direction)
-    return Product((weights,), lambda x, held: dense(x, held[0]))
+    return plain(of_direction(layer.input(index), direction))
 
 
 def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr, Expr] | None:
@@ -146,7 +150,7 @@ def _run(
     for number, backward in enumerate(backwards):
         states = [_first_state(layer, x, n, number, hidden, bool(batch_first)) for n in initial]
         made = cell(layer, reverse(x) if backward else x, number)
-        *ends, stacked = over_time(made, states, lengths, Captures(layer.importer.known))
+        *ends, stacked = over_time(made, states, lengths, Captures(layer.builder.known))
         outputs.append(reverse(stacked) if backward else stacked)
         last.append(ends)
     seq, batch, _ = x.tensor.shape
@@ -204,26 +208,17 @@ def lstm_with(
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
         outer, inner = products(direction)
-        inputs = input_part(x, outer, *_biases(layer, direction, 4, hidden) or ())
-        peepholes, held = _peepholes(layer, direction, hidden), len(inner.weights)
-
-        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-            h, c = state
-            gates = call("add", now, inner.of(h, weights))
-            i, o, f, g = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
-
-            def seen(value: Expr, which: int, cell: Expr) -> Expr:
-                if not peepholes:
-                    return value
-                return call("add", value, call("multiply", weights[held + which], cell))
-
-            take = gate(seen(i, 0, c))
-            rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
-            keep = rest or gate(seen(f, 2, c))
-            new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
-            return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
-
-        return Cell((*inner.weights, *peepholes), step, inputs)
+        return lstm_cell(
+            input_part(x, outer, *_biases(layer, direction, 4, hidden) or ()),
+            inner,
+            hidden,
+            "iofg",
+            gate=gate,
+            squash=squash,
+            out=out,
+            coupled=bool(coupled),
+            peepholes=_peepholes(layer, direction, hidden),
+        )
 
     return _run(layer, (5, 6), cell, hidden)
 
@@ -241,43 +236,19 @@ def gru(layer: Layer) -> Result:
         sizes = (2 * hidden, hidden)
         recurrent = of_direction(layer.input(2), direction)
         added: list[Expr] = []
-        weights = [recurrent]
+        rest: Expr | None = None
         if biases is not None:
             # If the reset comes after the product, the bias of h lies inside the reset.
             gates, rest = fields(call("split", biases[1], sizes=sizes, axis=0), 2)
             outer = filled(0, x.tensor.dtype, (hidden,)) if reset_after else rest
             added = [biases[0], call("concatenate", gates, outer, axis=0)]
-            if reset_after:
-                weights.append(rest)
-        if not reset_after:
-            weights = [_rows(recurrent, 0, sizes[0]), _rows(recurrent, sizes[0], 3 * hidden)]
         inputs = input_part(x, _plain(layer, 1, direction), *added)
-
-        def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
-            """One product for all gates."""
-            parts = [
-                fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3)
-                for gates in (now, dense(h, held[0]))
-            ]
-            z, r = (gate(call("add", a, b)) for a, b in zip(*(p[:2] for p in parts), strict=True))
-            inner = parts[1][2]
-            inner = call("add", inner, held[1]) if len(held) > 1 else inner
-            return z, squash(call("add", parts[0][2], call("multiply", r, inner)))
-
-        def reset_first(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
-            """The product for the new state needs the reset first."""
-            part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
-            both = gate(call("add", part, dense(h, held[0])))
-            z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)
-            inner = dense(call("multiply", r, h), held[1])
-            return z, squash(call("add", candidate, inner))
-
-        def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
-            (h,) = state
-            z, new = (reset_last if reset_after else reset_first)(now, h, held)
-            return [call("add", new, call("multiply", z, call("subtract", h, new)))]
-
-        return Cell(tuple(weights), step, inputs)
+        if reset_after:
+            return gru_cell(
+                inputs, recurrent, hidden, "zrn", gate=gate, squash=squash, candidate_bias=rest
+            )
+        weights = _rows(recurrent, 0, sizes[0]), _rows(recurrent, sizes[0], 3 * hidden)
+        return gru_cell_resetting_first(inputs, *weights, hidden, gate, squash)
 
     return _run(layer, (5,), cell, hidden)
 
@@ -291,10 +262,6 @@ def rnn(layer: Layer) -> Result:
         (squash,) = _activations(layer, ("tanh",), direction)
         biases = _biases(layer, direction, 1, hidden) or ()
         inputs = input_part(x, _plain(layer, 1, direction), *biases)
-
-        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-            return [squash(call("add", now, dense(state[0], weights[0])))]
-
-        return Cell((of_direction(layer.input(2), direction),), step, inputs)
+        return rnn_cell(inputs, of_direction(layer.input(2), direction), squash)
 
     return _run(layer, (5,), cell, hidden)

@@ -81,7 +81,7 @@ def position(layer: Layer) -> Result:
     """The index of the extreme element."""
     last = "select_last_index" in layer.schema.attributes and layer.flag("select_last_index")
     return call(
-        layer.op_type.lower(),
+        layer.op.lower(),
         layer.input(0),
         axis=layer.axis(),
         keepdims=layer.flag("keepdims"),

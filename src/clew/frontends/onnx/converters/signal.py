@@ -28,7 +28,7 @@ def transform(layer: Layer) -> Result:
 
 
 def _transform(layer: Layer, sources: dict[str, Expr]) -> Result:
-    axis = layer.importer.known.get(sources["axis"])
+    axis = layer.builder.known.get(sources["axis"])
     if axis is not None and axis.size == 1:
         rank = layer.rank()
         place = layer.positive(int(axis.reshape(-1)[0]), rank)

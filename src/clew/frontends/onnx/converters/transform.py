@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, filled, reshaped, scalar
-from clew.frontends.onnx.file.tensors import checked_size, dtype_of, sparse_to_array
+from clew.frontends.limits import checked_size
+from clew.frontends.onnx.file.tensors import dtype_of, sparse_to_array
 from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
@@ -164,7 +165,7 @@ def constant(layer: Layer) -> Result:
     if layer.has("sparse_value"):
         found = layer.attribute("sparse_value")
         assert found is not None
-        external, budgets = layer.importer.external, layer.importer.budgets
+        external, budgets = layer.importer.external, layer.builder.budgets
         return Constant(sparse_to_array(found.sparse_tensor, external, budgets))
     if layer.has("value_float"):
         return Constant(np.float32(layer.attribute("value_float").f))  # type: ignore[union-attr]
@@ -192,7 +193,7 @@ def constant_of_shape(layer: Layer) -> Result:
         return held(layer, "full", [], {"shape": 0}, value=value.item(), dtype=dtype)
     shape = layer.dims(0, "the shape")
     checked_size(
-        [d for d in shape if isinstance(d, int)], dtype, layer.importer.budgets, "the result"
+        [d for d in shape if isinstance(d, int)], dtype, layer.builder.budgets, "the result"
     )
     return filled(value.reshape(-1)[0], dtype, shape)
 
@@ -216,7 +217,7 @@ def arange(layer: Layer) -> Result:
         raise layer.wrong("has a step of 0")
     count = arange_size(start, limit, delta)
     assert isinstance(count, int)
-    checked_size((count,), dtype, layer.importer.budgets, "the result")
+    checked_size((count,), dtype, layer.builder.budgets, "the result")
     return call("arange", start=start, stop=limit, step=delta, dtype=dtype)
 
 
@@ -553,7 +554,7 @@ def _limit(layer: Layer, index: int, dtype: str) -> Expr | None:
     given = layer.optional(index)
     if given is None:
         return None
-    known = layer.importer.known.get(given)
+    known = layer.builder.known.get(given)
     if known is None or is_symbolic(known):
         return cast(reshaped(given, ()), dtype)
     return scalar(layer.known_one(index), dtype)

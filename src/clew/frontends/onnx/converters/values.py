@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.building import call, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
@@ -18,7 +18,7 @@ from clew.ops.data.structure import elements_of, folded, sequence_of
 
 
 def _folded(layer: Layer, op: str, *args: Expr, **attrs: object) -> Expr:
-    return folded(call(op, *args, **attrs), layer.importer.known.get)
+    return folded(call(op, *args, **attrs), layer.builder.known.get)
 
 
 @converter("SequenceConstruct", values=True)
@@ -107,7 +107,7 @@ def _iteration(layer: Layer, inputs: Sequence[Expr], position: int) -> list[Expr
 def _mapped(layer: Layer, inputs: Sequence[Expr]) -> list[Expr]:
     index, going = Var("i", TensorType((), "i64")), Var("going", TensorType((), "bool"))
     whole = [Var(f"input{n}", x.type) for n, x in enumerate(inputs)]
-    captures = Captures(layer.importer.known)
+    captures = Captures(layer.builder.known)
     read = [call("sequence.at", x, index) if isinstance(x.type, SequenceType) else x for x in whole]
     results = layer.subgraph("body", read, captures)
     outs: list[Var] = []

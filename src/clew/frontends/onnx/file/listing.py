@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from onnx import (
@@ -22,7 +21,8 @@ from onnx import (
     TypeProto,
 )
 
-from clew.frontends.onnx.budgets import current
+from clew.frontends.listing import Body, Line, Listing, Value
+from clew.frontends.names import UniqueNames, display
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.file.order import in_order
 from clew.frontends.onnx.file.survey import (
@@ -34,7 +34,7 @@ from clew.frontends.onnx.file.survey import (
     subgraphs,
 )
 from clew.frontends.onnx.file.tensors import dtype_of
-from clew.frontends.onnx.names import UniqueNames, display
+from clew.support.budgets import current
 from clew.support.errors import UnsupportedError
 
 _MOST_SHOWN: Final = 16
@@ -44,68 +44,6 @@ _MOST_TEXT: Final = 4096
 _SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _NAMESPACE: Final = "namespace"
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
-
-
-@dataclass(frozen=True)
-class Value:
-    """A named value: `type` as text, empty if the file does not declare it."""
-
-    name: str
-    type: str = ""
-
-
-@dataclass
-class Line:
-    """A layer: its name in the import, and the facts of its node.
-
-    `inputs` and `outputs` are names of values, empty for omitted ones; `parameters` are the types
-    of inputs stored in the file. `path` are the modules around it that the exporter recorded.
-    `bodies` are its subgraphs, or the function that it calls.
-    """
-
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: tuple[tuple[str, str], ...]
-    parameters: Mapping[str, str]
-    path: tuple[str, ...] = ()
-    bodies: list[Body] = field(default_factory=list)
-
-
-@dataclass
-class Body:
-    """A graph: `title` is the attribute that holds it, or the function's name.
-
-    `imported` is false for a branch that is never taken.
-    """
-
-    title: str
-    inputs: list[Value]
-    outputs: list[Value]
-    parameters: list[Value]
-    lines: list[Line]
-    imported: bool = True
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A model: `about` is a line about the file's producer."""
-
-    about: str
-    main: Body
-
-    @property
-    def lines(self) -> Iterator[Line]:
-        """All layers; inner ones follow the layer that contains them."""
-        stack = [iter(self.main.lines)]
-        while stack:
-            line = next(stack[-1], None)
-            if line is None:
-                stack.pop()
-                continue
-            yield line
-            stack.append(inner for body in line.bodies for inner in body.lines)
 
 
 def list_model(

@@ -14,11 +14,13 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from clew.frontends.onnx.budgets import Budgets, check_outline, over
+from clew.frontends.limits import over
+from clew.frontends.names import display, display_path
+from clew.frontends.onnx.budgets import check_outline
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.slim import FilePart, Slim, read_slim
 from clew.frontends.onnx.file.strings import check_strings
-from clew.frontends.onnx.names import display, display_path
+from clew.support.budgets import Budgets
 from clew.support.errors import InputError, ModelError
 from clew.support.files import open_plain, reason_of
 

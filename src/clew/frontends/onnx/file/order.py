@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 from onnx import GraphProto, NodeProto
 
+from clew.frontends.names import display, listing
 from clew.frontends.onnx.file.survey import subgraphs
-from clew.frontends.onnx.names import display, listing
 from clew.support.errors import ModelError
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from onnx import AttributeProto, NodeProto
 
 from clew.support.errors import InputError
-from clew.trace.span import Source, Span
+from clew.trace.span import Source
 
 FRONTEND: Final = "onnx"
 
@@ -29,16 +29,6 @@ class NodeView:
 
 
 Annotator: TypeAlias = "Callable[[Source, NodeView], Source]"
-
-
-def input_span(name: str) -> Span:
-    """Returns the span of one of the model's inputs."""
-    return Span([Source(name, frontend=FRONTEND, kind="input")])
-
-
-def parameter_span(name: str) -> Span:
-    """Returns the span of an initializer."""
-    return Span([Source(name, frontend=FRONTEND, kind="parameter")])
 
 
 def layer_source(

@@ -7,8 +7,9 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from clew.frontends.onnx.budgets import Budgets, over
-from clew.frontends.onnx.names import display
+from clew.frontends.limits import over
+from clew.frontends.names import display
+from clew.support.budgets import Budgets
 from clew.support.errors import ModelError
 
 

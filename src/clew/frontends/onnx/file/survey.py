@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.limits import over
+from clew.frontends.names import display, listing
 from clew.frontends.onnx.contrib.schemas import (
     MICROSOFT,
     NCHWC,
@@ -17,9 +18,9 @@ from clew.frontends.onnx.contrib.schemas import (
     contrib_schema,
 )
 from clew.frontends.onnx.file.loader import opsets
-from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
 from clew.frontends.onnx.schemas import CustomSchema, Schema
+from clew.support.budgets import Budgets
 from clew.support.caches import bounded_cache
 from clew.support.errors import ClewError, ModelError, UnsupportedError
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
 
-from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.limits import checked_size
+from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData, entries_of
 from clew.frontends.onnx.file.slim import FilePart
-from clew.frontends.onnx.names import display
 from clew.ir.expr import Constant
 from clew.ir.types import NARROW_FLOATS, STORAGE, TensorType, bits, from_numpy, to_numpy
+from clew.support.budgets import Budgets
 from clew.support.errors import ModelError, UnsupportedError
 from clew.support.text_arrays import zeros
 
@@ -89,33 +90,6 @@ def number_of(dtype: str) -> int:
 
 def _known_numbers() -> Sequence[int]:
     return list(TensorProto.DataType.values())
-
-
-def checked_size(shape: Sequence[int], dtype: str, budgets: Budgets, what: str) -> int:
-    """Returns the number of elements of a shape.
-
-    Errors: M006 for negative dimensions, too many axes, or more bytes than the budget.
-    """
-    if len(shape) > budgets.rank:
-        raise over("M006", f"axes of {what}", len(shape), "rank", budgets.rank)
-    if any(d < 0 for d in shape):
-        raise ModelError("M006", f"{what} has a negative dimension: {list(shape)}")
-    size = math.prod(int(d) for d in shape)
-    size_bytes = (size * bits(dtype) + 7) // 8
-    if size_bytes > budgets.memory_bytes:
-        what = f"bytes of {what}, {dtype}{list(shape)}"
-        if size_bytes > budgets.tensor_bytes:
-            raise over("M006", what, size_bytes, "tensor_bytes", budgets.tensor_bytes)
-        raise ModelError(
-            "M006",
-            f"{what}: {size_bytes}, more than this machine's {budgets.memory_bytes}",
-            hint="the file is damaged or hostile, or the model needs a larger machine",
-        )
-    if not size and math.prod(max(int(d), 1) for d in shape) * bits(dtype) >= 1 << 63:
-        raise ModelError(
-            "M006", f"{what} has no elements, but sizes that are too large: {list(shape)}"
-        )
-    return size
 
 
 def to_array(

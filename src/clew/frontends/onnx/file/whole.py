@@ -55,11 +55,9 @@ def giving_out(model: ModelProto, names: Iterable[str]) -> ModelProto:
     return made
 
 
-def one_layer(
-    model: ModelProto, outputs: Sequence[str], values: Mapping[str, Any]
-) -> tuple[bytes, dict[str, Any]] | None:
-    """Returns a model of the one layer that has these outputs, and its inputs, with `values` for
-    the layer's operands; None for layers inside functions and branches.
+def one_layer(model: ModelProto, outputs: Sequence[str], values: Mapping[str, Any]) -> bytes | None:
+    """Returns a model of the one layer that has these outputs, with `values` for the layer's
+    operands; None for layers inside functions and branches.
     """
     node = _node(model, outputs)
     if node is None:
@@ -79,7 +77,8 @@ def one_layer(
     )
     made = helper.make_model(graph, opset_imports=model.opset_import, functions=model.functions)
     made.ir_version = model.ir_version
-    return made.SerializeToString(), given
+    data: bytes = made.SerializeToString()
+    return data
 
 
 def _node(model: ModelProto, outputs: Sequence[str]) -> NodeProto | None:

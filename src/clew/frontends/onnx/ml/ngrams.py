@@ -37,7 +37,7 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
     width = int(places.max(initial=-1)) + 1
     if not width or (places < 0).any():
         raise layer.wrong("has no ngram_indexes, or negative ones")
-    if width > layer.importer.budgets.memory_bytes // 64:
+    if width > layer.builder.budgets.memory_bytes // 64:
         raise layer.wrong(f"has an index as large as {width - 1} in ngram_indexes")
     rows = reshaped(x, (1, *x.tensor.shape)) if layer.rank() == 1 else x
     skip = layer.integer("max_skip_count")

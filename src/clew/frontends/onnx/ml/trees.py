@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.frontends.building import call, cast, filled, reshaped, scalar
-from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.file.tensors import checked_size
+from clew.frontends.limits import checked_size
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml.forest import (
     MEMBER,
@@ -35,6 +34,7 @@ from clew.frontends.onnx.ml.scores import (
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
+from clew.support.budgets import Budgets
 from clew.support.text_arrays import is_text
 
 Array = np.ndarray[Any, Any]
@@ -164,7 +164,7 @@ def tree_ensemble(layer: Layer) -> Result:
     kind = _numbered(layer, "aggregate_function", 1, _AGGREGATES)
     transform = _numbered(layer, "post_transform", 0, TRANSFORMS)
     forest = forest_of(roots + count, count, given, features(layer, x))
-    budgets = layer.importer.budgets
+    budgets = layer.builder.budgets
     scores = _aggregated(kind, _walked(forest, x), votes, count, targets, wide, budgets)
     return cast(transformed(scores, transform), dtype)
 
@@ -291,7 +291,7 @@ def _ensemble(layer: Layer, prefix: str, targets: int) -> _Ensemble:
     votes = _named_votes(layer, prefix, names, numbers, weights).checked(leaves, targets)
     kept = votes.leaves < leaves
     votes = _Votes(votes.leaves[kept], votes.targets[kept], votes.weights[kept])
-    return _Ensemble(_walked(forest, x), votes, leaves, base, dtype, layer.importer.budgets)
+    return _Ensemble(_walked(forest, x), votes, leaves, base, dtype, layer.builder.budgets)
 
 
 def _named_votes(layer: Layer, prefix: str, names: Named, numbers: Array, weights: Array) -> _Votes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from clew.frontends.building import call, cast, constant, reshaped
-from clew.frontends.torch.converters.convolution import SPATIAL
+from clew.frontends.lowering.convolution import convolution, transposed
+from clew.frontends.lowering.window import Window
 from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.converters.windows import adaptive_places, divisors, sizes_of
 from clew.frontends.torch.layer import Layer
@@ -82,7 +83,6 @@ def convolution_backward(layer: Layer) -> Result:
 def _of_image(
     gradient: Expr, x: Expr, weight: Expr, attrs: dict[str, tuple[int, ...]], groups: int
 ) -> Expr:
-    rank = weight.tensor.rank - 2
     sizes, counts, kernel = (e.tensor.shape[2:] for e in (x, gradient, weight))
     rest = tuple(
         size - ((count - 1) * s - 2 * p + d * (k - 1) + 1)
@@ -91,9 +91,8 @@ def _of_image(
             strict=False,
         )
     )  # fmt: skip
-    return call(
-        f"nn.conv{rank}d_transpose", gradient, weight, output_padding=rest, groups=groups, **attrs
-    )
+    window = Window(kernel, attrs["strides"], attrs["dilation"], attrs["padding"])
+    return transposed(gradient, weight, window, groups, rest)
 
 
 def _of_weight(
@@ -111,11 +110,8 @@ def _of_weight(
     images = reshaped(images, (channels // groups, groups * batch, *sizes))
     kernels = call("transpose", gradient, axes=(1, 0, *range(2, 2 + rank)))
     assert kernels.tensor.shape == (features, batch, *counts)
-    found: Expr = call(
-        f"nn.conv{rank}d", images, kernels, strides=attrs["dilation"], padding=attrs["padding"],
-        dilation=attrs["strides"], groups=groups, data_layout=f"NC{SPATIAL[rank]}",
-        weight_layout=f"OI{SPATIAL[rank]}",
-    )  # fmt: skip
+    window = Window(counts, attrs["dilation"], attrs["strides"], attrs["padding"])
+    found = convolution(images, kernels, window, groups)
     for axis, size in enumerate(weight.tensor.shape[2:], 2):
         found = sliced(found, axis, 0, size)
     return call("transpose", found, axes=(1, 0, *range(2, 2 + rank)))

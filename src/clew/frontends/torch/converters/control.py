@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from torch import fx
 
 from clew.frontends.building import call, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop, length_of
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop, length_of
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.frontends.torch.values import Value

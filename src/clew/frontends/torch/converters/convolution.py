@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.building import call, cast, cast_wide, per_channel, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
+from clew.frontends.lowering.convolution import convolution as convolution_of
+from clew.frontends.lowering.convolution import transposed, with_bias
+from clew.frontends.lowering.window import Window
 from clew.frontends.torch.converters.grouped import grouped
 from clew.frontends.torch.converters.movement import sliced
 from clew.frontends.torch.converters.windows import (
@@ -26,8 +29,6 @@ from clew.ir.expr import Expr
 from clew.ir.types import is_float
 from clew.te.interpret import identity_of
 
-SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
-
 
 @converter("convolution", "_convolution")
 def convolution(layer: Layer) -> Result:
@@ -44,38 +45,22 @@ def convolution(layer: Layer) -> Result:
         found = grouped(layer, x, weight, groups)
     else:
         found = _of_known_groups(layer, x, weight, groups)
-    bias = layer.optional("bias")
-    if bias is not None:
-        found = call("add", found, per_channel(bias, found.tensor.rank))
+    found = with_bias(found, layer.optional("bias"))
     return layer.shaped(found) if lone else layer.to_result(found)
 
 
 def _of_known_groups(layer: Layer, x: Expr, weight: Expr, groups: int) -> Expr:
     rank = weight.tensor.rank - 2
-    strides, padding = layer.spread("stride", rank), layer.spread("padding", rank)
-    dilation, pads = layer.spread("dilation", rank), (*padding, *padding)
-    if layer.flag("transposed"):
-        return call(
-            f"nn.conv{rank}d_transpose",
-            x,
-            weight,
-            strides=strides,
-            padding=pads,
-            output_padding=layer.spread("output_padding", rank),
-            dilation=dilation,
-            groups=groups,
-        )
-    return call(
-        f"nn.conv{rank}d",
-        x,
-        weight,
-        strides=strides,
-        padding=pads,
-        dilation=dilation,
-        groups=groups,
-        data_layout=f"NC{SPATIAL[rank]}",
-        weight_layout=f"OI{SPATIAL[rank]}",
+    padding = layer.spread("padding", rank)
+    window = Window(
+        weight.tensor.shape[2:],
+        layer.spread("stride", rank),
+        layer.spread("dilation", rank),
+        (*padding, *padding),
     )
+    if layer.flag("transposed"):
+        return transposed(x, weight, window, groups, layer.spread("output_padding", rank))
+    return convolution_of(x, weight, window, groups)
 
 
 # --- pooling --------------------------------------------------------------------------------------

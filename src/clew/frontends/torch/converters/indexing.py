@@ -81,7 +81,7 @@ def _learn_count(layer: Layer, count: Dim, carrier: Expr) -> None:
     """Records the number of places where a mask holds as the size that torch named."""
     if not isinstance(count, SymDim):
         return
-    layer.importer.sizes.carriers.setdefault(str(count), carrier)
+    layer.importer.builder.carriers.setdefault(str(count), carrier)
     for fake in layer.fakes:
         for size in fake.shape:
             if str(getattr(getattr(size, "node", None), "expr", "")).startswith("u"):

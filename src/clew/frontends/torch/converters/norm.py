@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clew.frontends.building import call, cast, cast_wide, filled, per_channel, reshaped, scalar
+from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.torch.converters.reduce import moments
 from clew.frontends.torch.layer import EVAL, Layer
 from clew.frontends.torch.registry import Result, converter
@@ -28,7 +29,7 @@ def layer_norm(layer: Layer) -> Result:
     axis = x.tensor.rank - len(shape)
     epsilon = layer.number("eps", 1e-5)
     gamma, beta = _gains(layer, x, shape)
-    y = call("nn.layer_norm", x, gamma, beta, axis=axis, epsilon=float(epsilon))
+    y = normalized(x, gamma, beta, axis, float(epsilon))
     if layer.op.startswith("layer_norm"):
         return layer.to_result(y)
     return [layer.to_result(y), *_statistics(layer, x, tuple(range(axis, x.tensor.rank)), epsilon)]
@@ -52,7 +53,7 @@ def rms_norm(layer: Layer) -> Result:
     smallest = {"f16": 0.0009765625, "bf16": 0.0078125}.get(narrow, smallest)
     epsilon = layer.number("eps", smallest)
     gamma, _ = _gains(layer, x, shape)
-    y = layer.to_result(call("nn.rms_norm", x, gamma, axis=axis, epsilon=float(epsilon)))
+    y = layer.to_result(root_mean_square(x, gamma, axis, float(epsilon)))
     if layer.op.startswith("rms_norm"):
         return y
     axes = tuple(range(axis, x.tensor.rank))

@@ -1,14 +1,15 @@
-"""LSTM, GRU and RNN, whose loops over time are those of `frontends/recurrent.py`."""
+"""LSTM, GRU and RNN: their cells and loops over time are those of `frontends/lowering/`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from clew.frontends.building import call, fields, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
+from clew.frontends.building import call, reshaped, scalar
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.cells import activation, gru_cell, lstm_cell, rnn_cell
+from clew.frontends.lowering.recurrent import Cell, input_part, joined, over_time, plain
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.expr import Expr
@@ -31,59 +32,32 @@ class Weights:
 MakeCell: TypeAlias = "Callable[[Expr, Weights], Cell]"
 
 
-def _plain(weight: Expr) -> Product:
-    return Product((weight,), lambda x, held: dense(x, held[0]))
+def _inputs(x: Expr, own: Weights, *biases: Expr | None) -> Expr:
+    return input_part(x, plain(own.inputs), *(b for b in biases if b is not None))
 
 
-def _biases(*biases: Expr | None) -> list[Expr]:
-    return [b for b in biases if b is not None]
+def _hidden(own: Weights, gates: int) -> int:
+    size = own.state.tensor.shape[0]
+    assert isinstance(size, int)  # of a weight
+    return size // gates
 
 
 def _lstm_cell(x: Expr, own: Weights) -> Cell:
-    """Gates i, f, g, o."""
-    held = [own.state, *_biases(own.projection)]
-    inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias, own.state_bias))
-    hidden = own.state.tensor.shape[0] // 4
-
-    def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-        h, c = state
-        gates = call("add", now, dense(h, weights[0]))
-        i, f, g, o = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
-        kept = call("multiply", call("sigmoid", f), c)
-        new = call("add", kept, call("multiply", call("sigmoid", i), call("tanh", g)))
-        out: Expr = call("multiply", call("sigmoid", o), call("tanh", new))
-        return [dense(out, weights[1]) if len(weights) > 1 else out, new]
-
-    return Cell(tuple(held), step, inputs)
+    inputs = _inputs(x, own, own.input_bias, own.state_bias)
+    state, hidden = plain(own.state), _hidden(own, 4)
+    return lstm_cell(inputs, state, hidden, "ifgo", projection=own.projection)
 
 
 def _gru_cell(x: Expr, own: Weights) -> Cell:
-    """Gates r, z, n. The reset comes after the product, and so does the state's bias."""
-    inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias))
-    hidden = own.state.tensor.shape[0] // 3
-
-    def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-        (h,) = state
-        inner = dense(h, weights[0])
-        inner = call("add", inner, weights[1]) if len(weights) > 1 else inner
-        given, kept = (
-            fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3) for gates in (now, inner)
-        )
-        r, z = (call("sigmoid", call("add", given[n], kept[n])) for n in (0, 1))
-        new = call("tanh", call("add", given[2], call("multiply", r, kept[2])))
-        return [call("add", new, call("multiply", z, call("subtract", h, new)))]
-
-    return Cell((own.state, *_biases(own.state_bias)), step, inputs)
+    """The reset comes after the product, and so does the state's bias."""
+    inputs = _inputs(x, own, own.input_bias)
+    return gru_cell(inputs, own.state, _hidden(own, 3), "rzn", bias=own.state_bias)
 
 
 def _plain_cell(squash: str) -> MakeCell:
     def make(x: Expr, own: Weights) -> Cell:
-        inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias, own.state_bias))
-
-        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-            return [call(squash, call("add", now, dense(state[0], weights[0])))]
-
-        return Cell((own.state,), step, inputs)
+        inputs = _inputs(x, own, own.input_bias, own.state_bias)
+        return rnn_cell(inputs, own.state, activation(squash))
 
     return make
 

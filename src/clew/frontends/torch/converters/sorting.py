@@ -212,7 +212,7 @@ def running_extreme(layer: Layer) -> Result:
 def _counted(layer: Layer, count: Dim, carrier: Expr) -> None:
     """Records the number of distinct elements as the size that torch named."""
     if isinstance(count, SymDim):
-        layer.importer.sizes.carriers.setdefault(str(count), carrier)
+        layer.importer.builder.carriers.setdefault(str(count), carrier)
         for fake in layer.fakes:
             for size in fake.shape:
                 layer.importer.sizes.learn(size, count)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clew.frontends.building import call, cast, filled, reshaped, scalar
-from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop, length_of
+from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loops import build_loop, length_of
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.types import NARROW_FLOATS, TensorType
 
@@ -34,6 +34,11 @@ class Product:
 
     weights: tuple[Expr, ...]
     of: Callable[[Expr, Sequence[Expr]], Expr]
+
+
+def plain(weight: Expr) -> Product:
+    """Returns the product with a matrix `[out, in]`, which the loop carries."""
+    return Product((weight,), lambda x, held: dense(x, held[0]))
 
 
 def dense(x: Expr, weight: Expr) -> Expr:

@@ -7,52 +7,75 @@ it is called, with the values of the inputs whose values were unknown at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
-from onnx import GraphProto
 
-from clew.frontends.onnx.given import blames_the_file, not_fitting
-from clew.frontends.onnx.importer import Importer
-from clew.frontends.onnx.inputs import Shapes
-from clew.frontends.onnx.late import RUN_TELLS
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.given import blames_the_file, not_fitting
 from clew.ir.defaults import Defaults
-from clew.ir.deferred import DeferredModule
+from clew.ir.deferred import DeclaredInput, DeferredModule
 from clew.ir.module import Module
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
 from clew.support.errors import ClewError, Hint
 from clew.support.locks import Lock
 
+Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
+"""Shapes of inputs by name."""
+RUN_TELLS: Final = frozenset({"U002", "U006", "U101", "U102"})
+"""Codes of errors about a value (of an axis, a shape) or size that is unknown before the run."""
 # Codes of errors that unknown values may cause.
 _CONSEQUENCES: Final = frozenset({"U005", "T007"})
 
-MakeImporter = Callable[..., Importer]
+
+class Importing(Protocol):
+    """An import of a model for certain shapes and values of its inputs."""
+
+    builder: GraphBuilder
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Names of the model's outputs."""
+        ...
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as declared in the file, with the given shapes."""
+        ...
+
+    def run(self) -> Module:
+        """Returns the module."""
+        ...
+
+
+MakeImport: TypeAlias = "Callable[..., Importing]"
+"""Makes imports of one model: `make(shapes, values, *, late, without_ones)`. With `late`, layers
+that need values unknown before the run are imported when they run.
+"""
 Import: TypeAlias = "Callable[[Shapes], Module | DeferredModule]"
 """Imports a model with shapes of its inputs."""
 
 
 class DeferredModel:
-    """An ONNX model, imported for the shapes and values of each call."""
+    """A model that is imported for the shapes and values of each call."""
 
     def __init__(
         self,
-        make: MakeImporter,
-        importer: Importer,
+        make: MakeImport,
+        importer: Importing,
         error: ClewError | None,
         again: Import,
         defaults: Defaults | None = None,
     ) -> None:
-        graph: GraphProto = importer.model.graph
         self._make = make
         self._again = again
         self._asked = asked_for(importer, error)
         self.why = error
         self.defaults = defaults
         self._lock = Lock()
-        self.inputs = tuple(importer.inputs.declared())
-        self.output_names = tuple(value.name for value in graph.output)
+        self.inputs = tuple(importer.declared())
+        self.output_names = tuple(importer.output_names)
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -144,18 +167,18 @@ class DeferredModel:
         return self.why is not None and (self.why.code, self.why.layer) == (error.code, error.layer)
 
 
-def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
+def asked_for(importer: Importing, error: ClewError | None) -> tuple[str, ...]:
     """Returns the inputs whose values were unknown at import, if that may be why the import failed;
     for a successful import, those that decide between different branches.
     """
     if error is None:
-        return importer.asked.left_open(importer.params)
+        return importer.builder.asked.left_open(importer.builder.params)
     if error.code in RUN_TELLS | _CONSEQUENCES:
-        return importer.asked.in_vain(importer.params)
+        return importer.builder.asked.in_vain(importer.builder.params)
     return ()
 
 
-def can_wait(importer: Importer, error: ClewError) -> bool:
+def can_wait(importer: Importing, error: ClewError) -> bool:
     """Whether a failed import may succeed once inputs are known."""
     if asked_for(importer, error):
         return True
@@ -163,7 +186,7 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
         return False
     return any(
         i.shape is None or not all(isinstance(d, int) for d in i.shape)
-        for i in importer.inputs.declared()
+        for i in importer.declared()
         if i.dtype is not None
     )
 
@@ -176,24 +199,23 @@ _DRAWS: Final = 8
 _FEW_NAMES: Final = 2
 
 
-def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> bool:
+def needs_numbers(make: MakeImport, importer: Importing, shapes: Shapes) -> bool:
     """Whether an import that failed with free sizes may succeed with numbers for them. A model that
     cannot be imported for any size is wrong, and should be rejected before a call: the result is
     False if the failing layer knew all its sizes, or if no tried numbers help. Models with more
     than two free names are not tried.
     """
-    if not importer.failed_open:
+    failed = importer.builder.failed
+    if failed is None or not failed.symbolic:
         return False
-    declared = [
-        i for i in importer.inputs.declared() if i.dtype is not None and i.shape is not None
-    ]
+    declared = [i for i in importer.declared() if i.dtype is not None and i.shape is not None]
     if all(isinstance(d, int) for i in declared for d in i.shape or ()):
         return False
     names = {str(d) for i in declared for d in i.shape or () if not isinstance(d, int)}
     if len(names) > _FEW_NAMES:
         return True
     numbers = {d for i in declared for d in i.shape or () if isinstance(d, int)}
-    numbers |= importer.failed_sizes
+    numbers |= failed.sizes
     draw, drawn = Random(0).choice, sorted(numbers)
     draws = [{n: draw(drawn) for n in sorted(names)} for _ in range(_DRAWS) if drawn]
     for sizes in [*(dict.fromkeys(names, size) for size in _PROBED), *draws]:
@@ -211,7 +233,7 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
     return False
 
 
-def advice(importer: Importer, error: ClewError) -> Hint:
+def advice(importer: Importing, error: ClewError) -> Hint:
     """Returns a hint for an import that can wait."""
     names = asked_for(importer, error)
     given = f"constants={{{names[0]!r}: ...}}" if names else "inputs={...} with numbers as shapes"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from clew.frontends.onnx.names import display
+from clew.frontends.names import display
 from clew.ir.deferred import DeclaredInput
 from clew.support.errors import ClewError, GraphTypeError, Hint, InputError, locate
 

@@ -1,4 +1,4 @@
-"""The ONNX form of a part, cut from the part's ONNX file."""
+"""The form of a part in its model's own format, cut from the file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from clew.extraction.layers import LayerGraph
-from clew.extraction.part import OnnxPart, Part
-from clew.frontends.onnx.file.cut import Cutter
+from clew.extraction.part import FilePart, Part
+from clew.frontends.cutting import Cutter
+from clew.frontends.format import Format
+from clew.frontends.formats import cutting
 from clew.support.errors import InputError
 from clew.support.links import current_links, following
 from clew.support.shown import Brief
@@ -22,8 +24,8 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class OnnxSource:
-    """An ONNX file, and the inputs of the run in which values are captured.
+class FileSource:
+    """A model's file, and the inputs of the run in which values are captured.
 
     Inputs of a part have the concrete shapes of that run. `links` selects the links that are
     followed, as when the source was made.
@@ -35,14 +37,20 @@ class OnnxSource:
     links: str = field(default_factory=current_links)
 
     @cached_property
+    def format(self) -> Format:
+        """The file's format."""
+        return cutting(self.path)
+
+    @cached_property
     def cutter(self) -> Cutter:
         """The file, imported for these shapes."""
         with following(self.links):
-            return Cutter(self.path, {n: a.shape for n, a in self.inputs.items()})
+            shapes = {n: a.shape for n, a in self.inputs.items()}
+            return self.format.cutter(self.path, shapes)
 
     @cached_property
     def layers(self) -> LayerGraph:
-        """The file's nodes as layers."""
+        """The file's layers and their order."""
         cutter = self.cutter
         return LayerGraph(cutter.names, cutter.reads, cutter.fixed, inside=cutter.inside)
 
@@ -73,9 +81,10 @@ class OnnxSource:
         notes = [f"layer {self.layers.names[n]} is between them and is included" for n in more]
         return Numbers(numbers | frozenset(more), frozenset(), tuple(notes))
 
-    def form(self, part: Part, choose: Callable[[OnnxSource], Numbers]) -> OnnxPart:
-        """Returns the ONNX form of a part. Its boundary values are captured under their ONNX names
-        in a run at opt level 0. For a kernel, the form has the layers that the kernel serves.
+    def form(self, part: Part, choose: Callable[[FileSource], Numbers]) -> FilePart:
+        """Returns the form of a part in the file's format. Its boundary values are captured under
+        their names in the file, in a run at opt level 0. For a kernel, the form has the layers that
+        the kernel serves.
         """
         chosen = choose(self)
         cutter = self.cutter
@@ -87,12 +96,13 @@ class OnnxSource:
         options = dict(AS_IMPORTED)
         notes = (*part.notes, *chosen.notes)
         made = replace(
-            part, inputs=inputs, outputs=outputs, options=options, notes=notes, onnx=None
+            part, inputs=inputs, outputs=outputs, options=options, notes=notes, in_file=None
         )
-        return OnnxPart(made, self._writer(made, chosen.numbers))
+        return FilePart(made, self._writer(made, chosen.numbers))
 
-    def partition(self, pieces: Sequence[tuple[str, frozenset[int]]]) -> OnnxPartition:
-        """Returns the file in parts; the values between them are captured under their ONNX names.
+    def partition(self, pieces: Sequence[tuple[str, frozenset[int]]]) -> FilePartition:
+        """Returns the file in parts; the values between them are captured under their
+        names in the file.
 
         Errors: I137 if no layer computes an output of the model.
         """
@@ -105,7 +115,8 @@ class OnnxSource:
         if loose:
             raise InputError(
                 "I137",
-                f"the output {loose[0]!r} follows from parameters alone: no part in ONNX has it",
+                f"the output {loose[0]!r} follows from parameters alone: no part in "
+                f"{self.format.title} has it",
                 hint="write the parts as text",
             )
         crossing = [name for reads, gives in bounds for name in (*reads, *gives)]
@@ -116,8 +127,8 @@ class OnnxSource:
             layers = tuple(cutter.names[n] for n in sorted(numbers))
             inputs, outputs = ({n: values[n] for n in names} for names in (reads, gives))
             part = Part(name, "layers", cutter.module, layers, inputs, outputs)
-            stages.append(OnnxPart(part, self._writer(part, numbers)))
-        return OnnxPartition(stages, cutter.output_names, {n: values[n] for n in wanted})
+            stages.append(FilePart(part, self._writer(part, numbers)))
+        return FilePartition(stages, cutter.output_names, {n: values[n] for n in wanted})
 
     def _writer(self, part: Part, numbers: frozenset[int]) -> Callable[[Path], list[Path]]:
         about = {"clew.part": part.name, "clew.layers": "\n".join(part.layers)}
@@ -145,7 +156,7 @@ class OnnxSource:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Nodes of an ONNX graph, including those whose results are always outputs."""
+    """Layers of a file, including those whose results are always outputs."""
 
     numbers: frozenset[int]
     ends: frozenset[int]
@@ -153,9 +164,9 @@ class Numbers:
 
 
 @dataclass(frozen=True, repr=False)
-class OnnxPartition(Brief):
-    """The parts of an ONNX file in order, its outputs, and all values between the parts by name."""
+class FilePartition(Brief):
+    """The parts of a file in order, its outputs, and all values between the parts by name."""
 
-    parts: Sequence[OnnxPart]
+    parts: Sequence[FilePart]
     outputs: Sequence[str]
     values: Mapping[str, Array]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from onnx import ModelProto
-
-from clew.frontends.onnx.names import display
+from clew.frontends.names import display
 from clew.trace.notes import Note
 
 KEY: Final = "clew.notes"
@@ -17,11 +15,11 @@ KEY: Final = "clew.notes"
 _MOST_TEXT: Final = 1000
 
 
-def notes_in(model: ModelProto, layers: Collection[str]) -> tuple[Note, ...]:
+def notes_in(metadata: Mapping[str, str], layers: Collection[str]) -> tuple[Note, ...]:
     """Returns the notes in a file about these layers. They change nothing that is computed, so
     those of another form are left out.
     """
-    given = next((p.value for p in model.metadata_props if p.key == KEY), "")
+    given = metadata.get(KEY)
     try:
         data = json.loads(given) if given else []
     except (ValueError, RecursionError):

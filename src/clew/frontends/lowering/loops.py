@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.building import call, scalar
-from clew.frontends.captures import Captures
+from clew.frontends.lowering.captures import Captures
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, While
 from clew.ir.types import Type

@@ -1,0 +1,109 @@
+"""The formats that clew reads: its own, and those of installed packages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from clew.frontends.format import Format
+from clew.frontends.onnx.format import Onnx
+from clew.frontends.pt2 import ExportedProgram
+from clew.frontends.text import Text
+from clew.support.kinds import KINDS, Kind
+from clew.support.recognize import (
+    Head,
+    folder_names,
+    head_in_memory,
+    head_of,
+    kind_of_folder,
+    kind_of_head,
+    kind_of_name,
+)
+
+OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Text())
+GROUP: Final = "clew.formats"
+"""The entry point group of packages that add formats: instances of `Format`."""
+
+
+@cache
+def _added() -> tuple[Format, ...]:
+    return tuple(entry.load() for entry in entry_points(group=GROUP))
+
+
+def all_formats() -> Iterator[Format]:
+    """Yields the formats. Those of packages are loaded when all of clew's own have passed."""
+    yield from OWN
+    yield from _added()
+
+
+def by_suffix(path: str | os.PathLike[str]) -> Format | None:
+    """Returns the format with a file's suffix, None if there is none."""
+    suffix = Path(path).suffix.lower()
+    return next((f for f in all_formats() if f.suffix == suffix), None) if suffix else None
+
+
+def format_of(path: str | os.PathLike[str]) -> Format | None:
+    """Returns the format of a file by its bytes, or else by its suffix; None if neither tells."""
+    found = recognized(path)
+    return found if isinstance(found, Format) else by_suffix(path)
+
+
+def cutting(path: str | os.PathLike[str]) -> Format:
+    """Returns the format to cut and list a file with: its own, or else the one that reads bytes."""
+    found = format_of(path)
+    return found if found is not None and found.cuts else for_bytes()
+
+
+def cut_formats() -> list[Format]:
+    """Returns the formats whose files can be cut."""
+    return [each for each in all_formats() if each.cuts]
+
+
+def for_bytes() -> Format:
+    """Returns the format that reads bytes which nothing recognizes."""
+    return next(each for each in all_formats() if each.reads_bytes)
+
+
+def recognized(path: str | os.PathLike[str]) -> Format | Kind | None:
+    """Returns what a file or folder is by its bytes alone: a format, or a kind that clew does not
+    read; None if they do not tell, or if it cannot be read.
+    """
+    try:
+        names = folder_names(path)
+        if names is not None:
+            return _of_folder(names)
+        with head_of(path) as head:
+            return _of_head(head)
+    except (OSError, ValueError):
+        return None
+
+
+def recognized_in_memory(data: bytes) -> Format | Kind | None:
+    """Returns what bytes are that a file might hold; None if they do not tell."""
+    return _of_head(head_in_memory(data))
+
+
+def _of_head(head: Head) -> Format | Kind | None:
+    return next((f for f in all_formats() if f.recognizes(head)), None) or kind_of_head(head)
+
+
+def _of_folder(names: list[str]) -> Kind:
+    found = kind_of_folder(names)
+    if found not in (KINDS["folder"], KINDS["hub_folder"]):
+        return found
+    for each in all_formats():
+        if each.folder is not None and any(name.endswith(each.suffix) for name in names):
+            return each.folder
+    return found
+
+
+def kind_of(path: str | os.PathLike[str]) -> Kind | None:
+    """Returns what a file is that clew does not read; None if nothing tells."""
+    found = recognized(path)
+    if isinstance(found, Kind):
+        return found
+    return kind_of_name(path) if os.path.exists(path) else None
