@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.fusion import OPERATIONS_OF_TABLES, READS_OF_TABLES
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -19,9 +20,6 @@ from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
 from clew.support.errors import ScheduleError
 from clew.te.roles import ROW_TABLE, SELECTED, TABLE
 
-# A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
-_LONG: Final = 16
-_AGAIN: Final = 64
 EMPTY: Final = "empty"
 """Takes the place of a rule's name if a root has no iterations."""
 
@@ -231,9 +229,9 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     if info.role == SELECTED:  # only a tail of its shape shares its loops
         others = (infos[r].store.buffer.shape for r in info.readers if r in infos)
         return any(shape != info.store.buffer.shape for shape in others)
-    if info.is_reduction or info.is_output or info.operations < _LONG:
+    if info.is_reduction or info.is_output or info.operations < OPERATIONS_OF_TABLES:
         return False
-    points = _AGAIN * math.prod(loop.typical for loop in info.loops)
+    points = READS_OF_TABLES * math.prod(loop.typical for loop in info.loops)
     readers = (infos[r] for r in info.readers if r in infos)  # others are scheduled already
     return any(math.prod(n.typical for n in reader.loops) >= points for reader in readers)
 

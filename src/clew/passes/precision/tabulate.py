@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.precision import OPERATIONS_OF_TABLE
 from clew.ir.dims import typical
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -44,7 +45,7 @@ class Tabulate(Pass):
     opt_level: ClassVar[int] = 2
     exactness: ClassVar[Exactness] = EVALUATED
 
-    least_operations: int = 32
+    least_operations: int = OPERATIONS_OF_TABLE
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Tabulator(self.least_operations, ctx).rewrite_module(module)

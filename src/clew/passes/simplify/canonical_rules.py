@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.cost.policy.folding import POOLING_GAIN
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, TupleGetItem
 from clew.ir.types import TensorType, is_float, to_numpy
@@ -30,8 +31,6 @@ from clew.patterns import (
 from clew.patterns.exactness import EXACT, REORDERED, Exactness
 
 _x, _c = wildcard(), is_constant()
-# Times fewer comparisons that outweigh storing the maxima of lines.
-_LEAST_GAIN: Final = 2
 
 
 @rule(is_op("nn.matmul")(_x, _c), REORDERED)
@@ -113,7 +112,7 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
     lines = math.prod(others)
     apart = lines * width
     in_turn = math.prod(attrs.strides[:-1]) * width + lines
-    if apart <= _LEAST_GAIN * in_turn:
+    if apart <= POOLING_GAIN * in_turn:
         return None
     ones, axes = (1,) * len(others), len(attrs.kernel)
     low, high = attrs.padding[:axes], attrs.padding[axes:]

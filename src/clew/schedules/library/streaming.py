@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clew.cost.policy.tiles import MOST_LINES_AT_ONCE, STEPS_OF_REQUEST
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import (
@@ -17,11 +18,6 @@ from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
-
-# The most cache lines requested at once. More would queue and delay other loads.
-_MOST_LINES = 8
-# Reduction steps between two requests, if a request at each step would be less than a line.
-_STEPS = 16
 
 
 def stream(
@@ -76,11 +72,11 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
         return levels[-1]
     for name in levels:
         steps = least_iterations(body, name)
-        if not steps or math.ceil(lines / steps) > _MOST_LINES:
+        if not steps or math.ceil(lines / steps) > MOST_LINES_AT_ONCE:
             continue
         deepest = known and name == levels[-1]
-        if deepest and schedule.extent(name) > _STEPS and steps >= 4 * lines:
-            few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
+        if deepest and schedule.extent(name) > STEPS_OF_REQUEST and steps >= 4 * lines:
+            few = max(1, min(STEPS_OF_REQUEST, steps * MOST_LINES_AT_ONCE // (2 * max(lines, 1))))
             outer, _ = schedule.split(name, few)
             return outer
         return name

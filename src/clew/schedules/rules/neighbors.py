@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.sums import PIXELS_COPIED
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -26,8 +27,6 @@ from clew.support.errors import ScheduleError
 
 _LINE: Final = "neighbors.line"
 _SUMS: Final = "neighbors.sums"
-# Enough that sums read values that have left the store buffer, few enough for the L1 cache.
-_PIXELS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class Neighbors(Rule[Stages]):
         return Stages(work.start, target, line.name, sums.name, root.name, image.width)
 
     def choices(self, match: Stages) -> Space:
-        pixels = balanced(match.width, _PIXELS)
-        most = min(match.width, 4 * _PIXELS)
+        pixels = balanced(match.width, PIXELS_COPIED)
+        most = min(match.width, 4 * PIXELS_COPIED)
         return Space((tile_size("pixels", pixels, most, "pixels copied at a time"),))
 
     def schedule(self, match: Stages, settings: Settings) -> Schedule:

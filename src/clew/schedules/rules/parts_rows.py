@@ -11,13 +11,12 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
-    HIGH,
-    WIDE,
     PartsMatch,
     band_size,
     match_parts,
@@ -73,9 +72,9 @@ class PartsRows(Rule[RowsMatch]):
         blocks, line = schedule.split(row, height, tail="guard")
         band, blocks = schedule.split(blocks, settings["band"] // height, tail="once")
         schedule.reorder(across, band, *batch, blocks, line)  # the last panel is a separate nest
-        panel, inside = schedule.split(across, WIDE * width)
+        panel, inside = schedule.split(across, TILES_WIDE * width)
         schedule.reorder(band, *batch, panel, blocks, line, inside)
-        pairs, pair = schedule.split(blocks, HIGH, tail="shrink")
+        pairs, pair = schedule.split(blocks, TILES_HIGH, tail="shrink")
         schedule.reorder(pairs, pair, line, inside)
         schedule.compute_at(match.anchor, pairs, "scratch", beyond=True)
         write_vectors(schedule, inside, match.target)
