@@ -8,7 +8,7 @@ from typing import Final
 
 from clew.cost.policy.fusion import OPERATIONS_OF_TABLES, READS_OF_TABLES
 from clew.loop.ir import Nest
-from clew.loop.schedule import Schedule
+from clew.loop.schedule import Refusal, Schedule
 from clew.machine.target import Target
 from clew.schedules.library.blocks_of_sums import divide_sums
 from clew.schedules.library.images import is_padding, reads_own_channels
@@ -26,12 +26,15 @@ EMPTY: Final = "empty"
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule that was applied, its root, and the values of its choices."""
+    """A rule that was applied, its root, and the values of its choices. `refused` lists the steps
+    that it left out because they were not legal here.
+    """
 
     rule: str
     root: str
     space: Space
     settings: Settings
+    refused: tuple[Refusal, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.settings}" if self.settings else self.rule
@@ -182,8 +185,10 @@ class Planner:
         rule, match = found
         space = rule.choices(match)
         settings = space.settings(rule.name, changes)
-        self.decisions.append(Decision(rule.name, work.members[-1], space, settings))
-        return rule.schedule(match, settings)
+        made = rule.schedule(match, settings)
+        refused = tuple(made.refusals[len(work.start.refusals) :])
+        self.decisions.append(Decision(rule.name, work.members[-1], space, settings, refused))
+        return made
 
 
 def _inline(schedule: Schedule) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 from clew.cost.policy.tiles import (
@@ -74,9 +73,12 @@ def _unroll_small_copies(schedule: Schedule, reduction: str, apart: int) -> str:
     if schedule.is_multiple(reduction, apart):
         outer, inner = schedule.split(reduction, apart)
     if schedule.is_multiple(inner, FEW_UNROLLED):
-        with contextlib.suppress(ScheduleError):
+
+        def unrolled() -> None:
             _, few = schedule.split(inner, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
             schedule.unroll(few)
+
+        schedule.attempt(unrolled)  # the tile may have enough accumulators
     return outer
 
 
@@ -101,8 +103,7 @@ def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
             break
     if lines:
         schedule.parallel(name)
-        with contextlib.suppress(ScheduleError):  # other statements may be beside it
-            schedule.parallel(lines)
+        schedule.attempt(lambda: schedule.parallel(lines))  # other statements may be beside it
     elif schedule.extent(name) > 1:
         schedule.parallel(name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from clew.cost.policy.tiles import MOST_LINES_AT_ONCE, STEPS_OF_REQUEST
 from clew.loop.affine import Simplifier
@@ -17,7 +18,6 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 
 
 def stream(
@@ -40,12 +40,9 @@ def stream(
             continue
         lines = buffer.typical_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
         at = _level(schedule, panel, levels, lines)
-        try:
-            schedule.prefetch(
-                buffer.name, panel, at, tiles if _is_counted_by_run(schedule, tiles) else ""
-            )
-        except ScheduleError:
-            continue  # its panels are not contiguous
+        counted = tiles if _is_counted_by_run(schedule, tiles) else ""
+        # The panels may not be contiguous.
+        schedule.attempt(partial(schedule.prefetch, buffer.name, panel, at, counted))
 
 
 def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:

@@ -7,7 +7,6 @@ reduction skips frames outside a clip.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -181,8 +180,8 @@ class Conv(Rule[Convolution]):
         ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
         schedule.compute_at(match.anchor, ow_outer, "register")
         reduction = self.tile(schedule, info, match, settings)
-        with contextlib.suppress(ScheduleError):  # frames outside a clip; most have none
-            schedule.skip_padding(match.anchor)
+        # Frames outside a clip; most have none.
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor))
         vector, lane = schedule.split(ci, match.lanes, tail="guard")
         for name in (*inside, ow_inner, co_inner, vector):
             schedule.unroll(name)

@@ -8,7 +8,6 @@ band is as large as fits in that cache, and the weights are read once per band.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te import roles
 
 SUMS: Final = "conv_parts.sums"
@@ -245,8 +243,8 @@ def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
     product = product_of(sums.store)
     assert product is not None
     if prefetch:
-        with contextlib.suppress(ScheduleError):  # a single step has no previous step
-            schedule.prefetch(product.b.source.name, depth, wide)
+        weight = product.b.source.name  # a single step has no previous step
+        schedule.attempt(lambda: schedule.prefetch(weight, depth, wide))
 
 
 def _split(

@@ -7,7 +7,6 @@ lanes are added up once per result.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,6 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
-from clew.support.errors import ScheduleError
 
 ALONG_DEPTH: Final = Demand(
     "operands contiguous along the depth",
@@ -93,7 +91,6 @@ class Dots(Rule[DotProducts]):
         schedule.vectorize(inner)
         schedule.vectorize(f"{match.anchor}.rf0")
         if settings["prefetch"]:
-            with contextlib.suppress(ScheduleError):  # a single panel
-                schedule.prefetch(match.matrix, panel, steps)
+            schedule.attempt(lambda: schedule.prefetch(match.matrix, panel, steps))  # if several
         schedule.parallel(panel)
         return schedule

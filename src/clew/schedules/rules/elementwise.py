@@ -4,10 +4,10 @@ axis.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from clew.cost.policy.elementwise import (
@@ -179,9 +179,8 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             last = info.loops[-1].index
             clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
-                with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
-                    # Vectors on one side of a border need no checks.
-                    schedule.partition(outer, clamps=clamps)
+                # Vectors on one side of a border need no checks. A short axis has no outer loop.
+                schedule.attempt(partial(schedule.partition, outer, clamps=clamps))
         if vectors:
             schedule.unroll(vectors)
         schedule.vectorize(inner)

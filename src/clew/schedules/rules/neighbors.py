@@ -7,7 +7,6 @@ Sums then load vectors at any channel offset.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +22,6 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
-from clew.support.errors import ScheduleError
 
 _LINE: Final = "neighbors.line"
 _SUMS: Final = "neighbors.sums"
@@ -86,8 +84,7 @@ class Neighbors(Rule[Stages]):
         along = min(lanes(dtype), schedule.extent(column))
         vectors, side = schedule.split(column, along, tail="guard")
         schedule.vectorize(side)
-        with contextlib.suppress(ScheduleError):  # separates vectors of zeros
-            schedule.partition(vectors)
+        schedule.attempt(lambda: schedule.partition(vectors))  # separates vectors of zeros
         spread(schedule, [n, oh])
         return schedule
 

@@ -7,7 +7,6 @@ Rows of the last tile that lie beyond the end repeat the last row and are not st
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +27,6 @@ from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Settings, Space, flag
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 
 _DATA_PARTS: Final = "data_parts"
 
@@ -84,8 +82,8 @@ class PartsRows(Rule[RowsMatch]):
             stream(schedule, info, panel, [pairs, steps], match.target)
         _split(schedule, infos[match.split], band, match.target)
         schedule.parallel(band)
-        with contextlib.suppress(ScheduleError):  # loops over a batch may come between the two
-            schedule.parallel(panel, repeat=True)
+        # Loops over a batch may come between the two.
+        schedule.attempt(lambda: schedule.parallel(panel, repeat=True))
         return schedule
 
 

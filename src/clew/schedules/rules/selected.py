@@ -7,7 +7,6 @@ of their own, an unrolled group of channels of a plain image. Results stay in re
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,6 @@ from clew.schedules.library.row_vectors import vectorize_last
 from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 from clew.te.roles import ROW_TABLE, SELECTED
 from clew.te.walk import nodes
@@ -117,8 +115,7 @@ class Selected(Rule[Steps]):
                 schedule.vectorize(inner)
             else:
                 schedule.unroll(inner)
-        with contextlib.suppress(ScheduleError):  # all steps may count
-            schedule.skip_padding(match.anchor)
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor))  # all steps may count
         for table in reversed(match.tables):
             schedule.compute_at(table, outer[0], "scratch")
             if infos[table].is_reduction:

@@ -17,7 +17,6 @@ convolution, the windows read their image; without a last one, they are the resu
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from clew.cost.policy.caches import LINES_AROUND_BAND, SHARE_OF_SEPARABLE
@@ -35,7 +34,6 @@ from clew.schedules.library.tile_sizes import balanced, rows_of_tile, window_til
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te import roles
 
 
@@ -298,8 +296,7 @@ def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
         own = _moved(schedule, chain.before, panel)
         _expand(schedule, chain.before, own, chain.target)
     schedule.reorder(kh, line, kw, column, own_lane)
-    with contextlib.suppress(ScheduleError):  # there may be no padding
-        schedule.skip_padding(info.name, lanes=own_lane)
+    schedule.attempt(lambda: schedule.skip_padding(info.name, lanes=own_lane))  # if there is any
     schedule.share_guards(oh_outer)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)

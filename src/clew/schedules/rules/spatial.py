@@ -5,7 +5,6 @@ if these read the same elements, or runs are short.
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 from clew.cost.policy.threads import PIECES_FOR_THREADS
@@ -18,7 +17,6 @@ from clew.schedules.library.register_tile import register_tile, split_tiles, spr
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, flatten_axes, largest_load, offset_form, stride
-from clew.support.errors import ScheduleError
 from clew.te.expr import Binary, Imm, Index, Load
 from clew.te.walk import nodes
 
@@ -84,11 +82,14 @@ class Spatial(Rule[TailMatch]):
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)
-        with contextlib.suppress(ScheduleError):  # there may be no padding
+
+        def without_padding() -> None:
             schedule.skip_padding(match.anchor, lanes=info.axes[-1])
             schedule.partition(attach)
             if schedule.extent(taps[-1]) * max(neighbors, NEIGHBORS) <= MOST_UNROLLED_NEIGHBORS:
                 schedule.unroll(taps[-1])  # neighbors read the same elements
+
+        schedule.attempt(without_padding)  # there may be none
         if vectors > 1:
             vector, lane = schedule.split(lane, lanes, tail="guard")
             schedule.unroll(vector)

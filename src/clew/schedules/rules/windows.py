@@ -10,7 +10,6 @@ in the padding.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from clew.cost.policy.convolutions import BLOCK_IN_VECTORS, LINES_OF_FREE_WINDOWS
@@ -27,7 +26,6 @@ from clew.schedules.library.tile_sizes import balanced, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stride
-from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 
 
@@ -127,8 +125,7 @@ class Windows(Rule[Sliding]):
         schedule.reorder(*around, *tile, lane)
         schedule.compute_at(match.anchor, around[-1], "register")
         schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
-        with contextlib.suppress(ScheduleError):  # there may be no padding
-            schedule.skip_padding(match.anchor, lanes=own_lane)
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor, lanes=own_lane))  # if any
         schedule.partition(ow_outer)
         schedule.partition(oh_outer)
         if settings["unroll"]:
