@@ -82,6 +82,7 @@ EXCEPTIONS: Final = {
     ("cost/convolution.py", "_MOVES_OF_SUM"): "counted in the algorithm",
     ("cost/convolution.py", "_PART_BYTES"): _FORMAT,
     ("cost/convolution.py", "_TRANSFORM_STEPS"): "counted in the algorithm",
+    ("cost/work.py", "_FUNCTION_FLOPS"): "a count of operations",
     ("backends/cpu/deferred_kernel.py", "_KEPT_SHAPES"): _MEMORY,
     ("backends/cpu/deferred_kernel.py", "_NOTED_SHAPES"): _MEMORY,
     ("backends/cpu/history.py", "_MOST_TRIED"): _WORK,

@@ -16,6 +16,7 @@ from clew.cost.policy.folding import (
     MOST_WIDENED_BYTES,
     OPERATIONS_WORTH_STORING,
 )
+from clew.cost.work import flops_of
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
@@ -28,7 +29,7 @@ from clew.patterns.exactness import EVALUATED, Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
-from clew.te.analysis import Kind, flops_of
+from clew.te.analysis import Kind
 from clew.te.facts import moved_by
 
 # No operator takes noticeable time for this few elements.
