@@ -38,7 +38,7 @@ demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trac
 	$(BIN)/python tools/demo.py
 
 # The type check takes as long as all other checks together, so they run beside it.
-lint: $(STAMP) ## format, lint, types, import directions and cycles, file access; the page's types and tests
+lint: $(STAMP) ## format, lint, types, import directions and cycles, file access, thresholds; the page's types and tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(MAKE) --no-print-directory --jobs=2 check-types check-others
@@ -49,6 +49,7 @@ check-types:
 check-others:
 	$(BIN)/lint-imports
 	$(BIN)/python tools/file_access.py
+	$(BIN)/python tools/thresholds.py
 	$(BIN)/python tools/import_circles.py
 	$(BIN)/python tools/build_explorer.py --check
 

@@ -32,7 +32,6 @@ from clew.machine.probes.bandwidth import Bandwidth, Pattern
 from clew.machine.probes.peak import DotPeak, FmaPeak, TilePeak
 from clew.machine.probes.products import unit_of
 from clew.machine.units import DotUnit
-from clew.profile.roofline import work_of
 from harness import results as written
 from harness import single_op
 from harness.report import console, progress
@@ -323,7 +322,7 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
             peer = _onnxruntime_call(path, made, threads)
     conversions = _CONVERSIONS_OF_IMAGES if case.peer else _CONVERSIONS
     counted = [k.name for k in compiled.kernels if not set(k.ops) <= conversions]
-    bytes_moved = sum(work_of(k).bytes for k in compiled.kernels if k.name in counted)
+    bytes_moved = sum(k.work.bytes for k in compiled.kernels if k.name in counted)
 
     def kernel_ns() -> float:
         times = compiled.time_kernels(made.x, repeats=5)

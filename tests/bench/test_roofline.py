@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ import pytest
 import clew
 import zoo
 from clew import te
+from clew.cost.work import ProductWork, Work, work_of
 from clew.machine.probes.bandwidth import Level
-from clew.profile.roofline import Products, Roof, Work, described, rooflines, total, work_of
+from clew.profile.roofline import Roof, described, rooflines, total
 from clew.serving.ready import KernelTime
 
 LEVELS = [Level("L2", 1 << 14, 10.0), Level("memory", 1 << 62, 1.0)]
@@ -27,9 +27,9 @@ class Fake:
     layers: tuple[str, ...] = ("layer",)
 
     @property
-    def build(self) -> Any:
-        """Its build, whose sizes are all numbers."""
-        return SimpleNamespace(number=int)
+    def work(self) -> Work:
+        """Its work; all sizes are numbers."""
+        return work_of(self.tensors, int)
 
 
 def alike(gflops: float) -> Callable[[str, str], float]:
@@ -68,8 +68,8 @@ def timed(kernel: Fake, nanoseconds: float, share: float) -> KernelTime[Any]:
 
 def test_work_is_derived_from_what_is_computed() -> None:
     kernel: Any = Fake("mm", (matmul(32),), b"")
-    products = (Products("f32", "f32", 2 * 32**3),)
-    assert work_of(kernel) == Work(2 * 32**3, 3 * 32 * 32 * 4, products)
+    products = (ProductWork("f32", "f32", 2 * 32**3),)
+    assert kernel.work == Work(2 * 32**3, 3 * 32 * 32 * 4, products)
 
 
 @pytest.mark.parametrize(("data", "weight"), [("bf16", "bf16"), ("u8", "i8"), ("i16", "i16")])
@@ -78,7 +78,7 @@ def test_products_count_at_the_peak_of_their_dtypes(data: str, weight: str) -> N
         return 8.0 if (first, second) == (data, weight) else 2.0
 
     kernel: Any = Fake("product", (product_of(data, weight, 16),), b"")
-    work = work_of(kernel)
+    work = kernel.work
     assert [(p.data, p.weight) for p in work.products] == [(data, weight)]
     assert work.compute_ns(peak) == pytest.approx(2 * 16**3 / 8.0 + (work.flops - 2 * 16**3) / 2.0)
     assert work.compute_ns(alike(0.0)) == 0.0

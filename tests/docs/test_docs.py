@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import errors
 import exactness
+import policy
 import weave
 from clew.machine.target import host
 from clew.ops import registry
@@ -130,6 +131,10 @@ def test_the_page_of_errors_is_what_the_source_raises() -> None:
 
 def test_the_page_of_exactness_is_what_rules_state() -> None:
     assert exactness.PAGE.read_text() == exactness.page(), "run python tools/exactness.py"
+
+
+def test_the_page_of_thresholds_is_what_the_policy_states() -> None:
+    assert policy.PAGE.read_text() == policy.page(), "run python tools/policy.py"
 
 
 def test_the_page_from_scratch_is_what_its_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:

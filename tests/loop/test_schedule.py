@@ -49,6 +49,32 @@ def test_steps_replay_from_their_text() -> None:
     assert same(interpret(again.finished(), arrays), expected)
 
 
+def test_a_step_that_need_not_be_legal_returns_why_it_was_refused() -> None:
+    schedule = _new()
+    assert schedule.attempt(lambda: schedule.split("out.i", 4)) is None
+    assert schedule.refusals == []
+
+    def apart() -> None:
+        schedule.split("out.j", 2)
+        schedule.reorder("out.j.i", "product.k")
+
+    reason = schedule.attempt(apart)
+    assert reason is not None
+    assert [s.primitive for s in schedule.steps] == ["split", "split"]  # up to the refused one
+    (refusal,) = schedule.copy().refusals
+    assert str(refusal) == f"reorder(order=('out.j.i', 'product.k')): {reason}"
+
+
+def test_a_mistake_is_no_refusal_and_neither_is_padding_that_is_absent() -> None:
+    schedule = _new()
+    with pytest.raises(ScheduleError, match="unknown primitive"):
+        schedule.attempt(lambda: schedule.apply("splt", loop="out.i"))
+    with pytest.raises(ScheduleError, match="missing a required argument"):
+        schedule.attempt(lambda: schedule.apply("split", loop="out.i", factr=2))
+    assert "no padding" in str(schedule.attempt(lambda: schedule.skip_padding("product")))
+    assert schedule.refusals == []
+
+
 def test_undo_goes_back_step_by_step() -> None:
     schedule = _new()
     seen = [str(schedule)]

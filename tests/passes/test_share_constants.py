@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from clew.cost.policy.folding import SHARED_CONSTANT_BYTES
 from clew.ir.expr import Call, Constant, Expr, Function, If
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
-from clew.passes.share_constants import _FEW_BYTES, ShareConstants
+from clew.passes.share_constants import ShareConstants
 from clew.trace.lineage import building
 
 ROWS = 32
@@ -187,7 +188,8 @@ def test_dtypes_with_equal_bytes_differ(kit: Any, dtype: Any) -> None:
 
 
 def test_small_constants_stay(kit: Any) -> None:
-    for count, is_shared in ((_FEW_BYTES // 4 - 1, False), (_FEW_BYTES // 4, True)):
+    least = SHARED_CONSTANT_BYTES // 4
+    for count, is_shared in ((least - 1, False), (least, True)):
         known = weight(count)
         before = adding(kit, kit.const(known.copy()))
         after = shared(kit, before, known)

@@ -11,6 +11,7 @@ import pytest
 
 import clew
 from clew import schedules, te
+from clew.cli.tracing import _choices
 from clew.ir.dims import SymDim
 from clew.loop.interpret import interpret
 from clew.loop.ir import loops
@@ -178,6 +179,31 @@ def test_a_user_s_rule_takes_part_in_a_compilation() -> None:
     (reduced,) = clew.compile(clew.parse(MODULE.replace("nn.matmul(%x, %w)", "nn.relu(%x)")
         .replace("f32[12, 64],", "f32[12, 8],")), extend=[Twice()]).kernels  # fmt: skip
     assert reduced.rules == ("elementwise",)  # it is left to clew where the rule does not match
+
+
+class Eager(Twice):
+    """Attempts a step that is never legal."""
+
+    name = "eager"
+
+    def schedule(self, match: TailMatch, settings: Settings) -> Schedule:
+        schedule = super().schedule(match, settings)
+        schedule.attempt(lambda: schedule.unroll("absent"))
+        return schedule
+
+
+def test_a_decision_lists_the_steps_that_were_refused() -> None:
+    (kernel,) = clew.compile(clew.parse(MODULE), extend=[Eager()]).kernels
+    (decision,) = kernel.choices
+    (refusal,) = decision.refused
+    assert str(refusal) == f"unroll(loop='absent'): {kernel.name} has no loop 'absent'"
+    assert f"  left out {refusal}" in list(_choices(kernel))
+    assert kernel.schedule.refusals == [refusal]
+
+
+def test_no_rule_hides_why_a_step_was_refused() -> None:
+    for file in FOLDER.rglob("*.py"):
+        assert "suppress(" not in file.read_text(), f"{file}: use Schedule.attempt"
 
 
 @pytest.mark.parametrize(

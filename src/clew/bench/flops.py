@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clew.build.result import Build
+from clew.cost.work import product_flops_of
 from clew.ir.dims import Dim
 from clew.ir.expr import Call
 from clew.ir.module import Module
@@ -10,7 +11,7 @@ from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.simplify.expand import expand
-from clew.te.analysis import Kind, product_flops_of
+from clew.te.analysis import Kind
 
 
 def model_flops(build: Build) -> int:

@@ -10,6 +10,7 @@ from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.result import Build, BuildTemplate, KernelUse
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
+from clew.cost.work import Work, work_of
 from clew.ir.dims import Sizes
 from clew.ir.expr import Call
 from clew.machine.target import Target
@@ -100,6 +101,11 @@ class Kernel:
     def tensors(self) -> tuple[Any, ...]:
         """The kernel's outputs as unscheduled tensor expressions over its inputs."""
         return self._use.source.stages.outputs
+
+    @property
+    def work(self) -> Work:
+        """The kernel's minimum work at the sizes of the build."""
+        return work_of(self.tensors, self.build.number)
 
     @property
     def multiplies_tiles(self) -> bool:

@@ -172,7 +172,13 @@ def _kernel(compiled: Compiled, name: str) -> View:
         **kernel_facts(found),
         "schedule": steps,
         "choices": [
-            {"rule": d.rule, "stage": d.root, "values": dict(d.settings)} for d in found.choices
+            {
+                "rule": d.rule,
+                "stage": d.root,
+                "values": dict(d.settings),
+                "refused": [{"step": str(r.step), "reason": r.reason} for r in d.refused],
+            }
+            for d in found.choices
         ],
         "loops": found.loops,
         "llvm": found.llvm,
@@ -199,6 +205,8 @@ def _choices(kernel: Any) -> Iterator[str]:
             options = ", ".join(map(str, choice.options))
             value = decision.settings[choice.name]
             yield f"  {choice.name}={value} of {options}: {choice.meaning}"
+        for refusal in decision.refused:
+            yield f"  left out {refusal}"
 
 
 def _stage(compiled: Compiled, name: str) -> View:

@@ -7,13 +7,14 @@ absent. `docs/correlate.md` lists the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from clew.build.kernel import Kernel
 from clew.build.result import Build
 from clew.codegen.artifact import EntryPoint
+from clew.cost.work import ProductSize, flops_of, product_flops_of, products_of
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, Type
@@ -22,7 +23,6 @@ from clew.ops.registry import Op
 from clew.runtime.grid import is_shared, phases
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
-from clew.te.analysis import ProductSize, bytes_of, flops_of, product_flops_of, products_of
 from clew.te.tensor import Tensor
 
 Facts = dict[str, Any]
@@ -242,9 +242,9 @@ def _work(op: Op, types: tuple[Type, ...], attrs: Attrs) -> Facts:
     return {**facts, **_counts(results), **_product(results, attrs)}
 
 
-def _counts(outputs: Sequence[Tensor], number: Callable[[Dim], Dim] = lambda dim: dim) -> Facts:
-    facts: Facts = {"flops": plain(number(flops_of(outputs)))}
-    products = number(product_flops_of(outputs))
+def _counts(outputs: Sequence[Tensor]) -> Facts:
+    facts: Facts = {"flops": plain(flops_of(outputs))}
+    products = product_flops_of(outputs)
     if products:
         facts["product_flops"] = plain(products)
     return facts
@@ -279,7 +279,7 @@ def describe_kernel(kernel: Kernel) -> Facts:
     """Returns the facts of one use of a kernel: target, operators in order, types, work, phases of
     its code, schedule rules, layers. Sizes are those of its build.
     """
-    function, outputs, build = kernel.function, kernel.tensors, kernel.build
+    function, build, work = kernel.function, kernel.build, kernel.work
     result = build.type_at(function.body.type)
     results = result.fields if isinstance(result, TupleType) else (result,)
     types = [build.type_at(p.type) for p in function.params]
@@ -300,9 +300,10 @@ def describe_kernel(kernel: Kernel) -> Facts:
         "arguments": [describe_type(t) for t in types],
         "results": [describe_type(t) for t in results],
         "kind": max_kind(kernel),
-        **_counts(outputs, build.number),
+        "flops": work.flops,
+        **({"product_flops": work.product_flops} if work.product_flops else {}),
+        "bytes": work.bytes,
     }
-    facts["bytes"] = build.number(bytes_of(outputs))
     facts["argument_bytes"] = sum(a["bytes"] for a in facts["arguments"])
     facts["result_bytes"] = sum(r["bytes"] for r in facts["results"])
     fusion = function.attrs.get("fusion")

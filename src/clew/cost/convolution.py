@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from clew.cost.policy.convolutions import FULL_TILE_ROWS, USUAL_WINOGRAD_TILES
+from clew.cost.policy.tiles import TILES_HIGH
 from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.types import bits, is_integer
 from clew.machine.target import Target
@@ -16,26 +18,9 @@ WINDOW: Final = 3
 """The window size of Winograd's algorithm here: 3x3 pixels."""
 WINOGRAD_TILES: Final = (2, 3, 4)
 """Side lengths of the tiles of results that Winograd's algorithm computes together."""
-USUAL_TILES: Final = (2, 3)
-"""Those whose rounding errors `SelectConvAlgorithm` allows for most weights of f32."""
-WINOGRAD_GAIN: Final = 1.15
-"""How many times as fast as a direct convolution Winograd's algorithm must be expected to be."""
-
-MOST_PRODUCTS: Final = 160
-"""Products of `f32` that a kernel adds up one after the other; longer sums are in blocks."""
-MOST_OF_TILES: Final = 32
-"""The same for Winograd's algorithm, whose transforms enlarge rounding errors."""
-MOST_SUMMED: Final = 32
-"""The same for values that are not products, such as those of a mean over an image. They often have
-one sign, so that errors grow faster."""
-
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
 _TRANSFORM_STEPS: Final = {2: (80, 45), 3: (165, 98), 4: (240, 150)}
-FULL_TILE_ROWS: Final = 8
-"""With fewer rows, a register tile does not hide the latency of multiply-adds."""
-# A matrix unit multiplies blocks of 2x2 tiles.
-_TILES_A_SIDE: Final = 2
 _PART_BYTES: Final = 2
 # Times that a vector is read or written to convert a layout, and to add a result to another.
 _MOVES_OF_CONVERSION: Final = 2
@@ -244,7 +229,7 @@ def split_cycles(
     rows = sum(
         _products_cycles(rows, target) * times for rows, times in _row_blocks(layer, image.width)
     )
-    products = layer.batch * rows * _TILES_A_SIDE * panels * blocks * layer.taps * pairs
+    products = layer.batch * rows * TILES_HIGH * panels * blocks * layer.taps * pairs
     read = image.pixels * image.phases
     split = layer.batch * read * blocks * depth / lanes * costs.split
     stored = layer.pixels * layer.outer / lanes * costs.move
@@ -265,7 +250,7 @@ def split_terms(
     sums = costs.tile_store + TILE_ROWS * costs.phase_store  # stored, and read by the next stage
     weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
     return (
-        (products + sums) * panels * _TILES_A_SIDE,
+        (products + sums) * panels * TILES_HIGH,
         blocks * depth / lanes * costs.split,
         layer.outer / lanes * costs.move,
         weight_bytes / costs.weight_bytes,
@@ -278,7 +263,7 @@ def fastest_cycles(
     dilation: tuple[int, int] = (1, 1),
     *,
     has_window: bool,
-    tiles: Iterable[int] = USUAL_TILES,
+    tiles: Iterable[int] = USUAL_WINOGRAD_TILES,
 ) -> float:
     """Returns the cycles of the fastest algorithm in f32. `has_window`: whether Winograd's
     algorithm is possible: a 3x3 window of stride 1, over whole blocks of channels.
@@ -298,7 +283,7 @@ def _row_blocks(layer: ConvLayer, line: int) -> list[tuple[int, int]]:
     """Returns the sizes, in rows, of the blocks of pixels that a matrix unit processes, each with
     the number of such blocks.
     """
-    most = _TILES_A_SIDE * TILE_ROWS
+    most = TILES_HIGH * TILE_ROWS
     if layer.width > most:
         pieces = -(-layer.width // most)
         return [(-(-layer.width // pieces), pieces * layer.height)]

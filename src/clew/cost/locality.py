@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
+from clew.cost.policy.caches import SHARE_OF_BAND, SHARE_OF_PIECE, SHARE_OF_TENSOR, SHARE_OF_WEIGHTS
 from clew.machine.target import Target
-
-ENOUGH_PIXELS: Final = 96
-"""The number of pixels of a band that use a weight while it is cached: with fewer, loading weights
-dominates.
-"""
-
-# Shares of the second-level cache. The rest is for streaming data.
-_TENSOR: Final = 0.4
-_BAND: Final = 0.6
-_WEIGHTS: Final = 0.2
-_PIECE: Final = 1 / 32
 
 
 def stays_near(size_bytes: float, target: Target) -> bool:
     """Whether a tensor is still in the second-level cache when the next kernel reads it."""
-    return size_bytes <= target.l2_bytes * _TENSOR
+    return size_bytes <= target.l2_bytes * SHARE_OF_TENSOR
 
 
 def weights_stay_near(size_bytes: float, target: Target) -> bool:
     """Whether weights stay in the second-level cache while bands of an image are processed."""
-    return size_bytes <= target.l2_bytes * _WEIGHTS
+    return size_bytes <= target.l2_bytes * SHARE_OF_WEIGHTS
 
 
 def lines_in_band(
@@ -35,7 +24,7 @@ def lines_in_band(
     """Returns the number of result lines of a band that stays in the second-level cache, together
     with the lines its windows read; 0 if not even one fits.
     """
-    room = target.l2_bytes * _BAND - taps * read_line_bytes
+    room = target.l2_bytes * SHARE_OF_BAND - taps * read_line_bytes
     return max(0, int(room / (line_bytes + stride * read_line_bytes)))
 
 
@@ -43,7 +32,7 @@ def is_small_piece(size_bytes: float, target: Target) -> bool:
     """Whether a piece selected by an index is small enough for its readers to fetch it element by
     element; a larger one is faster in memory order.
     """
-    return size_bytes <= target.l2_bytes * _PIECE
+    return size_bytes <= target.l2_bytes * SHARE_OF_PIECE
 
 
 def products_worth_a_move(target: Target) -> float:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from clew.cost.policy.caches import SHARE_OF_DOT_ROWS
+from clew.cost.policy.layouts import DEPTH_PER_ROW, DEPTH_PER_ROW_NEAR, STEPS_OF_DOTS
 from clew.ir.types import memory_bytes
 from clew.machine.target import Target
-
-_LEAST_STEPS: Final = 8  # vectors of the depth
-_DEPTH_A_ROW: Final = 4
-_DEPTH_A_ROW_NEAR: Final = 12  # if the matrix stays in a cache, packing it is cheap
-_SHARE_OF_CACHE: Final = 0.5  # the second-level one, for the rows that all columns read
 
 
 def multiply_adds_per_cycle(
@@ -54,8 +49,8 @@ def dots_gain(rows: int, depth: int, columns: int, dtype: str, target: Target) -
     lanes = target.vector_lanes(dtype)
     if dtype not in ("f32", "f64") or rows < 2 or columns < lanes:
         return False
-    near = _SHARE_OF_CACHE * target.l2_bytes / memory_bytes(dtype)
-    each = _DEPTH_A_ROW_NEAR if columns * depth <= near else _DEPTH_A_ROW
-    if depth % lanes or depth < _LEAST_STEPS * lanes or each * rows > depth:
+    near = SHARE_OF_DOT_ROWS * target.l2_bytes / memory_bytes(dtype)
+    each = DEPTH_PER_ROW_NEAR if columns * depth <= near else DEPTH_PER_ROW
+    if depth % lanes or depth < STEPS_OF_DOTS * lanes or each * rows > depth:
         return False
     return rows * depth <= near

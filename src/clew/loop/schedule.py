@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from clew.support.errors import ScheduleError, TextError
 from clew.support.shown import Shown, counted
 
 _LONGEST_STEP: Final = 10_000  # characters
+_NO_PADDING: Final = "S026"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,20 @@ class Step:
         return Step(tree.func.id, args)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A step that a rule would take where it is legal, and the reason why it was not."""
+
+    step: Step
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.reason}"
+
+    def __repr__(self) -> str:
+        return f"<Refusal {self}>"
+
+
 @functools.lru_cache(maxsize=1 << 7)
 def _signature(function: Primitive) -> inspect.Signature:
     """Returns the signature of a registered primitive."""
@@ -86,14 +101,18 @@ def _signature(function: Primitive) -> inspect.Signature:
 class Schedule(Shown):
     """Applies primitives to a nest one by one; each is checked for legality and recorded.
 
-    `history[n]` is the nest before step n. Errors of the primitives: S001 to S029; S030 for an
-    unknown primitive, S031 for arguments it does not take.
+    `history[n]` is the nest before step n. `refusals` lists the steps that `attempt` left out.
+
+    Errors of the primitives: S001 to S029; S030 for an unknown primitive, S031 for arguments it
+    does not take.
     """
 
     def __init__(self, nest: Nest) -> None:
         self._simplifier = Simplifier()
         self.history: list[Nest] = [nest]
         self.steps: list[Step] = []
+        self.refusals: list[Refusal] = []
+        self._refusing: Step | None = None  # the step that is being checked
 
     def _about(self) -> str:
         return f"of {self.nest.name}, {counted(len(self.steps), 'step')}"
@@ -103,6 +122,7 @@ class Schedule(Shown):
         made = Schedule.__new__(type(self))
         made._simplifier = self._simplifier
         made.history, made.steps = list(self.history), list(self.steps)
+        made.refusals, made._refusing = list(self.refusals), None
         return made
 
     @property
@@ -115,6 +135,7 @@ class Schedule(Shown):
 
         Errors: the primitive's errors; S030, S031.
         """
+        self._refusing = None
         function = PRIMITIVES.get(name)
         if function is None:
             raise ScheduleError(
@@ -128,11 +149,28 @@ class Schedule(Shown):
         except TypeError as error:
             taken = ", ".join(list(signature.parameters)[2:])
             raise ScheduleError("S031", f"{name}: {error}", hint=f"parameters: {taken}") from None
+        step = self._refusing = Step(name, tuple(args.items()))
         new = function(self.nest, self._simplifier, **args)
         check_kinds(new)
         self.history.append(new)
-        self.steps.append(Step(name, tuple(args.items())))
+        self.steps.append(step)
+        self._refusing = None
         return self
+
+    def attempt(self, steps: Callable[[], object]) -> str | None:
+        """Takes steps that need not be legal, up to the first that is not. Returns the reason for
+        that one; None if all were taken. `refusals` records the reason, unless it is that there is
+        no padding to skip.
+        """
+        try:
+            steps()
+        except ScheduleError as error:
+            if self._refusing is None:
+                raise  # such as for a primitive that does not exist
+            if error.code != _NO_PADDING:
+                self.refusals.append(Refusal(self._refusing, error.message))
+            return error.message
+        return None
 
     def undo(self) -> Schedule:
         """Undoes the last step."""

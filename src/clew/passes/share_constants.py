@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.cost.policy.folding import SHARED_CONSTANT_BYTES
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -16,8 +17,6 @@ from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
 
 Array = np.ndarray[Any, Any]
-
-_FEW_BYTES = 4096  # smaller constants are not worth the search
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class _Sharer(Rewriter):
             self._known[array.shape, array.dtype].append(array)
 
     def rewrite_constant(self, old: Constant) -> Expr:
-        if old.is_splat or old.tensor.size_bytes < _FEW_BYTES:
+        if old.is_splat or old.tensor.size_bytes < SHARED_CONSTANT_BYTES:
             return old
         data = old.data
         for array in self._known.get((data.shape, data.dtype), ()):

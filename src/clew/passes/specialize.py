@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard
 
+from clew.cost.policy.folding import SHAPE_ELEMENTS
 from clew.ir.deciding import decided_by
 from clew.ir.dims import Dim, SymDim, substitute
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, Var, While
@@ -26,8 +27,6 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
 from clew.support.errors import Hint, InputError, locate
-
-_MAX_FOLDED_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class Specializer(Rewriter):
             return resolved
         size = type_.size
         assert isinstance(size, int)
-        if size <= _MAX_FOLDED_ELEMENTS and _decides_shapes(type_):
+        if size <= SHAPE_ELEMENTS and _decides_shapes(type_):
             value = self.known.get(resolved)
             if value is not None and value.dtype != object:
                 return Constant(value)
@@ -275,7 +274,7 @@ def _decision(main: Function, param: Var) -> str:
 
 
 def _is_small(arg: Expr) -> TypeGuard[Constant]:
-    return isinstance(arg, Constant) and arg.data.size <= _MAX_FOLDED_ELEMENTS
+    return isinstance(arg, Constant) and arg.data.size <= SHAPE_ELEMENTS
 
 
 def _names_in(value: object) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from clew.backends.cpu.lowering import KernelSource, operator_calls
 from clew.build.result import KernelUse
 from clew.correlate.facts import describe_operator, describe_type
+from clew.cost.work import work_of
 from clew.ir.dims import typical
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType
@@ -21,7 +22,6 @@ from clew.predict.instructions import CLASSES, PARTS, Work, work_of_text
 from clew.predict.program import AGED, KINDS, Surroundings, surroundings
 from clew.runtime.grid import is_shared, phases, split
 from clew.runtime.plan import SegmentPlan
-from clew.te.analysis import bytes_of, flops_of, product_flops_of
 
 Row = dict[str, Any]
 # The usable part of a cache, beside other data.
@@ -108,8 +108,7 @@ def kernel_facts(source: KernelSource) -> Row:
     caches = [int(size) for size in cache_sizes(source.target)]
     work = work_of_text(text, code.entries, sizes, caches, source.target)
     ops = [c.op_name for c in operator_calls(function)]
-    flops = flops_of(outputs)
-    products = product_flops_of(outputs)
+    least = work_of(outputs, lambda size: size if isinstance(size, int) else 0)
     return {
         "key": source.key,
         "target": source.target.key,
@@ -120,9 +119,9 @@ def kernel_facts(source: KernelSource) -> Row:
         "dtype": produced[0]["dtype"] if produced else "",
         "types": json.dumps({"arguments": arguments, "results": produced}, separators=(",", ":")),
         "schedule": str(source.schedule),
-        "flops": flops if isinstance(flops, int) else 0,
-        "product_flops": products if isinstance(products, int) else 0,
-        "bytes": bytes_of(outputs),
+        "flops": least.flops,
+        "product_flops": least.product_flops,
+        "bytes": least.bytes,
         "argument_bytes": sum(a.get("bytes", 0) for a in arguments),
         "result_bytes": sum(r.get("bytes", 0) for r in produced),
         "workspace_bytes": sum(code.workspace_bytes),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clew.backends.cpu.lowering import KernelSource
+from clew.cost.work import part_bytes_of, stage_flops
 from clew.ir.dims import Dim
-from clew.te.analysis import part_bytes_of, stage_flops
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads
 

@@ -6,50 +6,17 @@ Multicore Architectures, 2009.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from clew.build.kernel import Kernel
+from clew.cost.work import Peak
 from clew.machine.probes.bandwidth import Level, level_of
 from clew.serving.ready import KernelTime
-from clew.te.analysis import bytes_of, flops_of, product_work_of
 
-Peak = Callable[[str, str], float]
-"""Operations per nanosecond (GFLOP/s) on all threads, two per multiply-add, for the dtypes of a
-product's factors. That of f32 holds for all other operations.
-"""
 LARGE_SHARE: Final = 0.03
 LOW_SHARE: Final = 0.75
-
-
-@dataclass(frozen=True)
-class Products:
-    """The operations of a sum of products, two per multiply-add, and the dtypes of its factors."""
-
-    data: str
-    weight: str
-    flops: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """A kernel's minimum work: FLOPs of its expressions, bytes of its operands, and the part of the
-    FLOPs that are sums of products.
-    """
-
-    flops: int
-    bytes: int
-    products: tuple[Products, ...] = ()
-
-    def compute_ns(self, peak: Peak) -> float:
-        """Returns the nanoseconds that the operations take at least; 0 if a peak is unknown."""
-        others = self.flops - sum(p.flops for p in self.products)
-        parts = [(others, peak("f32", "f32"))]
-        parts += [(p.flops, peak(p.data, p.weight)) for p in self.products]
-        if any(rate <= 0 for _, rate in parts):
-            return 0.0
-        return sum(flops / rate for flops, rate in parts)
 
 
 @dataclass(frozen=True)
@@ -136,13 +103,6 @@ def described(roofs: Sequence[Roof]) -> list[str]:
     return lines
 
 
-def work_of(kernel: Kernel) -> Work:
-    """Returns the work of one use of a kernel, derived from its tensor expressions."""
-    outputs, number = kernel.tensors, kernel.build.number
-    products = (Products(p.data, p.weight, number(p.flops)) for p in product_work_of(outputs))
-    return Work(number(flops_of(outputs)), number(bytes_of(outputs)), tuple(products))
-
-
 def rooflines(times: Sequence[KernelTime[Kernel]], peak: Peak, levels: list[Level]) -> list[Roof]:
     """Returns the kernels, sorted by total time, the longest first; uses with the same code are
     merged.
@@ -158,7 +118,7 @@ def rooflines(times: Sequence[KernelTime[Kernel]], peak: Peak, levels: list[Leve
 
 def _roof(uses: Sequence[KernelTime[Kernel]], peak: Peak, levels: list[Level]) -> Roof:
     first = uses[0].kernel
-    work = work_of(first)
+    work = first.work
     level = level_of(levels, work.bytes)
     nanoseconds = max(sum(use.median_ns for use in uses), 1.0)
     computing = len(uses) * work.compute_ns(peak)

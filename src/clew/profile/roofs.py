@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clew.build.kernel import Kernel
+from clew.cost.work import Work
 from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
 from clew.machine.probes.peak import FmaPeak, TilePeak
 from clew.machine.probes.products import ProductPeaks
-from clew.profile.roofline import Work, work_of
 from clew.profile.rows import Limits, Roof
 
 _RUNS: Final = 5  # runs of each loop over each level of memory
@@ -54,7 +54,7 @@ class Roofs:
         """Returns the roof of a kernel that took `ns` for all its runs."""
         known = self._works.get(kernel.key)
         if known is None:
-            work = work_of(kernel)
+            work = kernel.work
             known = self._works[kernel.key] = (work, work.compute_ns(self._peak))
         work, compute_ns = known
         level = level_of(self._here.levels, work.bytes)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.build.result import Build
+from clew.cost.work import flops_of
 from clew.ir.expr import Call
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
-from clew.te.analysis import flops_of
 
 # Approximate FLOPs per element of an operator without tensor expression (a softmax, a norm).
 _FLOPS_AN_ELEMENT = 16

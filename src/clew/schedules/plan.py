@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.fusion import OPERATIONS_OF_TABLES, READS_OF_TABLES
 from clew.loop.ir import Nest
-from clew.loop.schedule import Schedule
+from clew.loop.schedule import Refusal, Schedule
 from clew.machine.target import Target
 from clew.schedules.library.blocks_of_sums import divide_sums
 from clew.schedules.library.images import is_padding, reads_own_channels
@@ -19,21 +20,21 @@ from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
 from clew.support.errors import ScheduleError
 from clew.te.roles import ROW_TABLE, SELECTED, TABLE
 
-# A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
-_LONG: Final = 16
-_AGAIN: Final = 64
 EMPTY: Final = "empty"
 """Takes the place of a rule's name if a root has no iterations."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule that was applied, its root, and the values of its choices."""
+    """A rule that was applied, its root, and the values of its choices. `refused` lists the steps
+    that it left out because they were not legal here.
+    """
 
     rule: str
     root: str
     space: Space
     settings: Settings
+    refused: tuple[Refusal, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.settings}" if self.settings else self.rule
@@ -184,8 +185,10 @@ class Planner:
         rule, match = found
         space = rule.choices(match)
         settings = space.settings(rule.name, changes)
-        self.decisions.append(Decision(rule.name, work.members[-1], space, settings))
-        return rule.schedule(match, settings)
+        made = rule.schedule(match, settings)
+        refused = tuple(made.refusals[len(work.start.refusals) :])
+        self.decisions.append(Decision(rule.name, work.members[-1], space, settings, refused))
+        return made
 
 
 def _inline(schedule: Schedule) -> None:
@@ -231,9 +234,9 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     if info.role == SELECTED:  # only a tail of its shape shares its loops
         others = (infos[r].store.buffer.shape for r in info.readers if r in infos)
         return any(shape != info.store.buffer.shape for shape in others)
-    if info.is_reduction or info.is_output or info.operations < _LONG:
+    if info.is_reduction or info.is_output or info.operations < OPERATIONS_OF_TABLES:
         return False
-    points = _AGAIN * math.prod(loop.typical for loop in info.loops)
+    points = READS_OF_TABLES * math.prod(loop.typical for loop in info.loops)
     readers = (infos[r] for r in info.readers if r in infos)  # others are scheduled already
     return any(math.prod(n.typical for n in reader.loops) >= points for reader in readers)
 

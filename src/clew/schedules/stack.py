@@ -36,7 +36,9 @@ def schedule_stack(
     planner.decisions.append(Decision(STACK, "", Space(), Settings({})))
     for group in groups:
         part, shared = part_of(nest, group)
-        for step in planner.kernel(part).steps:
+        made = planner.kernel(part)
+        whole.refusals += made.refusals
+        for step in made.steps:
             args = dict(step.args)
             if step.primitive == "nontemporal" and _result_of(part, args["stage"]) in shared:
                 continue  # a later group reads it soon

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
+from clew.cost.policy.sums import FEW_ROWS
 from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, ceil_div, exact_quotient
 from clew.loop.affine import Linear, Simplifier
@@ -32,8 +32,6 @@ from clew.te.expr import (
 from clew.te.long_sums import WIDE, is_product
 from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
-
-_FEW_ROWS: Final = 7
 
 
 @dataclass
@@ -306,7 +304,7 @@ def sums_rows(info: StageInfo) -> bool:
     """
     shape = info.store.buffer.typical_shape
     one_sum = len(info.reduction_axes) == 1 and bool(info.axes) and info.is_anchor
-    if not one_sum or math.prod(shape[:-1]) > _FEW_ROWS:
+    if not one_sum or math.prod(shape[:-1]) > FEW_ROWS:
         return False
     by_name, simplifier = {n.name: n.index for n in info.loops}, Simplifier()
     depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]

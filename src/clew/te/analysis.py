@@ -1,31 +1,24 @@
-"""Properties of a computation derived from its body: fusion kind, FLOPs, bytes."""
+"""Properties of a computation derived from its body: fusion kind, views, loads."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
-from clew.ir.dims import Dim, SymDim, dim_min, is_unknown, product
-from clew.ir.types import memory_bytes
+from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.support.walk import post_order
 from clew.te.expr import (
     Binary,
     Cast,
-    Checked,
     Imm,
     Index,
     Inlined,
-    Intrinsic,
     Load,
     Reduce,
     Scalar,
-    Select,
     Sequential,
-    Unary,
 )
-from clew.te.sequential import Greedy
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads, nodes
 
@@ -75,8 +68,9 @@ def _zero(index: Scalar) -> bool:
     return getattr(index, "value", None) == 0
 
 
-def _is_product_sum(reduce: Reduce) -> bool:
-    value = _without_casts(reduce.value)
+def is_product_sum(reduce: Reduce) -> bool:
+    """Whether a reduction sums products of values that are read from different tensors."""
+    value = without_casts(reduce.value)
     return (
         reduce.combiner == "sum"
         and isinstance(value, Binary)
@@ -108,7 +102,7 @@ def kind_of(outputs: Sequence[Tensor]) -> Kind:
     for stage in stages(outputs):
         assert stage.body is not None
         if isinstance(stage.body, Reduce):
-            kind = max(kind, Kind.ANCHOR if _is_product_sum(stage.body) else Kind.REDUCTION)
+            kind = max(kind, Kind.ANCHOR if is_product_sum(stage.body) else Kind.REDUCTION)
             continue
         if isinstance(stage.body, Sequential):
             kind = Kind.OPAQUE
@@ -242,52 +236,6 @@ def _linear_of(expr: Scalar, known: dict[int, _Form]) -> _Form:
     return None
 
 
-# Approximate cost of a function in floating-point operations.
-_TRANSCENDENTAL_FLOPS = 16
-
-
-def flops_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the number of arithmetic operations of a computation. A multiply-add counts as two, a
-    selection by position (padding) as none.
-    """
-    total: Dim = 0
-    for stage in stages(outputs):
-        total = total + stage_flops(stage)
-    return total
-
-
-def most_operations(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the most arithmetic operations that a computation may take for any data: `flops_of`,
-    and the further comparisons of greedy selections.
-    """
-    total = flops_of(outputs)
-    for stage in stages(outputs):
-        if isinstance(stage.body, Greedy):
-            total = total + _comparisons(stage, stage.body)
-    return total
-
-
-def _comparisons(stage: Tensor, body: Greedy) -> Dim:
-    """Returns the number of operations if every candidate is compared with all that can be kept
-    before it.
-    """
-    rows, most = stage.shape[:-1], stage.shape[-1]
-    before = {id(part) for parts in body.parts() for part in parts}
-    pairs = body.over[0].extent * most - most * (most + 1) // 2
-    return product(rows) * pairs * _operations(body.clash, before)
-
-
-def stage_flops(stage: Tensor) -> Dim:
-    """Returns the number of arithmetic operations of one stage; a multiply-add counts as two."""
-    assert stage.body is not None
-    total: Dim = 0
-    body, points = stage.body, product(extents_of(stage))
-    if isinstance(body, Reduce):
-        total = total + points
-        body = body.value
-    return total + points * _operations(body)
-
-
 def extents_of(stage: Tensor) -> tuple[Dim, ...]:
     """Returns the extents of all axes at whose positions a stage's body is computed."""
     match stage.body:
@@ -298,175 +246,17 @@ def extents_of(stage: Tensor) -> tuple[Dim, ...]:
     return stage.shape
 
 
-def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the FLOPs of sums of products only (convolutions, matrix products), two per
-    multiply-add, which is the usual measure of a model's size.
-    """
-    total: Dim = 0
-    for stage in stages(outputs):
-        body = stage.body
-        if isinstance(body, Reduce) and _is_product_sum(body):
-            total = total + 2 * product((*stage.shape, *(a.extent for a in body.axes)))
-    return total
-
-
-@dataclass(frozen=True)
-class ProductWork:
-    """The operations of sums of products, two per multiply-add, and the dtypes of the factors: as
-    stored, where a factor is a stored value, and otherwise as multiplied.
-    """
-
-    data: str
-    weight: str
-    flops: Dim
-
-
-def product_work_of(outputs: Sequence[Tensor]) -> list[ProductWork]:
-    """Returns the work of each sum of products in a computation, producers first."""
-    found = []
-    for stage in stages(outputs):
-        body = stage.body
-        if isinstance(body, Reduce) and _is_product_sum(body):
-            value = _without_casts(body.value)
-            assert isinstance(value, Binary)
-            flops = 2 * product((*stage.shape, *(a.extent for a in body.axes)))
-            found.append(ProductWork(_factor_dtype(value.a), _factor_dtype(value.b), flops))
-    return found
-
-
-def _factor_dtype(factor: Scalar) -> str:
-    value = _without_casts(factor)
-    while True:
-        if isinstance(value, Select) and isinstance(value.b, Imm):  # padding
-            value = _without_casts(value.a)
-        elif _unpacks(value):
-            value = _without_casts(value.children[0])
-        else:
-            break
-    return value.source.dtype if isinstance(value, Load) else factor.dtype
-
-
-def _unpacks(value: Scalar) -> bool:
-    """Whether a value is a shift by position, as of codes that share a word. Like a load, it is not
-    counted as arithmetic.
-    """
-    return isinstance(value, Binary) and value.op in ("shl", "shr") and not loads(value.b)
-
-
-def _without_casts(value: Scalar) -> Scalar:
+def without_casts(value: Scalar) -> Scalar:
+    """Returns the value that is cast."""
     while isinstance(value, (Cast, Inlined)):
         value = value.children[0]
     return value
-
-
-@dataclass(frozen=True)
-class ProductSize:
-    """A sum of products as `batch` matrix products of m by k and k by n numbers.
-
-    The rows are the result axes that only the first factor has, and the columns those that only the
-    second has; all others form the batch.
-    """
-
-    batch: Dim
-    m: Dim
-    n: Dim
-    k: Dim
-
-
-def products_of(outputs: Sequence[Tensor]) -> list[ProductSize]:
-    """Returns the size of each sum of products in a computation, producers first."""
-    found = []
-    for stage in stages(outputs):
-        body = stage.body
-        if not isinstance(body, Reduce) or not _is_product_sum(body):
-            continue
-        value = _without_casts(body.value)
-        assert isinstance(value, Binary)
-        left, right = _indices_in(value.a), _indices_in(value.b)
-        sizes: dict[str, Dim] = {"batch": 1, "m": 1, "n": 1}
-        for axis in stage.axes:
-            sides = id(axis) in left, id(axis) in right
-            which = {(True, False): "m", (False, True): "n"}.get(sides, "batch")
-            sizes[which] = sizes[which] * axis.extent
-        depth = product(tuple(a.extent for a in body.axes))
-        found.append(ProductSize(sizes["batch"], sizes["m"], sizes["n"], depth))
-    return found
-
-
-def _indices_in(expr: Scalar) -> set[int]:
-    """Returns the ids of the axes that an expression depends on."""
-    found, seen, stack = set[int](), set[int](), [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            if isinstance(node, Index):
-                found.add(id(node))
-            stack.extend(node.children)
-    return found
 
 
 def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
     """Returns the dtypes of the operands of sums of products, as loaded."""
     found = []
     for stage in stages(outputs):
-        if isinstance(stage.body, Reduce) and _is_product_sum(stage.body):
+        if isinstance(stage.body, Reduce) and is_product_sum(stage.body):
             found += [load.source.dtype for load in loads(stage.body.value)]
     return found
-
-
-def bytes_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the minimum bytes moved by a computation: each input that it reads and each output,
-    once. If an input is read in part (a slice, rows of a table), at most one
-    element counts per read.
-    """
-    return part_bytes_of(stages(outputs), outputs)
-
-
-def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> Dim:
-    """Returns the minimum bytes moved by some stages as a separate computation, counted as in
-    `bytes_of`: the values that they read from other stages, and their stages in `results`.
-    """
-    own = {id(stage) for stage in part}
-    reads: dict[int, tuple[Tensor, Dim]] = {}
-    for stage in part:
-        body = stage.body
-        assert body is not None
-        points = product(extents_of(stage))
-        for load in loads(body):
-            if id(load.source) not in own:
-                _, count = reads.get(id(load.source), (load.source, 0))
-                reads[id(load.source)] = (load.source, count + points)
-    total: Dim = 0
-    for tensor, count in reads.values():
-        total = total + dim_min(count, tensor.size) * _element_bytes(tensor)
-    for tensor in {id(t): t for t in results}.values():
-        total = total + tensor.size * _element_bytes(tensor)
-    return total
-
-
-def _element_bytes(tensor: Tensor) -> int:
-    return memory_bytes(tensor.dtype)
-
-
-def _operations(expr: Scalar, without: Collection[int] = ()) -> int:
-    """Returns the number of operations of an expression, without its parts with these ids."""
-    count, seen, stack = 0, set[int](without), [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen or isinstance(node, (Load, Index)):
-            continue
-        seen.add(id(node))
-        if isinstance(node, Select) and not loads(node.cond):
-            # Selections by position, as at the border of a padded image, cost no arithmetic.
-            stack += [node.a, node.b]
-            continue
-        if _unpacks(node):
-            stack.append(node.children[0])
-            continue
-        if isinstance(node, (Binary, Unary, Select, Checked)):
-            count += 1
-        elif isinstance(node, Intrinsic):
-            count += 2 if node.name == "fma" else _TRANSCENDENTAL_FLOPS
-        stack.extend(node.children)
-    return count

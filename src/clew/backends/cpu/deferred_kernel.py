@@ -17,6 +17,13 @@ import numpy as np
 from clew.backends.cpu.lowering import KernelBinary, operator_calls
 from clew.backends.cpu.rows import Fitting, rows_of
 from clew.backends.cpu.stand_ins import dims_of, sizes_of, stand_ins
+from clew.cost.policy.sizes import (
+    COMPILED_VALUES,
+    LIGHT_SECONDS,
+    REFERENCE_ELEMENTS,
+    RUNS_BEFORE_COMPILING,
+    RUNS_OF_ONLY_SHAPE,
+)
 from clew.ir.deciding import deciding_params
 from clew.ir.dim_records import symbolic_of_record, to_record
 from clew.ir.dims import SymDim, value_at
@@ -80,17 +87,8 @@ Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, 
 # The most kernels, each compiled or at given sizes, that a function keeps. Beyond that, the oldest
 # one is dropped, so that one more size costs one kernel.
 _KEPT_SHAPES = 1024
-# The most values of deciding arguments to compile kernels for; references run the others.
-_COMPILED_VALUES = 8
-# Up to this many elements, NumPy references take much less time than compiling a kernel.
-_FEW_ELEMENTS = 1 << 18
 # The number of recent shapes to count, so that repeated ones get kernels.
 _NOTED_SHAPES = 1024
-# References run a shape this many times before a kernel is compiled for it. A function's only shape
-# needs fewer runs, since it is likely to repeat. If references take longer than this, a kernel is
-# compiled at once.
-_MEETINGS, _MEETINGS_OF_ONE = 16, 2
-_LIGHT_SECONDS = 0.02
 
 
 class DeferredKernel:
@@ -238,7 +236,7 @@ class DeferredKernel:
             if for_all is None and self._is_light and self._is_rare(key, given):
                 start = time.thread_time()  # leaves out the time of other threads
                 result = self._interpret(given, sizes)
-                self._is_light = time.thread_time() - start < _LIGHT_SECONDS
+                self._is_light = time.thread_time() - start < LIGHT_SECONDS
                 return result
             with self._lock, locate(layer=layer), bounds_in_force(self.bounds):
                 if key not in self._known:
@@ -285,14 +283,14 @@ class DeferredKernel:
 
     def _is_rare(self, key: tuple[Any, ...], given: Sequence[np.ndarray[Any, Any]]) -> bool:
         """Whether the arguments have few elements and rare shapes; counts the shapes."""
-        if sum(a.size for a in given) > _FEW_ELEMENTS:
+        if sum(a.size for a in given) > REFERENCE_ELEMENTS:
             return False
         with self._lock:
             met = self._met[key] = self._met.pop(key, 0) + 1
             while len(self._met) > _NOTED_SHAPES:
                 self._met.popitem(last=False)
             alone = len(self._met) == 1
-        return met <= (_MEETINGS_OF_ONE if alone or self._rows else _MEETINGS)
+        return met <= (RUNS_OF_ONLY_SHAPE if alone or self._rows else RUNS_BEFORE_COMPILING)
 
     def _for_all(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
@@ -330,7 +328,7 @@ class DeferredKernel:
     ) -> Specialized | None:
         """Compiles a kernel for these arguments; returns None if references should run instead."""
         deciding = [n for n in self._deciding if decides_now(arrays[n])]
-        if deciding and self._values_met == _COMPILED_VALUES:
+        if deciding and self._values_met == COMPILED_VALUES:
             return None
         sizes = self._sizes_of(arrays, given)
         module, names = self.alone()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from clew.backends.cpu.lowering import KernelSource
+from clew.cost.work import most_operations
 from clew.ir.expr import Call
 from clew.ir.types import TensorType, leaves
 from clew.support.budgets import check_kernel_operations, current, exceeded
 from clew.support.errors import CompileError
-from clew.te.analysis import most_operations
 
 
 def check_bytes(call: Call) -> None:

@@ -24,6 +24,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
+from clew.cost.work import most_operations
 from clew.ir.dims import (
     Dim,
     Expected,
@@ -62,7 +63,6 @@ from clew.schedules import (
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
-from clew.te.analysis import most_operations
 from clew.te.expr import Checked, Imm, Scalar
 from clew.te.long_sums import widened
 from clew.te.tensor import Tensor, compute, placeholder, stages

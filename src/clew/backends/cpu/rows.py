@@ -12,6 +12,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.cost.policy.sizes import (
+    COUNT_STEP_BITS,
+    FEW_COUNT_BITS,
+    LEAST_COUNT,
+    LEAST_LONG_COUNT,
+    REPEATED_ELEMENTS,
+    SUMS_PER_ELEMENT,
+)
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import TensorType, Type, leaves
@@ -23,13 +31,6 @@ from clew.te.tensor import Tensor, stages
 from clew.te.walk import nodes
 
 Array = np.ndarray[Any, Any]
-_FEW_BITS: Final = 2
-# Up to this many elements in total, repeated rows cost less than another kernel. Counts are then
-# rounded to 64, 512, 4096, ..., or at least to 16.
-_LITTLE: Final = 1 << 14
-_LEAST, _STEP_BITS, _LEAST_OF_LONG = 64, 3, 16
-# The number of multiply-adds that take as long as one element of other values.
-_SUMS_AN_ELEMENT: Final = 16
 _Place: TypeAlias = tuple[slice, ...]
 _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
 
@@ -67,15 +68,15 @@ class Rows:
             return count  # an index counts from the end, or is an error
         if not count:
             return 0
-        coarse = _LEAST
+        coarse = LEAST_COUNT
         while coarse < count:
-            coarse <<= _STEP_BITS
-        if 0 < coarse * self.elements <= _LITTLE:
+            coarse <<= COUNT_STEP_BITS
+        if 0 < coarse * self.elements <= REPEATED_ELEMENTS:
             return coarse
         if self.indices:  # these rows cost only a copy
-            return max(_LEAST, 1 << (count - 1).bit_length())
-        some = 0 < _LEAST_OF_LONG * self.elements <= _LITTLE
-        return max(rounded_up(count), _LEAST_OF_LONG if some else 0)
+            return max(LEAST_COUNT, 1 << (count - 1).bit_length())
+        some = 0 < LEAST_LONG_COUNT * self.elements <= REPEATED_ELEMENTS
+        return max(rounded_up(count), LEAST_LONG_COUNT if some else 0)
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,8 @@ def rounded_up(count: int) -> int:
     """Returns a count of rows rounded up to one that kernels have: 1, 4, 8, 12, 16, 24, 32, ..."""
     if count <= 1:
         return count
-    bits = max((count - 1).bit_length(), _FEW_BITS)
-    step = 1 << max(bits - 2, _FEW_BITS)
+    bits = max((count - 1).bit_length(), FEW_COUNT_BITS)
+    step = 1 << max(bits - 2, FEW_COUNT_BITS)
     return -(-count // step) * step
 
 
@@ -233,7 +234,7 @@ def _elements_of_row(made: TensorType | Tensor, dim: SymDim) -> int | None:
         return 0
     count = product(tuple(d for d in made.shape if d != dim))
     if isinstance(made, Tensor) and isinstance(made.body, Reduce):
-        count = count * product(tuple(axis.extent for axis in made.body.axes)) // _SUMS_AN_ELEMENT
+        count = count * product(tuple(axis.extent for axis in made.body.axes)) // SUMS_PER_ELEMENT
     return count if isinstance(count, int) else None
 
 

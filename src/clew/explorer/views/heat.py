@@ -20,7 +20,6 @@ from clew.explorer.views.node_figures import (
 )
 from clew.profile.report import Profile
 from clew.profile.rollup import divided
-from clew.profile.roofline import work_of
 from clew.profile.rows import NO_LAYER, KernelProfile
 from clew.profile.split import OperatorShare, estimated_splits
 from clew.profile.work import LayerWork
@@ -112,14 +111,12 @@ def _time_basis(found: Profile) -> str:
 
 def _flops(session: Session) -> Heat:
     return _static(
-        session, "flops", "flop", lambda kernel: work_of(kernel).flops, lambda op: op.by_flops
+        session, "flops", "flop", lambda kernel: kernel.work.flops, lambda op: op.by_flops
     )
 
 
 def _bytes(session: Session) -> Heat:
-    return _static(
-        session, "bytes", "B", lambda kernel: work_of(kernel).bytes, lambda op: op.by_bytes
-    )
+    return _static(session, "bytes", "B", lambda kernel: kernel.work.bytes, lambda op: op.by_bytes)
 
 
 def _static(

@@ -11,12 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 from clew.cost.convolution import (
-    USUAL_TILES,
     WINDOW,
-    WINOGRAD_GAIN,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
+)
+from clew.cost.policy.convolutions import USUAL_WINOGRAD_TILES, WINOGRAD_GAIN
+from clew.cost.policy.layouts import (
+    BLOCKS_OF_CHANNELS,
+    BLOCKS_OF_FEW_CHANNELS,
+    IMAGE_TO_PACK,
+    LEAST_FILLED_BLOCKS,
+    LEAST_FILLED_DEPTH,
+    PIXELS_TO_PACK,
+    ROWS_TO_PACK,
+    ROWS_TO_PACK_ANY,
+    VECTORS_OF_CONV_PANELS,
+    VECTORS_OF_DENSE_PANELS,
+    VECTORS_OF_PANELS,
 )
 from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, typical
@@ -39,17 +51,6 @@ _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
-_BLOCKS_OF_FEW: Final = (2, 4, 8)
-# Share of channels in the padded blocks, if no block size divides their number.
-_LEAST_FILLED: Final = 0.8
-_PANELS: Final = (1, 2, 3, 4)  # vectors
-_LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
-# Pixels and rows from which on packing a weight in the run is worth its time; rows from which on it
-# is for any matrix.
-_LEAST_PIXELS: Final = 64
-_LEAST_ROWS: Final = 8
-_MANY_ROWS: Final = 192
-_LEAST_IMAGE: Final = 4096  # elements; a smaller image is not worth more kernels
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -98,9 +99,9 @@ class AlterLayout(Pass):
     opt_level: ClassVar[int] = 3
     exactness: ClassVar[Exactness] = REORDERED
 
-    blocks: tuple[int, ...] = (32, 16, 8, 4)
-    max_tile_vectors: int = 2
-    dense_vectors: int = 2
+    blocks: tuple[int, ...] = BLOCKS_OF_CHANNELS
+    max_tile_vectors: int = VECTORS_OF_CONV_PANELS
+    dense_vectors: int = VECTORS_OF_DENSE_PANELS
     decisions: Decisions = field(default_factory=Defaults)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
@@ -295,7 +296,7 @@ class _Alterer(Rewriter):
             if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
                 whole = self._most
             if of_result * _filled_up(channels, whole) < whole * channels and (
-                of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
+                of_result or LEAST_FILLED_BLOCKS * _filled_up(channels, whole) <= channels
             ):
                 of_result = whole
             elif not of_result and (
@@ -332,7 +333,7 @@ class _Alterer(Rewriter):
         """Returns the number of vectors in a panel of a weight: `vectors`, or another one that was
         measured to be better.
         """
-        options = dict.fromkeys((vectors, *_PANELS)) if vectors > 1 else {vectors: None}
+        options = dict.fromkeys((vectors, *VECTORS_OF_PANELS)) if vectors > 1 else {vectors: None}
         if len(options) == 1 or not old.tensor.is_static:
             return vectors
         decision = Decision(
@@ -361,9 +362,9 @@ class _Alterer(Rewriter):
         tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
         if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
             return 0
-        block = next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
+        block = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
         columns = weight.shape[-1]
-        deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
+        deep = isinstance(columns, int) and columns * block >= LEAST_FILLED_DEPTH * tile[2]
         return block if deep else 0
 
     def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
@@ -378,7 +379,7 @@ class _Alterer(Rewriter):
         if self._block(inner, lanes) == lanes:
             return 0
         blocked = any(self._block(n, lanes) for n in (channels, inner))
-        fits = all(_LEAST_FILLED * _filled_up(n, lanes) <= n for n in (channels, inner))
+        fits = all(LEAST_FILLED_BLOCKS * _filled_up(n, lanes) <= n for n in (channels, inner))
         gains = kernel == (WINDOW, WINDOW) and old.attrs.strides[-2:] == (1, 1)
         gains = gains and self._gains_by_transforms(old, channels, inner, blocked)
         return lanes if gains or (fits and not blocked) else 0
@@ -398,7 +399,7 @@ class _Alterer(Rewriter):
         direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
         filled = replace(direct, inner=stored[0], outer=stored[1])
         dilation = old.attrs.dilation
-        cycles = min(winograd_cycles(filled, n, target, dilation) for n in USUAL_TILES)
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in USUAL_WINOGRAD_TILES)
         converted = filled.pixels * sum(stored) / lanes * target.costs.move
         return WINOGRAD_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
@@ -730,7 +731,7 @@ def _packable(conv: Call) -> bool:
         return True
     pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
     inner = typical(conv.args[0].tensor.shape[1])
-    return weight.tensor.is_static and pixels >= max(_LEAST_PIXELS, _LEAST_IMAGE // max(inner, 1))
+    return weight.tensor.is_static and pixels >= max(PIXELS_TO_PACK, IMAGE_TO_PACK // max(inner, 1))
 
 
 def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
@@ -742,13 +743,13 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return True
     rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
     plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
-    if not plain or rows < _LEAST_ROWS:
+    if not plain or rows < ROWS_TO_PACK:
         return False
     outer, inner = matrix.tensor.concrete
     if dense.attrs.weight_layout == "NK":
         known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
         return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
-    return rows >= _MANY_ROWS or inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+    return rows >= ROWS_TO_PACK_ANY or inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
 
 
 def _reads_signal(conv: Call) -> bool:

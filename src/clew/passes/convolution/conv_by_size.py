@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from clew.cost.convolution import FULL_TILE_ROWS, direct_terms, padding_cycles
+from clew.cost.convolution import direct_terms, padding_cycles
+from clew.cost.policy.convolutions import FULL_TILE_ROWS
 from clew.ir.expr import Call, Constant, Expr
 from clew.machine.target import Target
 from clew.ops.registry import get_op

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.convolution import ConvLayer
+from clew.cost.policy.convolutions import TYPICAL_LATE_IMAGES
 from clew.ir.dims import is_unknown, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op
 
-# Stands for a data-dependent number of images; these are mostly regions.
-_LATE_IMAGES: Final = 8
 PAIRS: Final = ("i16", "i32")
 """The dtypes of the data and the result of a convolution that multiplies pairs of integers."""
 
@@ -61,7 +60,7 @@ def layer_of(conv: Call, weight: Constant) -> ConvLayer:
     """
     height, width = map(typical, conv.tensor.shape[2:4])
     batch = conv.tensor.shape[0]
-    images = batch if isinstance(batch, int) else _LATE_IMAGES
+    images = batch if isinstance(batch, int) else TYPICAL_LATE_IMAGES
     outer, inner, *kernel = stored(conv, weight)
     dtype = conv.args[0].tensor.dtype
     return ConvLayer(images, inner, outer, height, width, math.prod(kernel), dtype)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.cost.policy.layouts import MOST_COLUMNS_JOINED
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -44,7 +45,7 @@ class JoinColumns(Pass):
     opt_level: ClassVar[int] = 3
     exactness: ClassVar[Exactness] = REORDERED
 
-    most_channels: int = 8
+    most_channels: int = MOST_COLUMNS_JOINED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:

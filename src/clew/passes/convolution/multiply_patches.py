@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, Final
 
+from clew.cost.policy.caches import PATCHES_IN_CACHES
+from clew.cost.policy.layouts import (
+    IMAGE_TO_PACK,
+    LEAST_BLOCK_OF_PATCHES,
+    MOST_TAPS_OF_PATCHES,
+    PATCHES_BELOW_CHANNELS,
+    PIXELS_TO_PACK,
+)
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -18,14 +26,7 @@ from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
 
 _PLAIN: Final = "NCHW"
-# For fewer pixels, and for images of fewer elements, AlterLayout packs no weight.
-_FEW_PIXELS: Final = 64
-_SMALL_IMAGE: Final = 4096
-_LEAST_BLOCK: Final = 4  # of channels of a group
 _MOVES: Final = ("flip", "pad", "slice", "transpose")
-_FEW_CHANNELS: Final = 8  # of the result, which do not fill the rows of a register tile
-_MOST_TAPS: Final = 25
-_CACHES: Final = 2  # second-level caches that patches may fill: every tile of filters reads them
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,15 @@ def _gains(layer: _Layer, weight: Expr, target: Target) -> bool:
     """
     if layer.groups > 1 and layer.inner == 1:
         return False
-    if layer.is_pointwise and layer.groups == 1 and layer.outer < _FEW_CHANNELS:
+    if layer.is_pointwise and layer.groups == 1 and layer.outer < PATCHES_BELOW_CHANNELS:
         return True
     dtype = weight.tensor.dtype
     size = layer.groups * layer.depth * layer.pixels * memory_bytes(dtype)
-    if size > _CACHES * target.l2_bytes or math.prod(layer.kernel) > _MOST_TAPS:
+    if size > PATCHES_IN_CACHES * target.l2_bytes or math.prod(layer.kernel) > MOST_TAPS_OF_PATCHES:
         return False
     lanes = target.vector_lanes(dtype)
-    small = layer.pixels * layer.groups * layer.inner < _SMALL_IMAGE and layer.outer >= lanes
-    few = small or layer.pixels < _FEW_PIXELS
+    small = layer.pixels * layer.groups * layer.inner < IMAGE_TO_PACK and layer.outer >= lanes
+    few = small or layer.pixels < PIXELS_TO_PACK
     few = few or (layer.pixels <= layer.outer and not _is_moved(weight))
     return few or _fills_no_vectors(layer, lanes)
 
@@ -139,7 +140,7 @@ def _is_moved(weight: Expr) -> bool:
 
 def _fills_no_vectors(layer: _Layer, lanes: int) -> bool:
     """Whether neither the channels of a group fill blocks nor the pixels of a line vectors."""
-    if layer.groups == 1 or not math.gcd(layer.inner, layer.outer) % _LEAST_BLOCK:
+    if layer.groups == 1 or not math.gcd(layer.inner, layer.outer) % LEAST_BLOCK_OF_PATCHES:
         return False
     return layer.result[-1] < lanes or layer.strides[-1] != 1
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
-from clew.cost.convolution import WINDOW, WINOGRAD_GAIN, WINOGRAD_TILES
+from clew.cost.convolution import WINDOW, WINOGRAD_TILES
+from clew.cost.policy.convolutions import SPLIT_GAIN, WINOGRAD_GAIN
+from clew.cost.policy.precision import MOST_ERROR_OF_WINOGRAD
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -84,9 +86,9 @@ class SelectConvAlgorithm(Pass):
     algorithms: tuple[str, ...] = _ALGORITHMS
     tiles: tuple[int, ...] = WINOGRAD_TILES
     parts: int = 3
-    max_error: float = 2.0
+    max_error: float = MOST_ERROR_OF_WINOGRAD
     min_gain: float = WINOGRAD_GAIN
-    min_gain_of_parts: float = 1.1
+    min_gain_of_parts: float = SPLIT_GAIN
     exclude: tuple[str, ...] = ()
     decisions: Decisions = field(default_factory=Defaults)
 

@@ -12,6 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from clew.cost.convolution import WINDOW, ConvLayer, fastest_cycles, sum_cycles
+from clew.cost.policy.convolutions import (
+    MOST_PARTS_WITHOUT_PADDING,
+    SKIP_PADDING_GAIN,
+    TAPS_TO_SKIP,
+)
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -55,9 +60,9 @@ class SkipPadding(Pass):
     opt_level: ClassVar[int] = 2
     exactness: ClassVar[Exactness] = REORDERED
 
-    min_gain: float = 1.2
-    max_parts: int = 27
-    least_taps: int = 8
+    min_gain: float = SKIP_PADDING_GAIN
+    max_parts: int = MOST_PARTS_WITHOUT_PADDING
+    least_taps: int = TAPS_TO_SKIP
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Skipper(self, ctx).rewrite_module(module)

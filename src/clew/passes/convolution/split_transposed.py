@@ -9,6 +9,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.convolutions import (
+    CHANNELS_OF_EMPTY_VECTORS,
+    CHANNELS_PER_PIXEL,
+    MOST_EMPTY_VECTORS,
+    MOST_TERMS_OF_TRANSPOSED,
+    MOST_WASTE_OF_TRANSPOSED,
+)
 from clew.ir.dims import Dim, ceil_div
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -19,15 +26,7 @@ from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
 
-# The most multiplications of one convolution for all places, relative to one for each place.
-_MOST_WASTE: Final = 1.5
-# Products with a weight of the run: the most to add up for a place, the channels for each pixel
-# that make filters slower, those that make half-empty vectors slower, and the dtypes of sums.
-_MOST_TERMS: Final = 9
-_CHANNELS_OF_A_PIXEL: Final = 2
-_MANY_CHANNELS: Final = 128
-_MOST_EMPTY: Final = 1.5
-_WIDE: Final = ("f32", "f64")
+_WIDE: Final = ("f32", "f64")  # the dtypes of sums
 
 
 @dataclass(frozen=True)
@@ -194,11 +193,17 @@ def _multiplies(layer: _Layer, data: Expr, weight: Expr, lanes: int) -> bool:
     if isinstance(weight, Constant) or not data.tensor.is_static:
         return False
     strided = any(s != 1 for s in layer.strides)
-    if not strided or math.prod(layer.taps) > _MOST_TERMS or data.tensor.dtype not in _WIDE:
+    if (
+        not strided
+        or math.prod(layer.taps) > MOST_TERMS_OF_TRANSPOSED
+        or data.tensor.dtype not in _WIDE
+    ):
         return False
     batch, _, *sizes = data.tensor.concrete
-    few = batch * math.prod(sizes) * _CHANNELS_OF_A_PIXEL <= layer.inner
-    return few or (layer.inner >= _MANY_CHANNELS and layer.empty(lanes) > _MOST_EMPTY)
+    few = batch * math.prod(sizes) * CHANNELS_PER_PIXEL <= layer.inner
+    return few or (
+        layer.inner >= CHANNELS_OF_EMPTY_VECTORS and layer.empty(lanes) > MOST_EMPTY_VECTORS
+    )
 
 
 def _of_products(layer: _Layer, data: Expr, weight: Expr) -> Expr:
@@ -253,7 +258,7 @@ def _of_places(layer: _Layer, data: Expr, weight: Expr, lanes: int) -> Expr:
         return _cropped(one, layer.cropped, layer.result)
     batch = data.tensor.shape[0]
     every = tuple(product(*map(range, steps)))
-    if layer.waste(lanes) <= (_MOST_WASTE if isinstance(weight, Constant) else 1):
+    if layer.waste(lanes) <= (MOST_WASTE_OF_TRANSPOSED if isinstance(weight, Constant) else 1):
         places = _convolution(layer, data, weight, every)
         shape = (batch, groups, *steps, layer.outer, *layer.steps)
         split = get_op("reshape")(places, shape=shape)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.convolutions import FRAME_FILTERS
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -21,9 +22,7 @@ Array = np.ndarray[Any, Any]
 
 # Units in the last place of f32 by which a weight may differ from the basis.
 _ULPS: Final = 2
-# A transform computes all bins: with fewer filters than this share of a window's length, the
-# products take less.
-_SHARE: Final = 0.5
+# The share of a window's largest value below which a filter tells nothing.
 _LEAST: Final = 1e-3
 
 
@@ -83,7 +82,7 @@ def _basis_of(call: Call) -> _Basis | None:
     filters, channels, length = weight.concrete
     if channels != 1 or attrs.dilation != (1,) or length % 2 or not call.tensor.size:
         return None
-    if not is_fast(length // 2) or filters < _SHARE * length:
+    if not is_fast(length // 2) or filters < FRAME_FILTERS * length:
         return None
     return _basis(call.args[1].data[:, 0].astype(np.float64))
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from clew.cost.convolution import (
     cycles_in_blocks,
     signal_parts,
 )
+from clew.cost.policy.convolutions import CHANNELS_ALONG_SIGNAL, FILTERS_ALONG_SIGNAL, SIGNAL_GAIN
 from clew.ir.dims import typical
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -31,11 +32,6 @@ from clew.passes.convolution.forms import POINTWISE
 from clew.patterns.exactness import REORDERED, Exactness
 
 Array = np.ndarray[Any, Any]
-
-# How many times as fast as in blocks the convolution must be expected to be.
-_MIN_GAIN: Final = 1.05
-# Filters of a group from which on a vector of the signal, once loaded, serves enough of them.
-_LEAST_FILTERS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class VectorizeSignals(Pass):
     opt_level: ClassVar[int] = 3
     exactness: ClassVar[Exactness] = REORDERED
 
-    most_channels: int = 4
+    most_channels: int = CHANNELS_ALONG_SIGNAL
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -106,7 +102,7 @@ class _Vectorizer(Rewriter):
                 f"thousands of cycles expected: along the signal {along / 1e3:.0f}, "
                 f"in blocks {blocks / 1e3:.0f}",
             )
-            if blocks <= _MIN_GAIN * along:
+            if blocks <= SIGNAL_GAIN * along:
                 return new
         with self.covers(old, old.args[1]):
             return _along_signal(new, signal_parts(layer, target))
@@ -126,7 +122,7 @@ class _Vectorizer(Rewriter):
         if data.tensor.shape[2] != 1 or lines != 1 or any(attrs.padding[::2]):
             return False
         if attrs.groups > 1:
-            many = outer >= _LEAST_FILTERS * attrs.groups
+            many = outer >= FILTERS_ALONG_SIGNAL * attrs.groups
             return inner <= self._options.most_channels and many
         few = outer <= self._target.vector_lanes(dtype)
         return inner <= self._options.most_channels or few

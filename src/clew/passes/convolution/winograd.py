@@ -11,13 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from clew.cost.convolution import (
-    MOST_OF_TILES,
-    MOST_PRODUCTS,
     WINDOW,
     winograd_cycles,
     winograd_terms,
 )
 from clew.cost.convolution import direct_cycles as cycles_of_direct
+from clew.cost.policy.precision import MOST_PRODUCTS, MOST_PRODUCTS_OF_WINOGRAD
 from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import integer_limits, is_float
@@ -111,7 +110,7 @@ def error_of_tiles(weight: Array, tile: int) -> float:
     back = ((matrices.out_rows @ matrices.out_parts) ** 2).mean(axis=0)
     growth = float(np.outer(forth * back, forth * back).ravel() @ moved) / total
     inner = math.prod(weight.shape[1:-2])
-    steps = min(inner, MOST_OF_TILES) / 2 + _ROUNDINGS
+    steps = min(inner, MOST_PRODUCTS_OF_WINOGRAD) / 2 + _ROUNDINGS
     return math.sqrt(growth * steps / max(min(taps * inner, MOST_PRODUCTS) / 2, 1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from clew.cost.policy.fusion import MOST_INPUTS, MOST_OPERATORS
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
 from clew.ir.outline import Outliner, Piece
@@ -48,8 +49,8 @@ class FuseOps(Pass):
     exactness: ClassVar[Exactness] = EXACT
 
     mode: Literal["auto", "none"] = "auto"
-    max_ops: int = 64
-    max_inputs: int = 30
+    max_ops: int = MOST_OPERATORS
+    max_inputs: int = MOST_INPUTS
     melt: bool = True
     results: frozenset[int] = frozenset()
     decisions: Decisions = field(default_factory=Defaults)

@@ -15,6 +15,7 @@ import math
 from typing import Final
 
 from clew.cost import locality
+from clew.cost.policy.fusion import PIXELS_PER_WEIGHT
 from clew.ir.expr import Call, Expr
 from clew.ir.types import TensorType, bits
 from clew.machine.target import Target
@@ -64,7 +65,7 @@ def unfit_after(windows: Call, pointwise: Call, target: Target) -> str:
     if not locality.weights_stay_near(_bytes(pointwise.args[1]), target):
         return "its weights would be read again for each band"
     _, _, height, width, _ = windows.tensor.concrete
-    if -(-height // 2) * width < locality.ENOUGH_PIXELS:
+    if -(-height // 2) * width < PIXELS_PER_WEIGHT:
         return "half of its image has too few pixels to reuse the weights"
     if _lines(windows, target, channels=1.0) < 1:
         return "lines of all channels do not stay in the second-level cache"

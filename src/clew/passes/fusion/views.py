@@ -7,6 +7,7 @@ handles parts that cannot be written in place, and the program builder plans mem
 
 from __future__ import annotations
 
+from clew.cost.policy.fusion import SHARE_WRITTEN_IN_PLACE
 from clew.ir.dims import Dim, is_unknown, product, typical
 from clew.ir.expr import Call, Expr, Function, TupleGetItem
 from clew.ir.late_sizes import sizes_in
@@ -14,9 +15,6 @@ from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.base import PassContext
-
-# The least share of a concatenation's elements that kernels must be able to write in place.
-_WORTHWHILE = 0.5
 
 
 def is_reshape(call: Call) -> bool:
@@ -125,7 +123,7 @@ def left_in_place(call: Call, ctx: PassContext) -> bool:
 
 def worthwhile(call: Call, placed: list[bool]) -> bool:
     """Whether enough of a concatenation is written in place, given a flag for each argument."""
-    return _share(call, placed) >= _WORTHWHILE
+    return _share(call, placed) >= SHARE_WRITTEN_IN_PLACE
 
 
 def _share(call: Call, placed: list[bool]) -> float:

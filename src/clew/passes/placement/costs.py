@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from clew.cost.regions import region_seconds
+from clew.cost.work import flops_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.outline import Outliner, Piece
 from clew.ir.types import TensorType, leaves
@@ -16,7 +17,6 @@ from clew.passes.base import PassContext
 from clew.passes.placement.claims import Claims, asked, with_composites
 from clew.passes.placement.flat import flat, keeps_constants
 from clew.support.errors import CompileError
-from clew.te.analysis import flops_of
 
 
 def worthwhile(

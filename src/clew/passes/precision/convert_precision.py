@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
+from clew.cost.policy.precision import (
+    CHANNELS_TO_NARROW,
+    DEPTH_TO_NARROW,
+    FILTERS_TO_NARROW,
+    QUERIES_TO_NARROW,
+)
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild, replaces
@@ -75,10 +81,10 @@ class ConvertPrecision(Pass):
 
     dtype: str = "bf16"
     keep_f32: tuple[str, ...] = ()
-    min_channels: int = 8
-    min_depth: int = 8
-    min_filters: int = 16
-    min_queries: int = 16
+    min_channels: int = CHANNELS_TO_NARROW
+    min_depth: int = DEPTH_TO_NARROW
+    min_filters: int = FILTERS_TO_NARROW
+    min_queries: int = QUERIES_TO_NARROW
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Converter(self, ctx).rewrite_module(module)

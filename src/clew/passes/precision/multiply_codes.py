@@ -7,6 +7,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.layouts import VECTORS_OF_CODE_PANELS
+from clew.cost.policy.precision import CODES_TO_KEEP, MOST_BLOCK_OF_CODES, ROWS_TO_WIDEN_CODES
 from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
@@ -25,8 +27,6 @@ from clew.patterns.exactness import Exactness
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _FLOATS: Final = ("f32", *NARROW_FLOATS)
-_PANEL: Final = 4
-"""Vectors of columns in a panel: as many sums as hide the latency of their additions."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class MultiplyCodes(Pass):
 
     parts: int = 2
     dtype: str = "f32"
-    least_weights: int = 1 << 14
-    most_block: int = 128
-    many_rows: int = 64
+    least_weights: int = CODES_TO_KEEP
+    most_block: int = MOST_BLOCK_OF_CODES
+    many_rows: int = ROWS_TO_WIDEN_CODES
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         unit = ctx.target is not None and ctx.target.dot_lanes("i16", "i16")
@@ -161,7 +161,7 @@ class _Multiplier(Rewriter):
             return f"blocks of {weight.block} are not whole words of {weight.bits} bits", call
         target = self._ctx.target
         assert target is not None
-        width = _PANEL * target.dot_lanes("i16", "i16")
+        width = VECTORS_OF_CODE_PANELS * target.dot_lanes("i16", "i16")
         padded = -(-depth // weight.block) * weight.block
         rounded, steps = self._data(data, block, parts, padded)
         operands: list[Expr] = [

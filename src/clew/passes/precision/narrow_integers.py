@@ -6,18 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from clew.cost.convolution import (
     WINDOW,
-    WINOGRAD_GAIN,
     WINOGRAD_TILES,
     ConvLayer,
     direct_cycles,
     winograd_cycles,
 )
+from clew.cost.policy.convolutions import WINOGRAD_GAIN
+from clew.cost.policy.precision import NEIGHBORS_TO_PAIR, ROWS_FOR_MATRIX_UNIT
 from clew.ir.expr import Attrs, Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -49,9 +50,6 @@ from clew.patterns.exactness import Exactness
 
 Array = np.ndarray[Any, Any]
 _Operands: TypeAlias = tuple[Integers, Integers]
-
-# Fewer rows than this use dot products, which take unsigned data.
-_FEW_ROWS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class NarrowIntegers(Pass):
         "integers", "products of dequantized numbers are summed exactly, and scaled once"
     )
 
-    least_neighbors: int = 4
+    least_neighbors: int = NEIGHBORS_TO_PAIR
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -309,7 +307,9 @@ class _Narrower(Rewriter):
         target, shape = self._ctx.target, data.value.tensor.shape
         assert target is not None
         rows = shape[-2] if len(shape) > 1 else 1
-        many = isinstance(rows, int) and rows >= _FEW_ROWS and target.tile_shape("i8", "i8")
+        many = (
+            isinstance(rows, int) and rows >= ROWS_FOR_MATRIX_UNIT and target.tile_shape("i8", "i8")
+        )
         if (
             data.value.tensor.dtype == "u8"
             or many

@@ -21,6 +21,8 @@ from clew.te.analysis import Kind
 
 # The largest relative difference of a bias from a multiple of the scale.
 _ROUNDING: Final = 1e-5
+# A smaller bias leaves room for a sum in 32 bits.
+_MOST_BIAS: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _in_units(bias: Expr, scale: Expr) -> Array | None:
         return None
     wide = values.astype(np.float64)
     whole = np.rint(wide / unit)
-    if np.any(np.abs(whole) >= 1 << 30):
+    if np.any(np.abs(whole) >= _MOST_BIAS):
         return None
     error = np.abs(whole * unit - wide)
     return whole.astype(np.int32) if np.all(error <= _ROUNDING * np.abs(wide)) else None

@@ -7,6 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.cost.policy.caches import SHARE_OF_SPLIT_PIECE
+from clew.cost.policy.precision import (
+    DEPTH_TO_SPLIT,
+    LEAST_PIECE_OF_DEPTH,
+    ROWS_OF_SPLIT_BAND,
+    ROWS_OF_WHOLE_WEIGHTS,
+    ROWS_TO_SPLIT,
+    ROWS_TO_SPLIT_FREE,
+    UNITS_TO_SPLIT,
+)
 from clew.ir.dims import product, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -58,14 +68,14 @@ class SplitProducts(Pass):
     )
 
     parts: int = 3
-    min_rows: int = 16
-    whole_rows: int = 100
-    enough_rows: int = 64
-    min_depth: int = 64
-    min_units: int = 32
-    share_of_cache: float = 0.5
-    least_piece: int = 256
-    rows_of_band: int = 192
+    min_rows: int = ROWS_TO_SPLIT
+    whole_rows: int = ROWS_OF_WHOLE_WEIGHTS
+    enough_rows: int = ROWS_TO_SPLIT_FREE
+    min_depth: int = DEPTH_TO_SPLIT
+    min_units: int = UNITS_TO_SPLIT
+    share_of_cache: float = SHARE_OF_SPLIT_PIECE
+    least_piece: int = LEAST_PIECE_OF_DEPTH
+    rows_of_band: int = ROWS_OF_SPLIT_BAND
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         fits = ctx.target is not None and ctx.target.tile_shape("bf16", "bf16") is not None

@@ -7,6 +7,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.precision import OPERATIONS_OF_TABLE
+from clew.cost.work import flops_of
 from clew.ir.dims import typical
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -17,7 +19,7 @@ from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array
 from clew.patterns.exactness import EVALUATED, Exactness
-from clew.te.analysis import Kind, flops_of
+from clew.te.analysis import Kind
 
 _BYTES: Final = ("i8", "u8")
 _ENTRIES: Final = 256
@@ -44,7 +46,7 @@ class Tabulate(Pass):
     opt_level: ClassVar[int] = 2
     exactness: ClassVar[Exactness] = EVALUATED
 
-    least_operations: int = 32
+    least_operations: int = OPERATIONS_OF_TABLE
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Tabulator(self.least_operations, ctx).rewrite_module(module)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.cost.policy.folding import POOLING_GAIN, SPLIT_PARTS
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from clew.ir.types import TensorType, is_float, to_numpy
@@ -31,11 +32,6 @@ from clew.patterns import (
 from clew.patterns.exactness import EXACT, REORDERED, Exactness
 
 _x, _c = wildcard(), is_constant()
-# Times fewer comparisons that outweigh storing the maxima of lines.
-_LEAST_GAIN: Final = 2
-# Parts of a split, in each run of equal ones, that are worth a copy of their own: one kernel reads
-# and writes less than the compiler works for this many.
-_MANY_PARTS: Final = 32
 
 
 @rule(is_op("nn.matmul")(_x, _c), REORDERED)
@@ -117,7 +113,7 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
     lines = math.prod(others)
     apart = lines * width
     in_turn = math.prod(attrs.strides[:-1]) * width + lines
-    if apart <= _LEAST_GAIN * in_turn:
+    if apart <= POOLING_GAIN * in_turn:
         return None
     ones, axes = (1,) * len(others), len(attrs.kernel)
     low, high = attrs.padding[:axes], attrs.padding[axes:]
@@ -150,7 +146,7 @@ def split_into_many(found: Match) -> Expr | None:
     axis = found.attrs.axis % len(shape)
     lead, rest = shape[:axis], shape[axis + 1 :]
     runs = [(size, len(list(equal))) for size, equal in itertools.groupby(sizes)]
-    if len(sizes) < _MANY_PARTS * len(runs) or product(lead) == 1 or sum(sizes) != shape[axis]:
+    if len(sizes) < SPLIT_PARTS * len(runs) or product(lead) == 1 or sum(sizes) != shape[axis]:
         return None
     parts: list[Expr] = []
     begin: Dim = 0

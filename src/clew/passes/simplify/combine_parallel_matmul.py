@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from clew.cost.policy.fusion import PRODUCTS_TO_COMBINE
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -40,7 +41,7 @@ class CombineParallelMatmul(Pass):
     opt_level: ClassVar[int] = 2
     exactness: ClassVar[Exactness] = REORDERED
 
-    min_parts: int = 2
+    min_parts: int = PRODUCTS_TO_COMBINE
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Combiner(self, ctx).rewrite_module(module)

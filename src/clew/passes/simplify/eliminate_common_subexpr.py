@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from clew.cost.policy.folding import MERGED_CONSTANT_ELEMENTS
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -33,7 +34,7 @@ class EliminateCommonSubexpr(Pass):
     opt_level: ClassVar[int] = 2
     exactness: ClassVar[Exactness] = EXACT
 
-    max_constant_elems: int = 4096
+    max_constant_elems: int = MERGED_CONSTANT_ELEMENTS
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Merger(self.max_constant_elems).rewrite_module(module)

@@ -9,6 +9,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from clew.cost.policy.folding import (
+    GROWTH_WORTH_STORING,
+    LEAST_WIDENED_BYTES,
+    MOST_GROWN_ELEMENTS,
+    MOST_WIDENED_BYTES,
+    OPERATIONS_WORTH_STORING,
+)
+from clew.cost.work import flops_of
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
@@ -22,19 +30,13 @@ from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import is_text, text_bytes
-from clew.te.analysis import Kind, flops_of
+from clew.te.analysis import Kind
 from clew.te.facts import moved_by
 
-# Smaller parameters are widened regardless of their number.
-_LEAST_WIDENED_BYTES: Final = 256 << 10
 # No operator takes noticeable time for this few elements.
 _FREE_OPERATIONS: Final = 1 << 28
 # Fewer operations per element are no sum or product (Winograd's transform counts 127).
 _LINEAR: Final = 128
-# A result that grows is stored if each element takes at least this many operations and its growth
-# is bounded: the transform of a convolution's weights, for example, which no run should repeat.
-_WORK: Final = 4
-_MOST_GROWTH: Final = 8
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class FoldConstant(Pass):
 
     exactness: ClassVar[Exactness] = EVALUATED
 
-    max_growth_elems: int = 16 << 20
-    max_widened_bytes: int = 2 << 30
+    max_growth_elems: int = MOST_GROWN_ELEMENTS
+    max_widened_bytes: int = MOST_WIDENED_BYTES
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Folder(self, ctx, module.main).rewrite_module(module)
@@ -156,7 +158,11 @@ class _Folder(ConstantBinder):
         count = _operations(new, args)
         if not self._affordable(old, count, size + read):
             return False
-        worth_storing = most and count >= _WORK * size and size <= _MOST_GROWTH * stored
+        worth_storing = (
+            most
+            and count >= OPERATIONS_WORTH_STORING * size
+            and size <= GROWTH_WORTH_STORING * stored
+        )
         if grows and not worth_storing and not _stays_splat(self._ctx, new, args):
             self._ctx.remark(old, f"not folded: it would store {size} elements for {stored}")
             return False
@@ -229,7 +235,7 @@ def _widened_bytes(call: Call) -> int:
     if bits(stored.dtype) > 8 or stored.dtype == "bool":
         return 0
     more = call.tensor.size_bytes - stored.size_bytes
-    return more if more > _LEAST_WIDENED_BYTES else 0
+    return more if more > LEAST_WIDENED_BYTES else 0
 
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from clew.cost.convolution import MOST_OF_TILES, MOST_PRODUCTS, MOST_SUMMED
+from clew.cost.policy.precision import MOST_PRODUCTS, MOST_PRODUCTS_OF_WINOGRAD, MOST_SUMMED
 from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
-from clew.support.errors import ScheduleError
 
 _OF_TILES: Final = "winograd.products"
 
@@ -40,13 +39,17 @@ def divide_sums(schedule: Schedule) -> None:
             if loop.typical * steps <= total.most:
                 steps *= loop.typical
                 continue
-            with contextlib.suppress(ScheduleError):
-                outer, pieces = loop.name, total.most // steps
-                if pieces > 1:
-                    count = -(-loop.typical // pieces)
-                    outer, _ = schedule.split(outer, -(-loop.typical // count))
-                schedule.sum_in_blocks(total.stage, outer)
+            schedule.attempt(partial(_divide, schedule, total, loop, total.most // steps))
             break
+
+
+def _divide(schedule: Schedule, total: _Sum, loop: For, pieces: int) -> None:
+    """Divides a sum into blocks of `pieces` iterations of a loop, or of one."""
+    outer = loop.name
+    if pieces > 1:
+        count = -(-loop.typical // pieces)
+        outer, _ = schedule.split(outer, -(-loop.typical // count))
+    schedule.sum_in_blocks(total.stage, outer)
 
 
 def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator[_Sum]:
@@ -73,7 +76,7 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
     elif isinstance(stmt, Store) and id(stmt.buffer) in starts and _is_long_chain(stmt):
         inside = around[starts[id(stmt.buffer)] :]
         products = len(list(buffer_loads(stmt.value))) > 1
-        of_products = MOST_OF_TILES if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
+        of_products = MOST_PRODUCTS_OF_WINOGRAD if stmt.buffer.role == _OF_TILES else MOST_PRODUCTS
         most = of_products if products else MOST_SUMMED
         yield _Sum(stmt.stage, tuple(n for n in inside if n.index not in stmt.variables), most)
 

@@ -7,15 +7,12 @@ channels, a vector holds as many whole pixels as a power of two.
 
 from __future__ import annotations
 
+from clew.cost.policy.elementwise import LEAST_RUN, MOST_INTERLEAVED
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.stages import StageInfo, lane_stride
-
-# In channels: longer blocks fill a vector by themselves, or use the tiles of a transpose.
-_MOST = 8
-_LEAST_RUN = 4
 
 
 def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
@@ -28,12 +25,12 @@ def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
     by_name = {n.name: n for n in info.loops}
     lanes = target.vector_lanes(info.store.buffer.dtype)
     block = by_name[last].typical
-    short = 1 < block <= min(_MOST, lanes // _LEAST_RUN)
+    short = 1 < block <= min(MOST_INTERLEAVED, lanes // LEAST_RUN)
     if not short or block * by_name[pixels].typical < lanes:
         return False
     simplifier = Simplifier()
     loads = list(buffer_loads(info.store.value))
-    along = [lane_stride(x, by_name[pixels].index, _LEAST_RUN, simplifier) for x in loads]
+    along = [lane_stride(x, by_name[pixels].index, LEAST_RUN, simplifier) for x in loads]
     across = [lane_stride(x, by_name[last].index, 2, simplifier) for x in loads]
     return bool(loads) and all(s == 1 for s in along) and 1 not in across
 

@@ -7,21 +7,17 @@ loaded vectors replace gathers.
 
 from __future__ import annotations
 
-from typing import Final
-
+from clew.cost.policy.elementwise import (
+    FEW_PATTERNS,
+    LEAST_LANES,
+    MOST_PATTERN_OPERATIONS,
+    MOST_PATTERN_VECTORS,
+)
 from clew.loop.affine import Simplifier, contains, indices_in, is_clamp
 from clew.loop.ir import buffer_loads, reads
 from clew.schedules.stages import StageInfo, lane_stride, offset_form
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
 from clew.te.walk import over, post_order
-
-MOST_UNROLLED: Final = 16
-"""The most vectors of a pattern."""
-# Operations of all unrolled vectors; more would take long to compile.
-_MOST_OPERATIONS: Final = 4096
-# Up to this many patterns are unrolled together, which also settles what clamps give.
-_FEW_REPEATS: Final = 3
-_LEAST_LANES: Final = 4
 
 
 def regular_lanes(info: StageInfo, axis: str, most: int) -> int:
@@ -33,7 +29,7 @@ def regular_lanes(info: StageInfo, axis: str, most: int) -> int:
     index = next(n.index for n in info.loops if n.name == axis)
     lanes = most
     loads = [load for _, load in reads(info.store)]
-    while lanes > _LEAST_LANES and any(
+    while lanes > LEAST_LANES and any(
         lane_stride(x, index, lanes, simplifier) is None for x in loads
     ):
         lanes //= 2
@@ -60,13 +56,13 @@ def unrolled_vectors(info: StageInfo, axis: str, lanes: int) -> int:
         for _, load in reads(info.store)
         if lane_stride(load, loop.index, lanes, simplifier) is None
     ]
-    most = max(1, min(MOST_UNROLLED, _MOST_OPERATIONS // max(info.operations, 1)))
+    most = max(1, min(MOST_PATTERN_VECTORS, MOST_PATTERN_OPERATIONS // max(info.operations, 1)))
 
     def known(vectors: int) -> bool:
         return all(_repeats(load, loop.index, vectors * lanes, simplifier) for load in irregular)
 
     vectors = next((n for n in range(1, most + 1) if n == whole or known(n)), 0)
-    if vectors > 1 and whole <= min(most, _FEW_REPEATS * vectors):
+    if vectors > 1 and whole <= min(most, FEW_PATTERNS * vectors):
         vectors = whole
     return vectors if vectors and known(vectors) else 0
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from clew.cost.policy.caches import SHARE_OF_PANEL_ROWS
+from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.ir.dims import exact_quotient
 from clew.ir.types import bits
 from clew.loop.products import product_of
@@ -13,12 +14,6 @@ from clew.machine.target import Target
 from clew.schedules.rule import TailMatch, Work
 from clew.schedules.space import Choice, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
-
-HIGH: Final = 2
-"""Tiles of sums computed together along the rows."""
-WIDE: Final = 2
-"""Tiles of sums computed together along the columns."""
-_SHARE_OF_ROWS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ def match_parts(work: Work, target: Target) -> PartsMatch | None:
 
 def band_size(match: PartsMatch) -> Choice:
     """Returns the choice of the number of rows in a band."""
-    unit, band = HIGH * match.tile[0], _rows_of_band(match)
+    unit, band = TILES_HIGH * match.tile[0], _rows_of_band(match)
     most = max(band, match.rows // unit * unit)
     return tile_size("band", band, most, "rows that each panel of weights serves", unit)
 
@@ -65,16 +60,16 @@ def _rows_of_band(match: PartsMatch) -> int:
     stream by, a multiple of two tiles. If there are several bands, their number is even, so that
     threads get equal shares.
     """
-    info, unit = match.info, HIGH * match.tile[0]
+    info, unit = match.info, TILES_HIGH * match.tile[0]
     product = product_of(info.store)
     assert product is not None
     extents = {n.name: n.typical for n in info.loops}
     parts, block = product.a.source.typical_shape[2:4]  # the same at all sizes
     row_bytes: int = parts * extents[info.reduction_axes[-1]] * bits(product.a.dtype) // 8
-    rows = int(match.target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
+    rows = int(match.target.l2_bytes * SHARE_OF_PANEL_ROWS) // row_bytes
     whole = extents[info.axes[-2]]
     if rows < whole:
-        unit_rows = HIGH * block
+        unit_rows = TILES_HIGH * block
         bands = -(-whole // rows) if rows else whole
         even = -(-whole // (bands + bands % 2) // unit_rows) * unit_rows
         rows = min(rows, even)
@@ -138,6 +133,6 @@ def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band:
         outer, row = schedule.split(row, band)
         bands = [outer]
     schedule.reorder(across, *batch, row)
-    panel, inside = schedule.split(across, WIDE * match.tile[1])
+    panel, inside = schedule.split(across, TILES_WIDE * match.tile[1])
     schedule.reorder(*batch, panel, row, inside)
     return Panels([*bands, *batch, panel], bool(bands), row, inside)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
+from clew.cost.policy.tiles import REGISTERS_OF_SHORT_PAIRS
 from clew.loop.affine import Simplifier
 from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
@@ -12,10 +12,6 @@ from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import reduction_unroll
 from clew.schedules.stages import StageInfo
 from clew.te import roles
-
-_OF_SHORT_PAIRS: Final = 2
-"""Ones, and sums of pairs on their way to 32 bits: with none left for these, a tile of 6x2 vectors
-spills and takes 1.16 times as long as one of 5x2 (Zen 3, 256 to 256 channels, 28x28)."""
 
 
 def packed(info: StageInfo) -> bool:
@@ -55,7 +51,7 @@ def registers_taken(product: Product, target: Target) -> int:
     operands = (product.a.dtype, product.b.dtype), (product.b.dtype, product.a.dtype)
     for unit in target.dot_units:
         if any(unit.multiplies(a, b, pairs_fit=product.pairs_fit) for a, b in operands):
-            return _OF_SHORT_PAIRS if unit.short_pairs else 0
+            return REGISTERS_OF_SHORT_PAIRS if unit.short_pairs else 0
     return 0
 
 

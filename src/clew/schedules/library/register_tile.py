@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from typing import Final
 
+from clew.cost.policy.tiles import (
+    ENOUGH_ACCUMULATORS,
+    FEW_UNROLLED,
+    ROWS_OF_BAND,
+    STEPS_OF_PREFETCH,
+)
 from clew.ir.types import memory_bytes
 from clew.loop.ir import buffer_loads, loops
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import (
-    ENOUGH_ACCUMULATORS,
-    FEW_UNROLLED,
     balanced,
     reduction_unroll,
 )
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
-
-# Reduction steps between two prefetches, where only a run knows how many tiles share them.
-_STEPS_OF_PREFETCH = 16
-STEPS_OF_IMAGES: Final = 4
-"""Reduction steps between two prefetches in convolutions. A small image has few tiles, so larger
-steps would make each share a burst of requests."""
-# With fewer rows, a panel is loaded for too little work.
-_LEAST_ROWS = 56
 
 
 def register_tile(
@@ -34,7 +28,7 @@ def register_tile(
     lanes: int,
     blocks: str | None = None,
     unroll: int = 0,
-    apart: int = _STEPS_OF_PREFETCH,
+    apart: int = STEPS_OF_PREFETCH,
 ) -> list[str]:
     """Orders the loops of an anchor that was moved into registers: the reduction outside, its
     unrolled tile inside. Returns the reduction loops, outermost first.
@@ -79,9 +73,12 @@ def _unroll_small_copies(schedule: Schedule, reduction: str, apart: int) -> str:
     if schedule.is_multiple(reduction, apart):
         outer, inner = schedule.split(reduction, apart)
     if schedule.is_multiple(inner, FEW_UNROLLED):
-        with contextlib.suppress(ScheduleError):
+
+        def unrolled() -> None:
             _, few = schedule.split(inner, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
             schedule.unroll(few)
+
+        schedule.attempt(unrolled)  # the tile may have enough accumulators
     return outer
 
 
@@ -106,8 +103,7 @@ def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
             break
     if lines:
         schedule.parallel(name)
-        with contextlib.suppress(ScheduleError):  # other statements may be beside it
-            schedule.parallel(lines)
+        schedule.attempt(lambda: schedule.parallel(lines))  # other statements may be beside it
     elif schedule.extent(name) > 1:
         schedule.parallel(name)
 
@@ -133,4 +129,4 @@ def rows_in_cache(info: StageInfo, target: Target, share: float) -> int:
     row_bytes = depth * max(memory_bytes(x.dtype) for x in buffer_loads(info.store.value))
     fitting = int(target.l2_bytes * share) // max(row_bytes, 1)
     extent: int = extents[info.axes[-2]]
-    return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent
+    return balanced(extent, max(fitting, ROWS_OF_BAND)) if fitting < extent else extent

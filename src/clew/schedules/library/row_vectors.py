@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from clew.cost.policy.sums import MOST_COLUMNS_IN_REGISTERS, PARTIAL_VECTORS
 from clew.loop.affine import Simplifier
 from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.schedule import Schedule
@@ -13,10 +13,6 @@ from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
 from clew.schedules.stages import StageInfo, lane_stride, largest_load, walks_as_one
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load
-
-_MOST_COLUMNS: Final = 4  # in vectors of a reduction that keeps them in registers
-PARTIAL_VECTORS: Final = 4
-"""Independent vectors of partial results of a reduction; they hide the latency of additions."""
 
 
 def reduce_in_vectors(
@@ -97,7 +93,11 @@ def sums_columns(info: StageInfo, target: Target) -> bool:
     loops = {n.name: n for n in info.loops}
     last, deepest = loops[info.axes[-1]], loops[info.reduction_axes[-1]]
     lanes = target.vector_lanes(info.lane_dtype)
-    if not isinstance(last.size, int) or last.size % lanes or last.size > _MOST_COLUMNS * lanes:
+    if (
+        not isinstance(last.size, int)
+        or last.size % lanes
+        or last.size > MOST_COLUMNS_IN_REGISTERS * lanes
+    ):
         return False
     simplifier = Simplifier()
     steps = (lane_stride(load, loop.index, lanes, simplifier) for loop in (last, deepest))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+from clew.cost.policy.tiles import MOST_LINES_AT_ONCE, STEPS_OF_REQUEST
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import (
@@ -16,12 +18,6 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
-
-# The most cache lines requested at once. More would queue and delay other loads.
-_MOST_LINES = 8
-# Reduction steps between two requests, if a request at each step would be less than a line.
-_STEPS = 16
 
 
 def stream(
@@ -44,12 +40,9 @@ def stream(
             continue
         lines = buffer.typical_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
         at = _level(schedule, panel, levels, lines)
-        try:
-            schedule.prefetch(
-                buffer.name, panel, at, tiles if _is_counted_by_run(schedule, tiles) else ""
-            )
-        except ScheduleError:
-            continue  # its panels are not contiguous
+        counted = tiles if _is_counted_by_run(schedule, tiles) else ""
+        # The panels may not be contiguous.
+        schedule.attempt(partial(schedule.prefetch, buffer.name, panel, at, counted))
 
 
 def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
@@ -76,11 +69,11 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
         return levels[-1]
     for name in levels:
         steps = least_iterations(body, name)
-        if not steps or math.ceil(lines / steps) > _MOST_LINES:
+        if not steps or math.ceil(lines / steps) > MOST_LINES_AT_ONCE:
             continue
         deepest = known and name == levels[-1]
-        if deepest and schedule.extent(name) > _STEPS and steps >= 4 * lines:
-            few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
+        if deepest and schedule.extent(name) > STEPS_OF_REQUEST and steps >= 4 * lines:
+            few = max(1, min(STEPS_OF_REQUEST, steps * MOST_LINES_AT_ONCE // (2 * max(lines, 1))))
             outer, _ = schedule.split(name, few)
             return outer
         return name

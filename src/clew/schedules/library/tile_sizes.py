@@ -8,21 +8,17 @@ registers, 14x2 and 6x4 reach the FMA limit; with 16 registers, 6x2.
 from __future__ import annotations
 
 import math
-from typing import Final
 
+from clew.cost.policy.caches import LARGE_OUTPUT
+from clew.cost.policy.tiles import (
+    ENOUGH_ACCUMULATORS,
+    FEW_UNROLLED,
+    FEWER_TILES,
+    MOST_CHAINS,
+    MOST_ROWS,
+    REGISTERS_OF_BROADCAST,
+)
 from clew.machine.target import Target
-
-UNROLLED: Final = (0, 1, 2, 4)
-"""Options for the number of reduction steps to unroll; with 0, the tile's size determines it."""
-MOST_ROWS: Final = 14
-ENOUGH_ACCUMULATORS: Final = 8
-"""Vectors of sums with which a tile keeps the arithmetic units busy without unrolling."""
-FEW_UNROLLED: Final = 4
-"""Reduction steps that a smaller tile unrolls."""
-_BROADCASTS = 1
-_FEWER_TILES: Final = 0.9
-_MOST_CHAINS = 4
-_LARGE_OUTPUT = 8  # times the second-level cache
 
 
 def vectors_of_tile(extent: int, lanes: int) -> int:
@@ -35,7 +31,7 @@ def rows_of_tile(target: Target, vectors: int, taken: int = 0) -> int:
     more.
     """
     registers = target.vector_registers - taken
-    rows = (registers - vectors - _BROADCASTS) // vectors
+    rows = (registers - vectors - REGISTERS_OF_BROADCAST) // vectors
     return max(1, min(rows, MOST_ROWS))
 
 
@@ -73,7 +69,7 @@ def image_tile(height: int, width: int, most: int) -> tuple[int, int]:
 
     usual = tile(columns)
     fewest = min((tile(n) for n in range(columns, 0, -1)), key=count)
-    return fewest if count(fewest) <= _FEWER_TILES * count(usual) else usual
+    return fewest if count(fewest) <= FEWER_TILES * count(usual) else usual
 
 
 def passes_caches(target: Target, size_bytes: int) -> bool:
@@ -81,7 +77,7 @@ def passes_caches(target: Target, size_bytes: int) -> bool:
 
     The size of the last-level cache does not count, because other programs share it.
     """
-    return size_bytes >= _LARGE_OUTPUT * target.l2_bytes
+    return size_bytes >= LARGE_OUTPUT * target.l2_bytes
 
 
 def balanced(extent: int, most: int) -> int:
@@ -106,7 +102,7 @@ def lanes_of_chains(target: Target, extent: int, lanes: int, *, whole: bool = Tr
     """
     if lanes != target.vector_lanes("f32"):
         return lanes
-    most = _MOST_CHAINS * lanes
+    most = MOST_CHAINS * lanes
     if not whole and extent >= 2 * most:
         return most
     return math.gcd(extent, most) if extent % lanes == 0 else lanes

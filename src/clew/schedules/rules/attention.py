@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.caches import QUERIES_TO_COPY, SHARE_OF_HEAD
+from clew.cost.policy.tiles import MOST_ROWS
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
@@ -30,7 +32,6 @@ from clew.schedules.library.products import dot_tile
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.row_vectors import down_columns
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
     balanced,
     rows_of_tile,
     vectors_of_tile,
@@ -43,10 +44,6 @@ from clew.te import roles
 from clew.te.expr import Imm, Index
 
 _PAIR: Final = 2
-# Keys and values are copied for at least so many queries, if the keys of a head take more than this
-# share of the second-level cache.
-_MANY_QUERIES: Final = 256
-_SHARE_OF_HEAD: Final = 0.25
 _NAMES: Final = (
     "queries", "scores", "logits", "top", "power", "total", "inverse", "weighted",
 )  # fmt: skip
@@ -143,7 +140,7 @@ class Attention(Rule[Parts]):
         ]
         if match.far:
             most = max(far.head_bytes for far in match.far)
-            copied = most > _SHARE_OF_HEAD * target.l2_bytes and rows >= _MANY_QUERIES
+            copied = most > SHARE_OF_HEAD * target.l2_bytes and rows >= QUERIES_TO_COPY
             choices.append(flag("copied", copied, "copy keys and values whose rows lie apart"))
         return Space(tuple(choices))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from clew.cost.policy.tiles import MOST_ROWS, VECTORS_OF_CODES, VECTORS_OF_COLUMNS
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -18,7 +19,7 @@ from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.products import dot_lanes, dot_tile
 from clew.schedules.library.register_tile import split_tiles, spread
 from clew.schedules.library.streaming import stream
-from clew.schedules.library.tile_sizes import MOST_ROWS, balanced
+from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
@@ -26,7 +27,6 @@ from clew.te import roles
 from clew.te.expr import Binary
 
 _BLOCK_SUMS: Final = "block_sums"
-_VECTORS: Final = (1, 2, 4, 8)
 
 
 def _unit(work: Work, target: Target) -> bool:
@@ -61,8 +61,8 @@ class Codes(Rule[Sums]):
         NOT_EMPTY,
         Demand("dot product instructions for the codes", _unit),
     )
-    vectors: ClassVar[int] = 2
-    """Vectors of columns in a tile: codes are unpacked once for all rows."""
+    vectors: ClassVar[int] = VECTORS_OF_CODES
+    """Vectors of columns in a tile."""
 
     def match(self, work: Work, target: Target) -> Sums | None:
         sums, root = work.by_role[_BLOCK_SUMS], work.outputs[0]
@@ -95,7 +95,7 @@ class Codes(Rule[Sums]):
         vectors = min(most, self.vectors)
         choices = [
             Choice(
-                "vectors", vectors, tuple(n for n in _VECTORS if n <= most),
+                "vectors", vectors, tuple(n for n in VECTORS_OF_COLUMNS if n <= most),
                 "vectors of columns in a tile",
             ),
             flag("prefetch", True, "prefetch the next panel while one is in use"),

@@ -7,6 +7,7 @@ Kernels for any number of rows have such a tile besides those of several rows.
 
 from __future__ import annotations
 
+from clew.cost.policy.tiles import VECTORS_OF_ONE_ROW_OF_CODES
 from clew.machine.target import Target
 from clew.schedules.rule import Demand, Work
 from clew.schedules.rules.codes import Codes
@@ -21,4 +22,4 @@ class CodesRow(Codes):
 
     name = "codes_row"
     demands = (*Codes.demands, Demand("one row of results", _one_row))
-    vectors = 8
+    vectors = VECTORS_OF_ONE_ROW_OF_CODES

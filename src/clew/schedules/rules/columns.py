@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.sums import LEAST_COLUMNS, VECTORS_OF_REDUCTIONS
+from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.ir.dims import Dim, product, typical
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
@@ -23,10 +25,6 @@ from clew.schedules.library.row_vectors import down_columns, split_columns
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, flatten_axes, lane_stride, stage_infos
-
-_VECTORS: Final = (4, 2, 1)
-_LEAST_COLUMNS: Final = 2
-_LEAST_PANELS: Final = 4  # for threads
 
 SEVERAL_STAGES: Final = Demand(
     "more than one reduction with a tail", lambda work, target: not TAILED.holds(work, target)
@@ -56,7 +54,7 @@ class Columns(Rule[ColumnStages]):
     def match(self, work: Work, target: Target) -> ColumnStages | None:
         if not all(info.axes and _is_contiguous(info) for info in work.stages):
             return None
-        if work.root.store.buffer.typical_shape[-1] < _LEAST_COLUMNS:
+        if work.root.store.buffer.typical_shape[-1] < LEAST_COLUMNS:
             return None
         schedule = work.start.copy()
         if len({len(info.axes) for info in work.stages}) == 1:
@@ -76,11 +74,12 @@ class Columns(Rule[ColumnStages]):
         lanes, columns = _lanes(match), stages[-1].store.buffer.typical_shape[-1]
         held = max(typical(match.held(s)) * memory_bytes(s.store.buffer.dtype) for s in stages)
         most = min(
-            match.target.l1_bytes // (2 * lanes * max(held, 1)), columns // (lanes * _LEAST_PANELS)
+            match.target.l1_bytes // (2 * lanes * max(held, 1)),
+            columns // (lanes * PIECES_FOR_THREADS),
         )
-        vectors = next(n for n in _VECTORS if n <= max(most, 1))
+        vectors = next(n for n in reversed(VECTORS_OF_REDUCTIONS) if n <= max(most, 1))
         about = "vectors of columns computed together"
-        return Space((Choice("vectors", vectors, tuple(reversed(_VECTORS)), about),))
+        return Space((Choice("vectors", vectors, VECTORS_OF_REDUCTIONS, about),))
 
     def schedule(self, match: ColumnStages, settings: Settings) -> Schedule:
         schedule, found = match.begin()

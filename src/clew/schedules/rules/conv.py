@@ -7,12 +7,25 @@ reduction skips frames outside a clip.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from clew.cost.policy.caches import (
+    PANELS_FOR_BANDS,
+    SHARE_OF_CONV_PANEL,
+    SHARE_OF_IMAGE,
+    SHARE_OF_WAYS,
+    WAYS_OF_L2,
+)
+from clew.cost.policy.convolutions import (
+    BLOCK_IN_VECTORS,
+    GOOD_FIT,
+    LINES_OF_FREE_IMAGE,
+    MANY_BLOCKS,
+)
+from clew.cost.policy.tiles import MOST_ROWS, STEPS_OF_IMAGE_PREFETCH, UNROLLED_STEPS
 from clew.ir.dims import SymDim
 from clew.ir.types import memory_bytes
 from clew.loop.affine import contains
@@ -21,11 +34,9 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
-from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
-    UNROLLED,
     balanced,
     image_tile,
     rows_of_tile,
@@ -38,26 +49,9 @@ from clew.te import roles
 from clew.te.expr import Load, Select
 from clew.te.walk import nodes
 
-# The current panel of weights and the next one take the rest of the second-level cache.
-_SHARE_OF_IMAGE: Final = 0.4
-_SHARE_OF_PANEL: Final = 0.25
-_FEW_PANELS: Final = 4
-# Places that a line of memory may have in the second-level cache, as on most CPUs, and the share of
-# them that the image may take.
-_WAYS: Final = 16
-_SHARE_OF_WAYS: Final = 0.5
-# From so many blocks on, a tile's pixels arrive faster from a copy in which blocks are close
-# together (measured on Zen 3).
-_MANY_BLOCKS: Final = 160
-_VECTORS_OF_BLOCK: Final = 2
 # How a copy lies in memory: a tile reads few bytes of each block, or all channels of few pixels.
 _BY_BLOCKS: Final = 1
 _BY_PIXELS: Final = 2
-# An image becomes one line only if that takes less than this share of the tiles of its lines.
-_GOOD_FIT: Final = 0.95
-# Lines of a register tile if only a run knows the size of the image. Small images then fill most of
-# a tile, and tiles of fewer columns have shorter remainders.
-_LINES_OF_FREE: Final = 2
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class Conv(Rule[Convolution]):
         image = blocked_image(info)
         assert image is not None
         lanes = target.vector_lanes(info.store.buffer.dtype)
-        if not 1 < image.lanes <= _VECTORS_OF_BLOCK * lanes or not info.reduction_axes:
+        if not 1 < image.lanes <= BLOCK_IN_VECTORS * lanes or not info.reduction_axes:
             return None
         if not any(_has_lines(info, load) for load in buffer_loads(info.store.value)):
             return None  # a reduction of whole images, not line by line
@@ -109,7 +103,7 @@ class Conv(Rule[Convolution]):
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
         panels = image.blocks // vectors
         # Each tile reads a panel of weights, of which a large one leaves the second-level cache.
-        far = _weight_bytes(match.info) > panels * match.target.l2_bytes * _SHARE_OF_PANEL
+        far = _weight_bytes(match.info) > panels * match.target.l2_bytes * SHARE_OF_CONV_PANEL
         if far and all(isinstance(extent, int) for extent in image.shape[2:4]):
             lines, columns = image_tile(height, width, most)
         else:
@@ -117,8 +111,11 @@ class Conv(Rule[Convolution]):
             lines = balanced(height, max(1, most // columns))
         kept = _lines_in_cache(match.info, image, match.target, panels)
         units = _units(image)
-        if not flat and kept == image.height >= _LINES_OF_FREE and _is_free(image):
-            columns, lines = balanced(width, max(1, most // _LINES_OF_FREE)), _LINES_OF_FREE
+        if not flat and kept == image.height >= LINES_OF_FREE_IMAGE and _is_free(image):
+            columns, lines = (
+                balanced(width, max(1, most // LINES_OF_FREE_IMAGE)),
+                LINES_OF_FREE_IMAGE,
+            )
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "blocks of channels in a register tile"),
             tile_size(
@@ -128,7 +125,7 @@ class Conv(Rule[Convolution]):
             tile_size(
                 "band", kept, units, "lines, or pixels of a single one, that each panel serves"
             ),
-            Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+            Choice("unroll", 0, UNROLLED_STEPS, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if match.flat is not None:
@@ -183,8 +180,8 @@ class Conv(Rule[Convolution]):
         ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
         schedule.compute_at(match.anchor, ow_outer, "register")
         reduction = self.tile(schedule, info, match, settings)
-        with contextlib.suppress(ScheduleError):  # frames outside a clip; most have none
-            schedule.skip_padding(match.anchor)
+        # Frames outside a clip; most have none.
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor))
         vector, lane = schedule.split(ci, match.lanes, tail="guard")
         for name in (*inside, ow_inner, co_inner, vector):
             schedule.unroll(name)
@@ -213,7 +210,7 @@ class Conv(Rule[Convolution]):
         """Orders the loops of a register tile. Returns the reduction loops, outermost first."""
         return register_tile(
             schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"],
-            apart=STEPS_OF_IMAGES,
+            apart=STEPS_OF_IMAGE_PREFETCH,
         )  # fmt: skip
 
 
@@ -243,7 +240,7 @@ def _fits_better_flat(image: Image, most: int) -> bool:
     """Whether tiles of `most` pixels fit the image as one line better than they fit its lines."""
     columns = balanced(image.width, most)
     tiles = -(-image.width // columns) * -(-image.height // max(1, most // columns))
-    return -(-image.height * image.width // most) < tiles * _GOOD_FIT
+    return -(-image.height * image.width // most) < tiles * GOOD_FIT
 
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
@@ -254,12 +251,12 @@ def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) 
     to come from farther away.
     """
     load, units = _image_of(info), _units(image)
-    if panels < _FEW_PANELS:
+    if panels < PANELS_FOR_BANDS:
         return units
     over = (n.index for n in info.loops if n.name in info.reduction_axes)
     frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
     image_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0]
-    kept = max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / (image_bytes / units)))
+    kept = max(1, int(target.l2_bytes * SHARE_OF_IMAGE / (image_bytes / units)))
     bands = -(-units // kept)
     has_window = any(n.typical > 1 for n in info.loops if n.index.role == roles.TAP)
     if has_window and _weight_bytes(info) * (bands - 1) > image_bytes * panels:
@@ -295,14 +292,14 @@ def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> boo
     """
     load = _image_of(info)
     blocks, *rest = load.source.typical_shape[1:]
-    if blocks >= _MANY_BLOCKS:
+    if blocks >= MANY_BLOCKS:
         return True
     block_bytes = math.prod(rest) * memory_bytes(load.source.dtype)
     run_bytes = block_bytes * kept // _units(image)
-    way_bytes = target.l2_bytes // _WAYS
+    way_bytes = target.l2_bytes // WAYS_OF_L2
     step = math.gcd(block_bytes, way_bytes)
     places = way_bytes // step * min(run_bytes, step)
-    return bool(blocks * run_bytes > _SHARE_OF_WAYS * _WAYS * places)
+    return bool(blocks * run_bytes > SHARE_OF_WAYS * WAYS_OF_L2 * places)
 
 
 def _image_of(info: StageInfo) -> Load:

@@ -8,12 +8,19 @@ band is as large as fits in that cache, and the weights are read once per band.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from clew.cost.policy.caches import (
+    SHARE_OF_SPLIT_BAND,
+    SHARE_OF_SPLIT_IMAGE,
+    SHARE_OF_SPLIT_WEIGHTS,
+)
+from clew.cost.policy.convolutions import EVEN_BANDS, LINES_PER_LINE_AROUND
+from clew.cost.policy.threads import PIECES_FOR_THREADS
+from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, number
 from clew.loop.products import product_of
@@ -28,24 +35,11 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te import roles
 
 SUMS: Final = "conv_parts.sums"
 """The role of the sums of products."""
 _IMAGE: Final = "conv_parts.image"
-_HIGH: Final = 2
-_WIDE: Final = 2
-# Shares of the second-level cache: all weights, and a band of the image beside them; and the image
-# if panels of weights stream by.
-_SHARE_OF_WEIGHTS: Final = 0.5
-_SHARE_OF_BAND: Final = 0.3
-_SHARE_OF_IMAGE: Final = 0.5
-# The fewest bands for threads to share, and the factor of larger numbers of bands.
-_LEAST_BANDS: Final = 4
-_EVEN: Final = 2
-# The fewest lines of a band per line above and below it that is split again with it.
-_LINES_A_REACH: Final = 2
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ class ConvParts(Rule[InParts]):
             band, oh = schedule.split(oh, settings["band"], tail="balance")
             outer.insert(0, band)
         schedule.reorder(*outer, co, oh, ow, ci)
-        panel, block = schedule.split(co, _WIDE)
+        panel, block = schedule.split(co, TILES_WIDE)
         schedule.reorder(panel, oh, ow, block, ci)
         over = zip(sums.reduction_axes, sums.reduction_roles, strict=True)
         taps = math.prod(schedule.extent(name) for name, role in over if role == roles.TAP)
@@ -184,14 +178,19 @@ def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
     batch, _, height = stages.image.store.buffer.typical_shape[:3]
     image_bytes = data.typical_bytes // batch
     reach = (data.typical_shape[4] - stages.sums.store.buffer.typical_shape[2]) // step
-    if stages.split is not None and weight.typical_bytes <= target.l2_bytes * _SHARE_OF_WEIGHTS:
-        bands = max(-(-_LEAST_BANDS // batch), _times(image_bytes, target, _SHARE_OF_BAND))
-        if batch * bands > _LEAST_BANDS:
-            bands = -(-bands // _EVEN) * _EVEN
+    if (
+        stages.split is not None
+        and weight.typical_bytes <= target.l2_bytes * SHARE_OF_SPLIT_WEIGHTS
+    ):
+        bands = max(
+            -(-PIECES_FOR_THREADS // batch), _times(image_bytes, target, SHARE_OF_SPLIT_BAND)
+        )
+        if batch * bands > PIECES_FOR_THREADS:
+            bands = -(-bands // EVEN_BANDS) * EVEN_BANDS
         lines = -(-height // bands)
-        if lines >= _LINES_A_REACH * reach:
+        if lines >= LINES_PER_LINE_AROUND * reach:
             return _Bands(lines, inside=True)
-    return _Bands(-(-height // _times(image_bytes, target, _SHARE_OF_IMAGE)), inside=False)
+    return _Bands(-(-height // _times(image_bytes, target, SHARE_OF_SPLIT_IMAGE)), inside=False)
 
 
 def _times(size_bytes: int, target: Target, share: float) -> int:
@@ -205,7 +204,7 @@ def _blocks_of_pixels(
     """Splits lines and columns into blocks of at most as many rows as two tiles. Returns the loop
     over blocks, and the loops over pixels from the outermost to that one.
     """
-    most = _HIGH * TILE_ROWS
+    most = TILES_HIGH * TILE_ROWS
     columns = schedule.extent(ow)
     if columns > most:
         schedule.reorder(ow, oh, block, ci)
@@ -235,7 +234,7 @@ def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
     depth, high, wide, terms, inner = sums.reduction_axes
     *others, row, lane = sums.axes
     schedule.reorder(depth, row, high, wide, terms, *others, lane, inner)
-    size = balanced(schedule.extent(row), _HIGH * TILE_ROWS)
+    size = balanced(schedule.extent(row), TILES_HIGH * TILE_ROWS)
     blocks, line = schedule.split(row, size, tail="balance")
     schedule.reorder(blocks, *others, line, lane)
     schedule.reorder(blocks, high, wide, terms, *others, line, lane, inner)
@@ -244,8 +243,8 @@ def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
     product = product_of(sums.store)
     assert product is not None
     if prefetch:
-        with contextlib.suppress(ScheduleError):  # a single step has no previous step
-            schedule.prefetch(product.b.source.name, depth, wide)
+        weight = product.b.source.name  # a single step has no previous step
+        schedule.attempt(lambda: schedule.prefetch(weight, depth, wide))
 
 
 def _split(

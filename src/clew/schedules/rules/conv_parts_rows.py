@@ -9,8 +9,9 @@ its products, and the parts stay in the second-level cache.
 
 from __future__ import annotations
 
-from typing import Final
-
+from clew.cost.policy.caches import SHARE_OF_SPLIT_BAND
+from clew.cost.policy.threads import MOST_TILES_OF_BAND, ROWS_PER_ROW_AROUND, TILES_OF_BAND
+from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.ir.dims import SymDim, exact_quotient, product, typical
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
@@ -19,20 +20,11 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS
-from clew.schedules.library.panels import HIGH, WIDE
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Demand, Work
 from clew.schedules.rules.conv_parts import SUMS, ConvParts, InParts, multiply, split_vectors
 from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
-
-# The share of the second-level cache for the parts of a band.
-_SHARE_OF_BAND: Final = 0.3
-# The fewest and the most tiles of rows in a band. A larger band gains nothing, except that the rows
-# around a band must be split with it: the upper limit grows by eight rows for each of these.
-_LEAST_TILES: Final = 8
-_MOST_TILES: Final = 32
-_ROWS_A_ROW_AROUND: Final = 8
 
 
 def _has_free_rows(work: Work, target: Target) -> bool:
@@ -51,7 +43,7 @@ class ConvPartsRows(ConvParts):
 
     def choices(self, match: InParts) -> Space:
         tiles = _tiles_in_cache(match.stages.sums, match.target)
-        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band", HIGH),))
+        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band", TILES_HIGH),))
 
     def schedule(self, match: InParts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
@@ -65,9 +57,9 @@ class ConvPartsRows(ConvParts):
         tile, line = schedule.split(schedule.fuse(oh, ow), rows, tail="guard")
         band, tile = schedule.split(tile, settings["band"] * TILE_ROWS // rows, tail="once")
         schedule.reorder(n, band, co, tile, line, ci)
-        panel, half = schedule.split(co, WIDE)
+        panel, half = schedule.split(co, TILES_WIDE)
         schedule.reorder(panel, tile, line, half, ci)
-        block = schedule.split(tile, HIGH, tail="shrink")[0] if in_pairs else tile
+        block = schedule.split(tile, TILES_HIGH, tail="shrink")[0] if in_pairs else tile
         schedule.compute_at(sums.name, block, "scratch")
         vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
         schedule.unroll(half)
@@ -97,8 +89,8 @@ def _gap(image: StageInfo) -> int:
 
 def _rows_of_tile(sums: StageInfo) -> tuple[int, bool]:
     """Returns the rows of a tile, and whether two tiles are computed at a time."""
-    in_pairs = exact_quotient(sums.store.buffer.shape[2], HIGH * TILE_ROWS) is None
-    return (TILE_ROWS if in_pairs else HIGH * TILE_ROWS), in_pairs
+    in_pairs = exact_quotient(sums.store.buffer.shape[2], TILES_HIGH * TILE_ROWS) is None
+    return (TILE_ROWS if in_pairs else TILES_HIGH * TILE_ROWS), in_pairs
 
 
 def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
@@ -109,7 +101,7 @@ def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
     _, *blocks, pixels, parts, channels = data.shape
     pixel_bytes = typical(product((*blocks, parts, channels))) * memory_bytes(data.dtype)
     around = typical(pixels - sums.store.buffer.shape[2])
-    rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
-    most = _MOST_TILES + around * _ROWS_A_ROW_AROUND // TILE_ROWS
-    found: int = min(max(rows // TILE_ROWS, _LEAST_TILES), most)
+    rows = int(target.l2_bytes * SHARE_OF_SPLIT_BAND) // pixel_bytes - around
+    most = MOST_TILES_OF_BAND + around * ROWS_PER_ROW_AROUND // TILE_ROWS
+    found: int = min(max(rows // TILE_ROWS, TILES_OF_BAND), most)
     return found

@@ -8,8 +8,9 @@ outermost, so that a panel of weights stays in cache while the rows stream by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from clew.cost.policy.caches import SHARE_OF_ROWS
+from clew.cost.policy.tiles import MOST_ROWS, ROWS_OF_WIDE_DOT, UNROLLED_STEPS, VECTORS_OF_DOT
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -18,8 +19,6 @@ from clew.schedules.library.products import dot_lanes, dot_tile, registers_taken
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
-    UNROLLED,
     balanced,
     rows_of_tile,
     vectors_of_tile,
@@ -27,14 +26,6 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, stage_infos
-
-# The current panel and the next one take the rest of the second-level cache.
-_SHARE_OF_ROWS: Final = 0.4
-# Vectors of sums that hide the latency of an instruction: with two, products of one row took 1.15
-# times as long (Zen 4).
-_LEAST_SUMS: Final = 4
-# Rows of a tile that is so wide and as fast as one of two vectors.
-_ENOUGH_ROWS: Final = 6
 
 
 @dataclass(frozen=True)
@@ -61,8 +52,8 @@ class Sums(TailMatch):
 
 
 def _is_enough(target: Target, taken: int) -> bool:
-    """Whether tiles of `_LEAST_SUMS` vectors have enough rows to be as fast as narrower ones."""
-    return rows_of_tile(target, _LEAST_SUMS, taken) >= _ENOUGH_ROWS
+    """Whether tiles of `VECTORS_OF_DOT` vectors have enough rows to be as fast as narrower ones."""
+    return rows_of_tile(target, VECTORS_OF_DOT, taken) >= ROWS_OF_WIDE_DOT
 
 
 class Dot(Rule[Sums]):
@@ -86,14 +77,14 @@ class Dot(Rule[Sums]):
         columns = match.info.store.buffer.typical_shape[-1]
         vectors = vectors_of_tile(columns, match.lanes)
         if height <= 1 or (not match.height_is_known and _is_enough(target, match.taken)):
-            vectors = max(vectors, min(_LEAST_SUMS, columns // match.lanes))
+            vectors = max(vectors, min(VECTORS_OF_DOT, columns // match.lanes))
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a tile"),
-            Choice("unroll", 0, UNROLLED, "unrolled steps; 0: by the tile's size"),
+            Choice("unroll", 0, UNROLLED_STEPS, "unrolled steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if height:
-            band = rows_in_cache(match.info, target, _SHARE_OF_ROWS)
+            band = rows_in_cache(match.info, target, SHARE_OF_ROWS)
             rows = balanced(balanced(height, band), rows_of_tile(target, vectors, match.taken))
             choices += [
                 tile_size("band", band, height, "rows that each panel serves", 8),

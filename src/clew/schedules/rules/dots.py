@@ -7,10 +7,10 @@ lanes are added up once per result.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.tiles import DOT_COLUMNS, DOT_REGISTERS, MOST_DOT_ROWS, USUAL_DOT_ROWS
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -21,11 +21,6 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
-from clew.support.errors import ScheduleError
-
-_COLUMNS: Final = 4  # of a register tile
-_KEPT: Final = 5  # registers for a column's vectors and a row's
-_MOST_ROWS: Final = 8
 
 ALONG_DEPTH: Final = Demand(
     "operands contiguous along the depth",
@@ -63,8 +58,8 @@ class Dots(Rule[DotProducts]):
         return DotProducts(schedule, target, anchor, root, rows, matrix)
 
     def choices(self, match: DotProducts) -> Space:
-        most = min((match.target.vector_registers - _KEPT) // _COLUMNS, _MOST_ROWS)
-        rows = balanced(match.rows, min(most, 6))
+        most = min((match.target.vector_registers - DOT_REGISTERS) // DOT_COLUMNS, MOST_DOT_ROWS)
+        rows = balanced(match.rows, min(most, USUAL_DOT_ROWS))
         return Space(
             (
                 tile_size("rows", rows, min(match.rows, most), "rows in a register tile"),
@@ -87,7 +82,7 @@ class Dots(Rule[DotProducts]):
         m, n = info.axes
         (depth,) = info.reduction_axes
         schedule.reorder(n, depth, m)  # columns outermost: the last tile of a panel may be shorter
-        block, across = split_tiles(schedule, n, _COLUMNS)
+        block, across = split_tiles(schedule, n, DOT_COLUMNS)
         steps, inner = schedule.split(depth, lanes)
         schedule.reorder(block, steps, m, across, inner)
         schedule.rfactor(match.anchor, inner)
@@ -96,7 +91,6 @@ class Dots(Rule[DotProducts]):
         schedule.vectorize(inner)
         schedule.vectorize(f"{match.anchor}.rf0")
         if settings["prefetch"]:
-            with contextlib.suppress(ScheduleError):  # a single panel
-                schedule.prefetch(match.matrix, panel, steps)
+            schedule.attempt(lambda: schedule.prefetch(match.matrix, panel, steps))  # if several
         schedule.parallel(panel)
         return schedule

@@ -4,12 +4,21 @@ axis.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
+from clew.cost.policy.elementwise import (
+    LEAST_TILE,
+    MOST_SELECTED,
+    NEAR_BYTES,
+    RUNS_TOGETHER,
+    TILES_TO_TRY,
+    USUAL_TILE,
+    VECTORS_MOVED,
+)
 from clew.ir.dims import typical
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains, is_clamp
@@ -40,14 +49,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load
 from clew.te.walk import nodes
 
-_TILE: Final = 16
-_NEAR_BYTES: Final = 256
-# Memory moves two vectors of the result at once.
-_VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
-_MOST_CHOICES: Final = 4
-_LEAST_LANES: Final = 4
-_RUNS: Final = 8  # moved together, before the next row of the operand
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Elements(Match):
     lines: str = ""
     across: str = ""
     apart_bytes: int = 0
-    tile: int = _TILE
+    tile: int = USUAL_TILE
     selectors: tuple[str, ...] = ()
     lanes: int = 1
 
@@ -123,9 +125,8 @@ class Elementwise(Rule[Elements]):
 
     def choices(self, match: Elements) -> Space:
         if match.way == "tiles":
-            tiles = (4, 8, 16, 32)
             about = "elements of a tile along the operand"
-            return Space((Choice("tile", match.tile, tiles, about),))
+            return Space((Choice("tile", match.tile, TILES_TO_TRY, about),))
         if match.way != "lanes":
             return Space()
         extent, lanes = match.start.extent(match.axes[-1]), match.lanes
@@ -178,9 +179,8 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             last = info.loops[-1].index
             clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
-                with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
-                    # Vectors on one side of a border need no checks.
-                    schedule.partition(outer, clamps=clamps)
+                # Vectors on one side of a border need no checks. A short axis has no outer loop.
+                schedule.attempt(partial(schedule.partition, outer, clamps=clamps))
         if vectors:
             schedule.unroll(vectors)
         schedule.vectorize(inner)
@@ -220,8 +220,8 @@ def _in_runs(schedule: Schedule, match: Elements, axes: list[str]) -> None:
     *outer, row, last = axes
     outer.remove(match.across)
     # A peeled tail would be a second nest of loops, which cannot be reordered together.
-    tail = "guard" if schedule.extent(match.across) % _RUNS else "peel"
-    group, some = schedule.split(match.across, _RUNS, tail=tail)
+    tail = "guard" if schedule.extent(match.across) % RUNS_TOGETHER else "peel"
+    group, some = schedule.split(match.across, RUNS_TOGETHER, tail=tail)
     schedule.reorder(group, *outer, row, some, last)
     lanes = vector_factor(match.target, match.info.store.buffer.dtype, schedule.extent(last))
     vector, lane = schedule.split(last, lanes, tail="guard")
@@ -281,8 +281,8 @@ def _neighbors(load: Load, index: Index, simplifier: Simplifier) -> int:
     """Returns the elements of a tile along a loop that are neighbors in memory, as many as in a
     block of channels; 0 if there are none.
     """
-    tile = _TILE
-    while tile >= _LEAST_LANES:
+    tile = USUAL_TILE
+    while tile >= LEAST_TILE:
         if lane_stride(load, index, tile, simplifier) == 1:
             return tile
         tile //= 2
@@ -314,7 +314,7 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
             schedule, [*outer, across, last], tile, match.target.vector_lanes(dtype)
         )
         return
-    if match.apart_bytes <= _NEAR_BYTES:
+    if match.apart_bytes <= NEAR_BYTES:
         schedule.reorder(*outer, across, last)
         column, column_inner = _split_tile(schedule, across, tile)
         schedule.reorder(column, last, column_inner)
@@ -325,7 +325,7 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
         _spread_apart(schedule, [*outer, column, vector])
         return
     schedule.reorder(last, *outer, across)
-    block, inner = _split_tile(schedule, last, lanes * _VECTORS_OF_BLOCK)
+    block, inner = _split_tile(schedule, last, lanes * VECTORS_MOVED)
     schedule.reorder(block, *outer, across, inner)
     # Tiles without padding need no checks and are turned in registers.
     indices = {n.name: n.index for n in match.info.loops}
@@ -411,7 +411,7 @@ def _selects(info: StageInfo, axis: str) -> bool:
     loop = next(n for n in info.loops if n.name == axis)
     inputs = [load for _, load in reads(info.store)]
     used = any(contains(i, loop.index) for load in inputs for i in load.indices)
-    return loop.typical <= _MOST_CHOICES and not used and conditions_use(info, (loop.index,))
+    return loop.typical <= MOST_SELECTED and not used and conditions_use(info, (loop.index,))
 
 
 def _line_axis(

@@ -8,8 +8,14 @@ of it that stays in cache as well, and results are written along the signal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from clew.cost.policy.caches import SHARE_OF_SIGNAL
+from clew.cost.policy.tiles import (
+    ACCUMULATORS_OF_SIGNAL,
+    MOST_ROWS,
+    UNROLLED_STEPS,
+    VECTORS_OF_SIGNAL,
+)
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -18,8 +24,6 @@ from clew.schedules.demands import IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, image_of, reads_own_channels
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
-    UNROLLED,
     balanced,
     rows_of_tile,
 )
@@ -27,11 +31,6 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import lane_stride, rows_together
 from clew.te.expr import Load
-
-_MOST_VECTORS: Final = 4
-# Few, so that a tile's sums are stored while the next tile is computed.
-_ACCUMULATORS: Final = 20
-_SHARE_OF_SIGNAL: Final = 0.4  # of the second-level cache; weights and results take the rest
 
 
 def _is_signal(work: Work, target: Target) -> bool:
@@ -77,8 +76,8 @@ class Lines(Rule[Signal]):
         return Signal(work.start, target, info.name, work.root.name, image, lanes, together)
 
     def choices(self, match: Signal) -> Space:
-        vectors = min(_MOST_VECTORS, -(-match.image.width // match.lanes))
-        most = min(_ACCUMULATORS // vectors, rows_of_tile(match.target, vectors))
+        vectors = min(VECTORS_OF_SIGNAL, -(-match.image.width // match.lanes))
+        most = min(ACCUMULATORS_OF_SIGNAL // vectors, rows_of_tile(match.target, vectors))
         rows = balanced(match.channels, most)
         band = _band(match, vectors * match.lanes)
         return Space(
@@ -88,7 +87,9 @@ class Lines(Rule[Signal]):
                     "rows", rows, min(match.channels, MOST_ROWS), "channels in a register tile"
                 ),
                 tile_size("band", band, match.image.width, "neighbors computed for all channels"),
-                Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+                Choice(
+                    "unroll", 0, UNROLLED_STEPS, "unrolled reduction steps; 0: by the tile's size"
+                ),
             )
         )
 
@@ -129,8 +130,8 @@ def _band(match: Signal, panel: int) -> int:
     width = match.image.width
     load = next(x for x in buffer_loads(match.info.store.value) if _has_pixels(match, x))
     signal_bytes = load.source.typical_bytes // load.source.typical_shape[0]
-    most = int(match.target.l2_bytes * _SHARE_OF_SIGNAL * width / max(signal_bytes, 1))
-    if most >= width or match.channels <= _ACCUMULATORS:
+    most = int(match.target.l2_bytes * SHARE_OF_SIGNAL * width / max(signal_bytes, 1))
+    if most >= width or match.channels <= ACCUMULATORS_OF_SIGNAL:
         return width
     panels = balanced(-(-width // panel), max(most // panel, 1))
     return panels * panel

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.caches import COLUMNS_TO_COPY, MOST_COPIED_ROWS, SHARE_OF_ROWS, WAYS_OF_L1
+from clew.cost.policy.tiles import MOST_ROWS, UNROLLED_STEPS, VECTORS_OF_MATMUL
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
@@ -28,8 +30,6 @@ from clew.schedules.library.register_tile import (
 )
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
-    UNROLLED,
     balanced,
     rows_of_tile,
     vectors_of_tile,
@@ -47,15 +47,7 @@ from clew.schedules.stages import (
 )
 from clew.te.expr import Index, Load
 
-# The current panel and the next one take the rest of the second-level cache.
-_SHARE_OF_ROWS: Final = 0.4
-# Lines that a place of the first-level cache holds, columns that are worth a copy of the rows, and
-# the largest copy, in second-level caches.
-_WAYS: Final = 8
-_LEAST_COLUMNS: Final = 256
-_MOST_COPIED: Final = 32
-_VECTORS: Final = (1, 2, 3, 4)
-_MOST_VECTORS: Final = max(_VECTORS)
+_MOST_VECTORS: Final = max(VECTORS_OF_MATMUL)
 
 
 @dataclass(frozen=True)
@@ -115,12 +107,12 @@ class Matmul(Rule[Product]):
         if match.panel < match.columns:
             vectors = min(max(1, match.panel // match.lanes), _MOST_VECTORS)
         choices = [
-            Choice("vectors", vectors, _VECTORS, "vectors of columns in a register tile"),
-            Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+            Choice("vectors", vectors, VECTORS_OF_MATMUL, "vectors of columns in a register tile"),
+            Choice("unroll", 0, UNROLLED_STEPS, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if height and not match.together:
-            band = rows_in_cache(match.info, target, _SHARE_OF_ROWS)
+            band = rows_in_cache(match.info, target, SHARE_OF_ROWS)
             choices.append(tile_size("band", band, height, "rows that each panel serves", 8))
             height = balanced(height, band)
         if height:
@@ -180,9 +172,9 @@ def _crowded_rows(match: Product) -> bool:
         return False
     row, depth = by_name[info.axes[0]], by_name[info.reduction_axes[0]]
     load = _load_of_rows(info, row.index)
-    if load is None or load.source.scope != "input" or match.columns < _LEAST_COLUMNS:
+    if load is None or load.source.scope != "input" or match.columns < COLUMNS_TO_COPY:
         return False
-    if load.source.typical_bytes > _MOST_COPIED * match.target.l2_bytes:
+    if load.source.typical_bytes > MOST_COPIED_ROWS * match.target.l2_bytes:
         return False
     simplifier = Simplifier()
     step = stride(load, row.index, simplifier)
@@ -193,7 +185,7 @@ def _crowded_rows(match: Product) -> bool:
     rows = min(
         match.height, rows_of_tile(match.target, vectors_of_tile(match.columns, match.lanes))
     )
-    return rows > _WAYS * places
+    return rows > WAYS_OF_L1 * places
 
 
 def _load_of_rows(info: StageInfo, row: Index) -> Load | None:

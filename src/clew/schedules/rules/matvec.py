@@ -9,6 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from clew.cost.policy.threads import PIECES_FOR_THREADS
+from clew.cost.policy.tiles import (
+    FULL_VECTORS_OF_ROW,
+    STEPS_OF_ROW,
+    STEPS_OF_STREAM,
+    VECTORS_OF_ROW,
+    VECTORS_OF_STREAM,
+)
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -18,14 +26,6 @@ from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, lane_stride, stride
-
-_VECTORS = 4
-_STEPS = 2
-_LEAST_PANELS = 4  # for threads
-# Vectors of a row of a matrix that are read one after another, with sums in the first-level cache,
-# and steps between which the sums are loaded and stored.
-_STREAMED = 64
-_STEPS_OF_STREAM = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,10 @@ class Matvec(Rule[Row]):
     def match(self, work: Work, target: Target) -> Row | None:
         info = work.reduction
         lanes = target.vector_lanes(info.store.buffer.dtype)
-        if len(info.reduction_axes) != 1 or info.store.buffer.typical_shape[-1] < lanes * _VECTORS:
+        if (
+            len(info.reduction_axes) != 1
+            or info.store.buffer.typical_shape[-1] < lanes * VECTORS_OF_ROW
+        ):
             return None
         last = next(n for n in info.loops if n.name == info.axes[-1])
         loads = buffer_loads(info.store.value)
@@ -56,8 +59,8 @@ class Matvec(Rule[Row]):
         return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
-        options, streams = (1, 2, 4, 8, 16, _STREAMED), match.vectors == _STREAMED
-        steps = _STEPS_OF_STREAM if streams else _STEPS
+        options, streams = (1, 2, 4, 8, 16, VECTORS_OF_STREAM), match.vectors == VECTORS_OF_STREAM
+        steps = STEPS_OF_STREAM if streams else STEPS_OF_ROW
         return Space(
             (
                 Choice("vectors", match.vectors, options, "vectors of columns computed together"),
@@ -76,7 +79,7 @@ class Matvec(Rule[Row]):
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
         schedule.reorder(panel, *ones, vector, lane)
-        streams = settings["vectors"] == _STREAMED
+        streams = settings["vectors"] == VECTORS_OF_STREAM
         schedule.compute_at(match.anchor, panel, "scratch" if streams else "register")
         (step,) = info.reduction_axes
         schedule.reorder(step, *info.axes)
@@ -107,14 +110,14 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
     """
     depth = next(n.index for n in info.loops if n.name == info.reduction_axes[0])
     steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
-    if all(isinstance(step, int) and step <= lanes * _VECTORS for step in steps):
-        return _VECTORS
+    if all(isinstance(step, int) and step <= lanes * VECTORS_OF_ROW for step in steps):
+        return VECTORS_OF_ROW
     if _passes_caches(info, target):
-        return _STREAMED
+        return VECTORS_OF_STREAM
     *rows, columns = info.store.buffer.typical_shape
     whole = columns // lanes
-    most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // _LEAST_PANELS)
-    return next((n for n in (16, 8) if n <= most), _VECTORS)
+    most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // PIECES_FOR_THREADS)
+    return next((n for n in FULL_VECTORS_OF_ROW if n <= most), VECTORS_OF_ROW)
 
 
 def _passes_caches(info: StageInfo, target: Target) -> bool:

@@ -9,8 +9,9 @@ before. Sums of products get register tiles, and reductions are vectorized along
 from __future__ import annotations
 
 import math
-from typing import Final
 
+from clew.cost.policy.fusion import MOST_COMPUTED_AGAIN
+from clew.cost.policy.tiles import MOST_ROWS
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Scope, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
@@ -18,7 +19,6 @@ from clew.machine.target import Target
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.row_vectors import reduce_in_vectors, vectorize_last
 from clew.schedules.library.tile_sizes import (
-    MOST_ROWS,
     balanced,
     rows_of_tile,
     vectors_of_tile,
@@ -28,9 +28,6 @@ from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, lane_stride
 from clew.support.errors import ScheduleError
-
-# The most times that a value is computed on average, as tiles may overlap.
-_MOST_AGAIN: Final = 1.5
 
 
 class Melt(Rule[Match]):
@@ -190,7 +187,7 @@ def _best(
         buffers = [s.buffer for s in stores if s.stage == held]
         alive = max(math.prod(buffer.typical_shape) for buffer in buffers)
         schedule.undo()
-        if alive * times > whole * _MOST_AGAIN:
+        if alive * times > whole * MOST_COMPUTED_AGAIN:
             continue
         if alive < least or (best is None and times == 1.0):
             best, least = place, alive

@@ -7,10 +7,10 @@ Sums then load vectors at any channel offset.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.sums import PIXELS_COPIED
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -22,12 +22,9 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
-from clew.support.errors import ScheduleError
 
 _LINE: Final = "neighbors.line"
 _SUMS: Final = "neighbors.sums"
-# Enough that sums read values that have left the store buffer, few enough for the L1 cache.
-_PIXELS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,8 @@ class Neighbors(Rule[Stages]):
         return Stages(work.start, target, line.name, sums.name, root.name, image.width)
 
     def choices(self, match: Stages) -> Space:
-        pixels = balanced(match.width, _PIXELS)
-        most = min(match.width, 4 * _PIXELS)
+        pixels = balanced(match.width, PIXELS_COPIED)
+        most = min(match.width, 4 * PIXELS_COPIED)
         return Space((tile_size("pixels", pixels, most, "pixels copied at a time"),))
 
     def schedule(self, match: Stages, settings: Settings) -> Schedule:
@@ -87,8 +84,7 @@ class Neighbors(Rule[Stages]):
         along = min(lanes(dtype), schedule.extent(column))
         vectors, side = schedule.split(column, along, tail="guard")
         schedule.vectorize(side)
-        with contextlib.suppress(ScheduleError):  # separates vectors of zeros
-            schedule.partition(vectors)
+        schedule.attempt(lambda: schedule.partition(vectors))  # separates vectors of zeros
         spread(schedule, [n, oh])
         return schedule
 

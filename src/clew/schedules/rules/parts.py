@@ -7,11 +7,11 @@ can deliver tiles at that rate without stalling the matrix unit.
 
 from __future__ import annotations
 
+from clew.cost.policy.tiles import TILES_HIGH
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
-    HIGH,
     PartsMatch,
     arrange_panels,
     band_size,
@@ -45,7 +45,7 @@ class Parts(Rule[PartsMatch]):
         info = infos[match.anchor]
         panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
         blocks, line = schedule.split(panels.row, match.tile[0])
-        pairs, pair = schedule.split(blocks, HIGH)
+        pairs, pair = schedule.split(blocks, TILES_HIGH)
         schedule.reorder(pairs, pair, line, panels.inside)
         schedule.compute_at(match.anchor, pairs, "scratch")
         write_vectors(schedule, panels.inside, match.target)

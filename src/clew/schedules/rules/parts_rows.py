@@ -7,17 +7,15 @@ Rows of the last tile that lie beyond the end repeat the last row and are not st
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
-    HIGH,
-    WIDE,
     PartsMatch,
     band_size,
     match_parts,
@@ -29,7 +27,6 @@ from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Settings, Space, flag
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 
 _DATA_PARTS: Final = "data_parts"
 
@@ -73,9 +70,9 @@ class PartsRows(Rule[RowsMatch]):
         blocks, line = schedule.split(row, height, tail="guard")
         band, blocks = schedule.split(blocks, settings["band"] // height, tail="once")
         schedule.reorder(across, band, *batch, blocks, line)  # the last panel is a separate nest
-        panel, inside = schedule.split(across, WIDE * width)
+        panel, inside = schedule.split(across, TILES_WIDE * width)
         schedule.reorder(band, *batch, panel, blocks, line, inside)
-        pairs, pair = schedule.split(blocks, HIGH, tail="shrink")
+        pairs, pair = schedule.split(blocks, TILES_HIGH, tail="shrink")
         schedule.reorder(pairs, pair, line, inside)
         schedule.compute_at(match.anchor, pairs, "scratch", beyond=True)
         write_vectors(schedule, inside, match.target)
@@ -85,8 +82,8 @@ class PartsRows(Rule[RowsMatch]):
             stream(schedule, info, panel, [pairs, steps], match.target)
         _split(schedule, infos[match.split], band, match.target)
         schedule.parallel(band)
-        with contextlib.suppress(ScheduleError):  # loops over a batch may come between the two
-            schedule.parallel(panel, repeat=True)
+        # Loops over a batch may come between the two.
+        schedule.attempt(lambda: schedule.parallel(panel, repeat=True))
         return schedule
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.cost.policy.sums import PARTIAL_VECTORS
 from clew.ir.dims import product
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -15,7 +16,6 @@ from clew.machine.target import Target
 from clew.schedules.demands import REDUCES
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.row_vectors import (
-    PARTIAL_VECTORS,
     down_columns,
     joined,
     reduce_in_vectors,

@@ -7,10 +7,11 @@ different steps, an unrolled group of channels of a plain image. Results stay in
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.sums import PLANES_TOGETHER
+from clew.cost.policy.tiles import VECTORS_OF_COLUMNS
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -20,15 +21,9 @@ from clew.schedules.library.row_vectors import vectorize_last
 from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 from clew.te.roles import ROW_TABLE, SELECTED
 from clew.te.walk import nodes
-
-_VECTORS: Final = (1, 2, 4, 8)
-# Planes of an image read together. Loads of single elements are faster than gathers, and the lines
-# that more planes read do not stay in the first-level cache.
-_PLANES: Final = 8
 
 
 def _others(work: Work) -> list[StageInfo]:
@@ -91,8 +86,8 @@ class Selected(Rule[Steps]):
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
         every = -(-match.info.store.buffer.typical_shape[-1] // lanes) if match.in_vectors else 1
-        vectors = next(n for n in reversed(_VECTORS) if n <= max(every, 1))
-        options = _VECTORS if match.in_vectors else (1,)
+        vectors = next(n for n in reversed(VECTORS_OF_COLUMNS) if n <= max(every, 1))
+        options = VECTORS_OF_COLUMNS if match.in_vectors else (1,)
         return Space((Choice("vectors", vectors, options, "vectors of results in registers"),))
 
     def schedule(self, match: Steps, settings: Settings) -> Schedule:
@@ -104,7 +99,7 @@ class Selected(Rule[Steps]):
         if match.in_vectors:
             lanes = min(match.target.vector_lanes(info.lane_dtype), extent)
         else:  # loops between a panel and its planes leave no place for a tail
-            lanes = max(n for n in range(1, _PLANES + 1) if not extent % n)
+            lanes = max(n for n in range(1, PLANES_TOGETHER + 1) if not extent % n)
         if not match.in_vectors:
             schedule.reorder(outer[0], column, *outer[1:])
         panel, lane = schedule.split(column, lanes * settings["vectors"])
@@ -120,8 +115,7 @@ class Selected(Rule[Steps]):
                 schedule.vectorize(inner)
             else:
                 schedule.unroll(inner)
-        with contextlib.suppress(ScheduleError):  # all steps may count
-            schedule.skip_padding(match.anchor)
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor))  # all steps may count
         for table in reversed(match.tables):
             schedule.compute_at(table, outer[0], "scratch")
             if infos[table].is_reduction:

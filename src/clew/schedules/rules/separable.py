@@ -17,11 +17,12 @@ convolution, the windows read their image; without a last one, they are the resu
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import Final
 
-from clew.cost.locality import ENOUGH_PIXELS
+from clew.cost.policy.caches import LINES_AROUND_BAND, SHARE_OF_SEPARABLE
+from clew.cost.policy.fusion import PIXELS_PER_WEIGHT
+from clew.cost.policy.threads import BANDS_FOR_THREADS
+from clew.cost.policy.tiles import MOST_ROWS, MOST_UNROLLED_WINDOWS, VECTORS_OF_SEPARABLE
 from clew.loop.affine import contains
 from clew.loop.ir import Buffer, buffer_loads
 from clew.loop.schedule import Schedule
@@ -29,21 +30,11 @@ from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.images import blocked_image, is_padding, reads_own_channels
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
-from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, rows_of_tile, window_tile
+from clew.schedules.library.tile_sizes import balanced, rows_of_tile, window_tile
 from clew.schedules.rule import Demand, Match, Rule, Work
-from clew.schedules.rules.windows import MOST_UNROLLED
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
-from clew.support.errors import ScheduleError
 from clew.te import roles
-
-_VECTORS: Final = 2
-# The memory that a band touches may take this share of the second-level cache.
-_SHARE_OF_CACHE: Final = 0.7
-# The fewest bands of an image for threads to share, tried in order; each needs enough pixels.
-_FEWEST_BANDS: Final = (4, 2)
-# The approximate number of lines that windows read outside a band.
-_FEW_LINES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -125,7 +116,7 @@ class Separable(Rule[Chain]):
             Choice("window_columns", 0, tiles, "pixels in a tile of windows; 0: by the registers"),
         ]
         if match.after is not None:
-            most = rows_of_tile(match.target, _VECTORS)
+            most = rows_of_tile(match.target, VECTORS_OF_SEPARABLE)
             choices += [
                 Choice("columns", 0, tiles, f"pixels in a register tile; 0: {most} at most"),
                 Choice("lines", 0, tiles, "lines in a register tile; 0: by the columns"),
@@ -222,11 +213,11 @@ def _bands(chain: Chain) -> int:
     threads to share, each with enough pixels per loaded weight.
     """
     _, _, height, width, _ = chain.result.typical_shape
-    room = chain.target.l2_bytes * _SHARE_OF_CACHE
+    room = chain.target.l2_bytes * SHARE_OF_SEPARABLE
     fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
     fitting = fitting or [height]
-    even = [n for n in fitting if height % n == 0 and height // n * width >= ENOUGH_PIXELS]
-    for least in _FEWEST_BANDS:
+    even = [n for n in fitting if height % n == 0 and height // n * width >= PIXELS_PER_WEIGHT]
+    for least in BANDS_FOR_THREADS:
         found = [n for n in even if n >= least]
         if found:
             return found[0]
@@ -238,11 +229,11 @@ def _band_bytes(chain: Chain, lines: int) -> float:
     slid = chain.windows.anchor.store.buffer
     image = _image(chain.windows.anchor)
     _, blocks, image_lines, *_ = image.typical_shape
-    read = lines * image_lines / slid.typical_shape[2] + _FEW_LINES
+    read = lines * image_lines / slid.typical_shape[2] + LINES_AROUND_BAND
     total = lines * _line_bytes(slid)
     if chain.before is None:
         return total + read * _line_bytes(image)
-    panel = min(1.0, _VECTORS / blocks)
+    panel = min(1.0, VECTORS_OF_SEPARABLE / blocks)
     given = _line_bytes(_image(chain.before.anchor))
     return total + read * (_line_bytes(image) * panel + given)
 
@@ -267,7 +258,7 @@ def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, tiles: _Tiles)
     """
     info = link.anchor
     _, co, _, ow, ci = link.root.axes_in(out)
-    vectors = min(_VECTORS, schedule.extent(co))
+    vectors = min(VECTORS_OF_SEPARABLE, schedule.extent(co))
     lines, columns = tiles.of_pixels(schedule.extent(oh), schedule.extent(ow), vectors)
     panel, block = schedule.split(co, vectors)
     schedule.reorder(panel, oh, ow, block, ci)
@@ -294,7 +285,7 @@ def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
         oh = f"{oh}.i"
     panel = co
     if chain.before is not None:
-        panel, co = schedule.split(co, _VECTORS)
+        panel, co = schedule.split(co, VECTORS_OF_SEPARABLE)
     lines, columns = tiles.of_windows(schedule.extent(oh), schedule.extent(ow))
     oh_outer, oh_inner = split_tiles(schedule, oh, lines)
     schedule.reorder(ow, oh_inner, ci)
@@ -305,12 +296,11 @@ def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
         own = _moved(schedule, chain.before, panel)
         _expand(schedule, chain.before, own, chain.target)
     schedule.reorder(kh, line, kw, column, own_lane)
-    with contextlib.suppress(ScheduleError):  # there may be no padding
-        schedule.skip_padding(info.name, lanes=own_lane)
+    schedule.attempt(lambda: schedule.skip_padding(info.name, lanes=own_lane))  # if there is any
     schedule.share_guards(oh_outer)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)
-    if lines * columns * schedule.extent(kh) * schedule.extent(kw) <= MOST_UNROLLED:
+    if lines * columns * schedule.extent(kh) * schedule.extent(kw) <= MOST_UNROLLED_WINDOWS:
         schedule.unroll(kh)
     for name in (oh_inner, ow_inner, line, kw, column):
         schedule.unroll(name)
@@ -325,7 +315,7 @@ def _expand(schedule: Schedule, link: Link, out: str, target: Target) -> None:
     """
     info = link.anchor
     _, co, oh, ow, ci = link.root.axes_in(out)
-    columns = balanced(schedule.extent(ow), rows_of_tile(target, _VECTORS))
+    columns = balanced(schedule.extent(ow), rows_of_tile(target, VECTORS_OF_SEPARABLE))
     schedule.reorder(oh, ow, co, ci)
     ow, column = split_tiles(schedule, ow, columns)
     schedule.compute_at(info.name, ow, "register")

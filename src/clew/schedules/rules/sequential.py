@@ -4,7 +4,6 @@ loops that write contiguous elements, or combine contiguous ones, are vectorized
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
@@ -16,7 +15,6 @@ from clew.schedules.library.tile_sizes import vector_factor
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Settings
 from clew.schedules.stages import offset_stride, stride
-from clew.support.errors import ScheduleError
 from clew.te.roles import IN_ORDER
 
 
@@ -67,8 +65,8 @@ class Sequential(Rule[Visits]):
                 schedule.unroll(outer)
             schedule.vectorize(inner)
         if match.rows:
-            with contextlib.suppress(ScheduleError):  # rows may share a temporary value
-                spread(schedule, list(match.rows))
+            # Rows may share a temporary value.
+            schedule.attempt(lambda: spread(schedule, list(match.rows)))
         return schedule
 
 

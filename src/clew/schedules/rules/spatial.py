@@ -5,10 +5,10 @@ if these read the same elements, or runs are short.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from typing import Final
 
+from clew.cost.policy.threads import PIECES_FOR_THREADS
+from clew.cost.policy.tiles import MOST_UNROLLED_NEIGHBORS, NEIGHBORS, REGISTERS_OF_SPATIAL
 from clew.loop.affine import Simplifier, contains
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -17,14 +17,8 @@ from clew.schedules.library.register_tile import register_tile, split_tiles, spr
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, flatten_axes, largest_load, offset_form, stride
-from clew.support.errors import ScheduleError
 from clew.te.expr import Binary, Imm, Index, Load
 from clew.te.walk import nodes
-
-_NEIGHBORS: Final = 4
-_LEAST_PANELS: Final = 4  # for threads
-_OTHER_REGISTERS: Final = 4  # than those of sums
-_MOST_UNROLLED: Final = 64
 
 
 class Spatial(Rule[TailMatch]):
@@ -57,17 +51,17 @@ class Spatial(Rule[TailMatch]):
         shape, target = match.info.store.buffer.typical_shape, match.target
         lanes = min(target.vector_lanes(match.info.lane_dtype), shape[-1])
         every = -(-shape[-1] // lanes)
-        if len(shape) > 1 and (every < _NEIGHBORS or _shares(match.info)):
+        if len(shape) > 1 and (every < NEIGHBORS or _shares(match.info)):
             options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
-            neighbors = min(_NEIGHBORS, shape[-2])
+            neighbors = min(NEIGHBORS, shape[-2])
             options = tuple(sorted({*options, neighbors}))
             return Space((Choice("rows", neighbors, options, "rows in a register tile"),))
-        if math.prod(shape[:-1]) >= _LEAST_PANELS:
-            most = target.vector_registers - _OTHER_REGISTERS
+        if math.prod(shape[:-1]) >= PIECES_FOR_THREADS:
+            most = target.vector_registers - REGISTERS_OF_SPATIAL
             vectors = -(-every // -(-every // most))
         else:
             most = target.vector_registers // 2  # a step reads a run of memory
-            vectors = max(1, min(most, every // _LEAST_PANELS))
+            vectors = max(1, min(most, every // PIECES_FOR_THREADS))
         options = tuple(sorted({1, 2, 4, 8, most, vectors}))
         return Space((Choice("vectors", vectors, options, "vectors in a register tile"),))
 
@@ -88,11 +82,14 @@ class Spatial(Rule[TailMatch]):
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)
-        with contextlib.suppress(ScheduleError):  # there may be no padding
+
+        def without_padding() -> None:
             schedule.skip_padding(match.anchor, lanes=info.axes[-1])
             schedule.partition(attach)
-            if schedule.extent(taps[-1]) * max(neighbors, _NEIGHBORS) <= _MOST_UNROLLED:
+            if schedule.extent(taps[-1]) * max(neighbors, NEIGHBORS) <= MOST_UNROLLED_NEIGHBORS:
                 schedule.unroll(taps[-1])  # neighbors read the same elements
+
+        schedule.attempt(without_padding)  # there may be none
         if vectors > 1:
             vector, lane = schedule.split(lane, lanes, tail="guard")
             schedule.unroll(vector)

@@ -11,6 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.tiles import (
+    DISTANCE_BYTES,
+    LINES_A_REQUEST,
+    MOST_PAIRS_TO_OVERLAP,
+    STEPS_OF_SPLIT_CHUNK,
+    TILES_HIGH,
+    TILES_WIDE,
+)
 from clew.ir.dims import typical
 from clew.loop.ir import loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
@@ -19,8 +27,6 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
-    HIGH,
-    WIDE,
     PartsMatch,
     arrange_panels,
     band_size,
@@ -35,14 +41,6 @@ from clew.schedules.space import Choice, Settings, Space, flag
 from clew.schedules.stages import StageInfo
 
 _WEIGHT_PARTS: Final = "weight_parts"
-# Steps of the depth in a chunk. The parts of two chunks fit in the first-level cache.
-_STEPS: Final = (2, 3, 1)
-# With more rows, splitting takes little of the time, and the share of each step would be too small.
-_MOST_PAIRS: Final = 16
-# A hardware prefetcher continues a stream once it has started: one in this many lines of a share is
-# requested, two pages ahead. Requests for all lines would occupy the buffers for tile loads.
-_LINES_A_REQUEST: Final = 4
-_DISTANCE_BYTES: Final = 8192
 _PAIR_BYTES: Final = 8
 
 
@@ -53,7 +51,7 @@ def _operand(work: Work, target: Target) -> StageInfo | None:
         return None
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     panel = product.b.source.shape[-2:]
-    fits = shape is not None and panel == (WIDE * shape[1], product.group)
+    fits = shape is not None and panel == (TILES_WIDE * shape[1], product.group)
     return splitting(work, product.b.source, _WEIGHT_PARTS) if fits else None
 
 
@@ -84,8 +82,10 @@ class SplitWeights(Rule[WeightMatch]):
     def choices(self, match: WeightMatch) -> Space:
         (depth,) = (n.typical for n in match.info.loops if n.name == match.info.reduction_axes[-1])
         deep = depth // match.tile[2]
-        steps = next(s for s in _STEPS if deep % s == 0)
-        overlap = -(-match.rows // match.tile[0]) // HIGH <= _MOST_PAIRS and deep > steps
+        steps = next(s for s in STEPS_OF_SPLIT_CHUNK if deep % s == 0)
+        overlap = (
+            -(-match.rows // match.tile[0]) // TILES_HIGH <= MOST_PAIRS_TO_OVERLAP and deep > steps
+        )
         return Space(
             (
                 band_size(match),
@@ -106,8 +106,8 @@ class SplitWeights(Rule[WeightMatch]):
         _take_apart(schedule, pieces, chunks, match.target)
         if settings["overlap"] and schedule.extent(chunks) > 1:
             lines = _lines_of_share(schedule, pieces.axes[1], chunks, steps, width)
-            lines = max(1, lines // _LINES_A_REQUEST)
-            schedule.overlap(pieces.name, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
+            lines = max(1, lines // LINES_A_REQUEST)
+            schedule.overlap(pieces.name, chunks, steps, lines=lines, distance=DISTANCE_BYTES)
         spread(schedule, panels.outer)
         return schedule
 
@@ -125,7 +125,7 @@ def _multiply(
     chunks, within = schedule.split(depth, chunk * deep)
     schedule.reorder(chunks, *others, m, n, within, terms)
     blocks, line = schedule.split(m, height)
-    pairs, pair = schedule.split(blocks, HIGH)
+    pairs, pair = schedule.split(blocks, TILES_HIGH)
     steps, inner = schedule.split(within, deep)
     schedule.reorder(pairs, steps, terms, pair, line, n, inner)
     schedule.unroll(terms)
@@ -137,7 +137,7 @@ def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, widt
     """Returns the number of cache lines of weights that each step splits."""
     body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
     share = math.ceil(schedule.extent(pair) / typical(iterations(body, steps)))
-    return share * WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
+    return share * TILES_WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
 
 
 def _take_apart(schedule: Schedule, info: StageInfo, chunks: str, target: Target) -> None:

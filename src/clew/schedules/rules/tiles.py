@@ -9,8 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
+from clew.cost.policy.caches import SHARE_OF_MATRIX_PANEL, SHARE_OF_MATRIX_ROWS
+from clew.cost.policy.tiles import (
+    BLOCKS_OF_ROWS,
+    DEPTH_IN_CHUNKS,
+    DEPTH_OF_MATRIX_TILE,
+    ROWS_OF_MATRIX_TILE,
+    TILES_HIGH,
+    TILES_WIDE,
+)
 from clew.ir.types import memory_bytes
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
@@ -26,18 +34,6 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 from clew.te import roles
-
-_TILES_HIGH: Final = 2
-_TILES_WIDE: Final = 2
-# With fewer rows, or a smaller share of the depth, a tile is too empty to be profitable.
-_LEAST_ROWS: Final = 5
-_LEAST_DEPTH: Final = 0.25
-# Share of the first-level cache; the rest is for sums and for rows that stream by.
-_SHARE_OF_PANEL: Final = 0.34
-# With this many blocks of rows or fewer, storing and loading sums for each chunk costs too much.
-_FEW_BLOCKS: Final = 2
-# Share of the second-level cache. Reading weights twice costs more than fetching rows again.
-_SHARE_OF_ROWS: Final = 0.75
 
 Tile = tuple[int, int, int]
 """The rows, columns and depth of a tile."""
@@ -76,7 +72,7 @@ class Tiles(Rule[Tiled]):
         stage, tile = fullest
         if stage is not info:
             join(schedule, info)
-        narrow = image is not None and image.lanes <= _TILES_WIDE * tile[1]
+        narrow = image is not None and image.lanes <= TILES_WIDE * tile[1]
         return Tiled(schedule, target, anchor, root, tile, narrow)
 
     def choices(self, match: Tiled) -> Space:
@@ -87,8 +83,8 @@ class Tiles(Rule[Tiled]):
         extents = {n.name: n.typical for n in info.loops}
         height, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
         choices = [
-            tile_size("band", rows_in_cache(info, match.target, _SHARE_OF_ROWS), height,
-                 "rows that each panel of weights serves", _TILES_HIGH * tile[0]),
+            tile_size("band", rows_in_cache(info, match.target, SHARE_OF_MATRIX_ROWS), height,
+                 "rows that each panel of weights serves", TILES_HIGH * tile[0]),
             prefetch,
         ]  # fmt: skip
         if len(info.reduction_axes) == 1:
@@ -154,8 +150,8 @@ def _tile(info: StageInfo, target: Target) -> Tile | None:
     if min(pixels, extents[info.axes[-1]]) < 2:
         return None
     if roles.LINE in info.axis_roles:
-        pixels *= min(_TILES_HIGH, extents[info.axis_of(roles.LINE)])
-    if depth < _LEAST_DEPTH * most or pixels < _LEAST_ROWS:
+        pixels *= min(TILES_HIGH, extents[info.axis_of(roles.LINE)])
+    if depth < DEPTH_OF_MATRIX_TILE * most or pixels < ROWS_OF_MATRIX_TILE:
         return None
     return shape[0], shape[1], depth
 
@@ -169,10 +165,10 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
     extents = {n.name: n.typical for n in info.loops}
     rows, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
     column_bytes = memory_bytes(product.a.dtype)
-    most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
+    most = int(target.l1_bytes * SHARE_OF_MATRIX_PANEL) // (TILES_WIDE * tile[1] * column_bytes)
     if (
-        rows <= _FEW_BLOCKS * _TILES_HIGH * tile[0]
-        or depth <= 1.5 * most
+        rows <= BLOCKS_OF_ROWS * TILES_HIGH * tile[0]
+        or depth <= DEPTH_IN_CHUNKS * most
         or len(info.reduction_axes) > 1
     ):
         return 0
@@ -199,7 +195,7 @@ def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list
     schedule.reorder(depth, *others, row, column)
     chunks, within = schedule.split(depth, chunk)
     schedule.reorder(chunks, *others, row, column, within)
-    size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
+    size = balanced(schedule.extent(row), TILES_HIGH * tile[0])
     blocks, line = split_tiles(schedule, row, size)
     steps, inner = schedule.split(within, tile[2])
     schedule.reorder(steps, line, column, inner)
@@ -224,9 +220,9 @@ def _rows(
     column = axes[-1]
     batch, row = split_bands(schedule, axes, band, "balance")
     schedule.reorder(column, *batch, row)
-    panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
+    panel, inner = schedule.split(column, TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)
-    size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
+    size = balanced(schedule.extent(row), TILES_HIGH * tile[0])
     attach = panel
     if not whole:
         attach, _ = split_tiles(schedule, row, size)
@@ -249,15 +245,15 @@ def _image(
     """
     if roles.LINE not in info.axis_roles:
         *batch, pixels, ci = axes
-        size = balanced(schedule.extent(pixels), _TILES_HIGH * tile[0])
+        size = balanced(schedule.extent(pixels), TILES_HIGH * tile[0])
         outer, _ = split_tiles(schedule, pixels, size)
         schedule.compute_at(info.name, outer, "scratch")
         _vectors(schedule, ci, target)
         return batch, batch[-1], [outer]
     n, co, oh, ow, ci = axes
     width = schedule.extent(ow)
-    size = balanced(width, _TILES_HIGH * tile[0])
-    lines = 1 if size > tile[0] else min(_TILES_HIGH, schedule.extent(oh))
+    size = balanced(width, TILES_HIGH * tile[0])
+    lines = 1 if size > tile[0] else min(TILES_HIGH, schedule.extent(oh))
     oh_outer, oh_inner = schedule.split(oh, lines)
     schedule.reorder(oh_outer, ow, oh_inner, ci)
     ow_outer, ow_inner = split_tiles(schedule, ow, size)

@@ -10,10 +10,10 @@ in the padding.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import Final
 
+from clew.cost.policy.convolutions import BLOCK_IN_VECTORS, LINES_OF_FREE_WINDOWS
+from clew.cost.policy.tiles import MOST_ROWS, MOST_UNROLLED_WINDOWS
 from clew.ir.dims import Dim
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
@@ -22,18 +22,11 @@ from clew.machine.target import Target
 from clew.schedules.demands import IMAGE, OWN_CHANNELS, REDUCES, TAILED, WINDOWS
 from clew.schedules.library.images import Image, image_of
 from clew.schedules.library.register_tile import split_tiles, spread
-from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, window_tile
+from clew.schedules.library.tile_sizes import balanced, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stride
-from clew.support.errors import ScheduleError
 from clew.te.expr import Load
-
-MOST_UNROLLED: Final = 256
-"""The most products of a tile to unroll completely; with more, the lines of taps are a loop."""
-_VECTORS_OF_BLOCK: Final = 2
-# Lines of a tile if lines have a free length. Each number of lines up to this takes its own code.
-_LINES_OF_FREE_WIDTH: Final = 3
 
 
 def _slides(work: Work, target: Target) -> bool:
@@ -95,11 +88,11 @@ class Windows(Rule[Sliding]):
             match.target, image.height if match.shared else 1, match.across
         )
         if not image.lane and match.shared and not match.start.is_static(image.pixel):
-            lines = balanced(image.height, _LINES_OF_FREE_WIDTH)
+            lines = balanced(image.height, LINES_OF_FREE_WINDOWS)
         taps = 1
         for loop in match.info.loops:
             taps *= loop.typical if loop.name in match.info.reduction_axes else 1
-        unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED
+        unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED_WINDOWS
         choices = [
             tile_size("lines", lines, min(image.height, MOST_ROWS), "lines in a register tile"),
             flag("unroll", unroll, "unroll the lines of taps"),
@@ -132,8 +125,7 @@ class Windows(Rule[Sliding]):
         schedule.reorder(*around, *tile, lane)
         schedule.compute_at(match.anchor, around[-1], "register")
         schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
-        with contextlib.suppress(ScheduleError):  # there may be no padding
-            schedule.skip_padding(match.anchor, lanes=own_lane)
+        schedule.attempt(lambda: schedule.skip_padding(match.anchor, lanes=own_lane))  # if any
         schedule.partition(ow_outer)
         schedule.partition(oh_outer)
         if settings["unroll"]:
@@ -148,7 +140,7 @@ class Windows(Rule[Sliding]):
 
 def _is_block(channels: int, lanes: int) -> bool:
     """Whether a block of this many channels is at most a vector, or a few whole ones."""
-    return 1 < channels <= lanes or channels in range(lanes, _VECTORS_OF_BLOCK * lanes + 1, lanes)
+    return 1 < channels <= lanes or channels in range(lanes, BLOCK_IN_VECTORS * lanes + 1, lanes)
 
 
 def _moving_load(info: StageInfo) -> Load | None:

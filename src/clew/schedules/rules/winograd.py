@@ -10,6 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.cost.policy.convolutions import (
+    MOST_TILES_OF_WINOGRAD_GROUP,
+    ROWS_OF_WINOGRAD_GROUP,
+    TILES_OF_WINOGRAD_GROUP,
+    TILES_PER_FAR_WEIGHT,
+)
+from clew.cost.policy.threads import PIECES_FOR_THREADS
+from clew.cost.policy.tiles import MOST_ROWS, STEPS_OF_IMAGE_PREFETCH, UNROLLED_STEPS
 from clew.ir.dims import SymDim, typical
 from clew.ir.types import bits, memory_bytes
 from clew.loop.ir import buffer_loads
@@ -19,22 +27,12 @@ from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import Image, blocked_image
 from clew.schedules.library.products import dot_lanes, dot_tile
-from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
-from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
+from clew.schedules.library.tile_sizes import balanced, rows_of_tile
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
-
-# Tiles in a group of counted tiles: each weight is read once for as many products.
-_FEWEST_TILES: Final = 24
-_MOST_TILES: Final = 64
-# The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
-_FEWEST_GROUPS: Final = 4
-# The fewest rows of products in a group, for a register tile.
-_FEWEST_ROWS: Final = 6
-# The fewest tiles per weight, if weights do not stay in the second-level cache.
-_ROWS_A_WEIGHT: Final = 28
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Stages:
         """Whether groups are runs of tiles of any length, rather than rows of tiles: those of an
         image of free size, and those of several images if each has few.
         """
-        few = self.has_free_batch and math.prod(self.tiles) < _FEWEST_TILES
+        few = self.has_free_batch and math.prod(self.tiles) < TILES_OF_WINOGRAD_GROUP
         return self.is_free or few
 
 
@@ -150,7 +148,7 @@ class Winograd(Rule[Transformed]):
         most = rows_of_tile(match.target, vectors)
         if stages.is_counted:
             tiles, together = _tiles_in_cache(stages, match.target), MOST_ROWS
-            grouped = tile_size("tiles", tiles, _MOST_TILES, "tiles in a group", 8)
+            grouped = tile_size("tiles", tiles, MOST_TILES_OF_WINOGRAD_GROUP, "tiles in a group", 8)
         else:
             options = tuple(n for n in range(1, rows + 1) if rows % n == 0)
             about = "rows of tiles in a group"
@@ -162,7 +160,8 @@ class Winograd(Rule[Transformed]):
                 grouped,
                 tile_size("rows", balanced(together, most), min(together, MOST_ROWS),
                           "tiles in a register tile of the products"),
-                Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+                Choice("unroll", 0, UNROLLED_STEPS,
+                       "unrolled reduction steps; 0: by the tile's size"),
                 flag("prefetch", True, "prefetch the next panel while one is in use"),
             )
         )  # fmt: skip
@@ -210,12 +209,12 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     point_lanes = points * points * lanes
     weight_bytes = point_lanes * element_bytes * inner * blocks * lanes
     row_bytes = point_lanes * (inner * element_bytes + blocks * sum_bytes) * columns
-    for taken in range(1, batch * rows // _FEWEST_GROUPS + 1):
+    for taken in range(1, batch * rows // PIECES_FOR_THREADS + 1):
         group_bytes, tiles = taken * row_bytes, taken * columns
-        if rows % taken or tiles < _FEWEST_ROWS:
+        if rows % taken or tiles < ROWS_OF_WINOGRAD_GROUP:
             continue
         stays = weight_bytes + group_bytes <= target.l2_bytes
-        if stays or (tiles >= _ROWS_A_WEIGHT and group_bytes <= target.l2_bytes):
+        if stays or (tiles >= TILES_PER_FAR_WEIGHT and group_bytes <= target.l2_bytes):
             return taken
     return 0
 
@@ -234,7 +233,10 @@ def _tiles_in_cache(stages: Stages, target: Target) -> int:
         * (inner + shape[1])
         * memory_bytes(stages.data_tiles.store.buffer.dtype)
     )
-    return max(_FEWEST_TILES, min(_MOST_TILES, target.l2_bytes // (2 * tile_bytes)))
+    return max(
+        TILES_OF_WINOGRAD_GROUP,
+        min(MOST_TILES_OF_WINOGRAD_GROUP, target.l2_bytes // (2 * tile_bytes)),
+    )
 
 
 def _arrange_tiles(
@@ -345,7 +347,7 @@ def _multiply(
         reduction = dot_tile(schedule, info, lanes, product.group, info.axes[2], unroll)
     else:
         reduction = register_tile(
-            schedule, info, lanes, blocks=info.axes[2], unroll=unroll, apart=STEPS_OF_IMAGES
+            schedule, info, lanes, blocks=info.axes[2], unroll=unroll, apart=STEPS_OF_IMAGE_PREFETCH
         )
     if _vectors_of_block(stages, target) > 1:
         vector, lane = schedule.split(oi, lanes)

@@ -1,0 +1,33 @@
+"""Sums and other reductions that are no products of tiles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clew.cost.policy.facts import Subject
+
+threshold: Final = Subject()
+
+MOST_COLUMNS_IN_REGISTERS: Final = threshold(
+    4, "vectors", "of a row that a reduction keeps in registers between its passes"
+)
+PARTIAL_VECTORS: Final = threshold(
+    4, "vectors", "of partial results, which hide the latency of additions", tunable=True
+)
+LEAST_COLUMNS: Final = threshold(
+    2, "columns", "of reductions along other axes: a single one is no vector"
+)
+VECTORS_OF_REDUCTIONS: Final = threshold(
+    (1, 2, 4), "vectors", "of columns that a reduction along other axes computes together",
+    tunable=True,
+)  # fmt: skip
+PIXELS_COPIED: Final = threshold(
+    8, "pixels", "at a time: enough that sums read values that have left the store buffer, few "
+    "enough for the first-level cache", tunable=True,
+)  # fmt: skip
+PLANES_TOGETHER: Final = threshold(
+    8, "planes", "of an image read together: the lines of more do not stay in the first-level cache"
+)
+FEW_ROWS: Final = threshold(
+    7, "rows", "up to which products with rows of a matrix have lanes along the depth"
+)

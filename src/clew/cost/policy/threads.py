@@ -1,0 +1,26 @@
+"""Threads: the pieces that a kernel leaves them to share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clew.cost.policy.facts import Subject
+
+threshold: Final = Subject()
+
+PIECES_FOR_THREADS: Final = threshold(
+    4, "pieces", "of a kernel: with fewer panels, bands or groups, threads are idle", tunable=True
+)
+BANDS_FOR_THREADS: Final = threshold(
+    (4, 2), "bands", "of an image, tried in order; each needs enough pixels", tunable=True
+)
+TILES_OF_BAND: Final = threshold(
+    8, "tiles", "of rows in a band in bf16 parts, at least",
+    tunable=True,
+)  # fmt: skip
+MOST_TILES_OF_BAND: Final = threshold(
+    32, "tiles", "of rows in such a band: a larger one gains nothing", tunable=True
+)
+ROWS_PER_ROW_AROUND: Final = threshold(
+    8, "rows", "that this grows by for each row around a band, which is split with it", tunable=True
+)
