@@ -70,6 +70,12 @@ def _stages(name: str, types: list[TensorType], **attrs: Any) -> list[Tensor]:
     return stages(op.computed(types, op.bind(attrs)))
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+def test_work_of_scans_is_linear(name: str) -> None:
+    few, more = (flops_of(_stages(name, [f32(5, n)], axis=1)) for n in (16, 64))
+    assert more == 4 * few
+
+
 def test_flops() -> None:
     conv = _stages("nn.conv2d", [f32(2, 16, 10, 10), f32(8, 4, 3, 3)], groups=4)
     # Each multiply-add counts twice.
