@@ -76,6 +76,10 @@ def test_work_of_scans_is_linear(name: str) -> None:
     assert more == 4 * few
 
 
+def test_a_bound_precedes_the_order_of_free_axes() -> None:
+    assert "lows" in {stage.name for stage in _stages("top_k", [f32(5, _N)], k=3)}
+
+
 def test_flops() -> None:
     conv = _stages("nn.conv2d", [f32(2, 16, 10, 10), f32(8, 4, 3, 3)], groups=4)
     # Each multiply-add counts twice.
