@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import clew.ops
+from clew.cost.work import flops_of
 from clew.ir.dims import SymDim
 from clew.ir.types import TensorType
 from clew.ops.common import boolean, f16, f32, i8, i64, u8
@@ -60,6 +61,16 @@ def test_kind(kind: Kind, name: str, types: list[TensorType], attrs: dict[str, A
 def _stages(name: str, types: list[TensorType], **attrs: Any) -> list[Tensor]:
     op = get_op(name)
     return stages(op.computed(types, op.bind(attrs)))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+def test_work_of_scans_is_linear(name: str) -> None:
+    few, more = (flops_of(_stages(name, [f32(5, n)], axis=1)) for n in (16, 64))
+    assert more == 4 * few
+
+
+def test_a_bound_precedes_the_order_of_free_axes() -> None:
+    assert "lows" in {stage.name for stage in _stages("top_k", [f32(5, _N)], k=3)}
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,16 @@ def test_grid_sample(mode: str, padding: str, align: bool) -> None:
     expected = session.run(None, {"x": x, "g": grid})[0]
     attrs = grid_sample.bind({"mode": mode, "padding": padding, "align_corners": align})
     np.testing.assert_allclose(grid_sample.run_reference([x, grid], attrs), expected, atol=2e-5)
+
+
+def test_integers_beyond_the_range_are_clamped() -> None:
+    x = np.zeros((1, 1, 6, 6), "u1")
+    x[..., 3:] = 255
+    grid = np.linspace(-1, 1, 64).astype("f4")
+    grid = np.stack(np.meshgrid(grid, grid), -1)[None]
+    attrs = grid_sample.bind({"mode": "cubic", "padding": "border"})
+    real = grid_sample.run_reference([x.astype("f4"), grid], attrs)
+    assert real.min() < 0
+    assert real.max() > 255
+    found = grid_sample.run_reference([x, grid], attrs)
+    np.testing.assert_array_equal(found, real.clip(0, 255).astype("u1"))

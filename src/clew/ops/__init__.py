@@ -31,6 +31,7 @@ from clew.ops.images import (  # noqa: F401  registers operators
     decode_image,
     image,
     regions,
+    resize_u8,
     sample,
     suppression,
 )

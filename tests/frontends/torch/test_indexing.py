@@ -139,6 +139,13 @@ def test_order_of_a_free_axis():
     agrees(order, x, w, dynamic=[free, free], more=[drawn(3, 9), drawn(1, 1), drawn(6, 40)])
 
 
+def test_the_largest_of_free_axes():
+    more = [(torch.randn(3, n),) for n in (4, 7, 16, 63, 64, 65, 1000, 9000)]
+    more[2][0][1, 3:6] = torch.nan
+    ties = (torch.full((3, 300), -1.0),)
+    agrees(lambda x: x.topk(4, 1)[0], torch.randn(3, 40), dynamic=[{1: AUTO}], more=[*more, ties])
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_without_padding(mode):
     def bags(indices, offsets, weight):

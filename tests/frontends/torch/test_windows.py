@@ -130,3 +130,38 @@ def test_padding_is_one_kernel(mode):
     agrees(pad, torch.randn(2, 3, 9, 10), dynamic=free, more=[(torch.randn(1, 3, 5, 4),)])
     agrees(lambda x: pad(x.to(torch.int64)), x * 9)
     agrees(lambda x: torch.view_as_real(pad(torch.complex(x, -x))), x)
+
+
+def _pixels(*shape):
+    noise = torch.randint(0, 256, shape, dtype=torch.uint8)
+    noise[:, 0] = torch.where(noise[:, 0] < 128, 0, 255)  # cubics overshoot
+    return noise
+
+
+@pytest.mark.parametrize("smooth", ["", "antialias", "align_corners"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_are_rounded_after_each_axis(mode, smooth):
+    options = {"mode": mode, **({smooth: True} if smooth else {})}
+
+    def resize(x):
+        return [F.interpolate(x, size, **options) for size in ((20, 23), (9, 6), (5, 40))]
+
+    agrees(resize, _pixels(1, 3, 9, 11))
+    agrees(resize, _pixels(2, 5, 9, 11))
+
+
+def test_bytes_of_free_size():
+    def resize(x, y):
+        sizes = F.interpolate(x, (20, 23), mode="bicubic"), F.interpolate(x, y.shape[2:])
+        return *sizes, F.interpolate(x, scale_factor=2.3, mode="bilinear")
+
+    free = [{0: AUTO, 2: AUTO, 3: AUTO}, {2: AUTO, 3: AUTO}]
+    more = [(_pixels(1, 3, 30, 9), _pixels(1, 1, 7, 8))]
+    agrees(resize, _pixels(2, 3, 12, 14), _pixels(1, 1, 5, 9), dynamic=free, more=more)
+
+
+def test_axes_of_bytes_that_keep_their_size_are_copied():
+    def enlarge(x):
+        return [F.interpolate(x, scale_factor=1.2, mode=m) for m in ("bilinear", "bicubic")]
+
+    agrees(enlarge, _pixels(1, 2, 4, 9))

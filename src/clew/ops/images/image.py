@@ -12,7 +12,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import ArgRef, Attrs
-from clew.ir.types import TensorType, Type, bits, integer_limits, is_integer
+from clew.ir.types import TensorType, Type, is_integer
 from clew.ops.common import (
     accumulator,
     assume_at_least,
@@ -24,7 +24,7 @@ from clew.ops.common import (
     u8,
     unknown_tensor,
 )
-from clew.ops.images.sample import cubic_taps, limited, linear_taps
+from clew.ops.images.sample import clamped, cubic_taps, limited, linear_taps
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -41,7 +41,7 @@ ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MOST_PART: Final = 1 << 20
 
 
-def _origin(
+def origin(
     i: Scalar, size: Dim, out: Dim, scale: Fraction | None, rule: str
 ) -> tuple[Scalar, Scalar]:
     """Returns the source position of a result element as a quotient of integers.
@@ -72,7 +72,7 @@ def scaled_size(size: int, scale: float) -> int:
     return math.floor(np.float32(min(size * scale, most)))
 
 
-def _ratio(scale: float) -> Fraction:
+def ratio_of(scale: float) -> Fraction:
     """Returns a rational number close to a scale, with numerator and denominator so small that
     their products with positions fit an index.
     """
@@ -138,7 +138,7 @@ def _taps(fraction: Scalar, attrs: dict[str, Any]) -> list[tuple[int, Scalar]]:
     return cubic_taps(fraction, attrs["cubic_a"])
 
 
-def _filter(distance: Scalar, attrs: dict[str, Any]) -> Scalar:
+def filter_weight(distance: Scalar, attrs: dict[str, Any]) -> Scalar:
     """Returns the weight of an element by its distance; it is nonzero up to 1 (linear) or 2
     (cubic).
     """
@@ -180,7 +180,7 @@ def _resampled(
             place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
             low = te.call("floor", place)
             return te.cast("i64", low), te.cast(wide, place - low)
-        place, over = _origin(i[axis], size, out, scale, attrs["coordinates"])
+        place, over = origin(i[axis], size, out, scale, attrs["coordinates"])
         below = place // over
         return below, te.cast(wide, place - below * over) / te.cast(wide, over)
 
@@ -192,12 +192,12 @@ def _resampled(
                 return read(i, _nearest_of_real(place, attrs["rounding"]))
             if attrs["single"]:
                 return read(i, _in_single(i[axis], size, out, scale, attrs["coordinates"]))
-            place, over = _origin(i[axis], size, out, scale, attrs["coordinates"])
+            place, over = origin(i[axis], size, out, scale, attrs["coordinates"])
             return read(i, _nearest(place, over, attrs["rounding"]))
         below, fraction = place_of(i)
         taps = _taps(fraction, attrs)
         if attrs["exclude_outside"]:
-            taps = [(n, _inside(below + n, size, w)) for n, w in taps]
+            taps = [(n, inside(below + n, size, w)) for n, w in taps]
         total = _sum([te.cast(wide, read(i, below + n)) * w for n, w in taps])
         if attrs["exclude_outside"]:
             whole = _sum([w for _, w in taps])
@@ -206,7 +206,7 @@ def _resampled(
 
     shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
     if attrs["antialias"] and attrs["mode"] != "nearest":
-        factor = _shrinks(size, out, scale)
+        factor = shrinks(size, out, scale)
         if factor is not None:
             return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
     if attrs["mode"] == "cubic" and not crops:
@@ -214,7 +214,7 @@ def _resampled(
     return te.compute(shape, body, name)
 
 
-def _shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
+def shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
     """Returns the factor of an axis that shrinks, else None. A kernel of symbolic sizes is valid
     for those at which the axis does not shrink.
     """
@@ -248,8 +248,8 @@ def _smoothed(
         place = [te.as_scalar(0)] * len(shape)
         place[axis] = o
         below, fraction = place_of(place)
-        weight = _filter((te.cast(wide, n + first) - fraction) * float(scale), attrs)
-        return _inside(below + n + first, size, weight) if attrs["exclude_outside"] else weight
+        weight = filter_weight((te.cast(wide, n + first) - fraction) * float(scale), attrs)
+        return inside(below + n + first, size, weight) if attrs["exclude_outside"] else weight
 
     taps = te.compute((count, out), tap, f"{name}_taps", role=TABLE)
     k = te.reduce_axis(count, "k")
@@ -276,10 +276,7 @@ def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
     if value.dtype == dtype or not is_integer(dtype):
         return te.cast(dtype, value)
     if rounds:
-        lowest, highest = map(float, integer_limits(dtype))
-        # The largest float within the dtype's range.
-        high = np.nextafter(highest + 1, 0) if bits(dtype) > 32 else highest
-        value = te.minimum(te.maximum(te.call("round", value), lowest), float(high))
+        value = clamped(te.call("round", value), dtype)
     return te.cast(dtype, value)
 
 
@@ -292,7 +289,8 @@ def _outside(i: Sequence[Scalar], x: Tensor, shape: Sequence[Dim], roi: Tensor) 
     return beyond
 
 
-def _inside(position: Scalar, size: Dim, weight: Scalar) -> Scalar:
+def inside(position: Scalar, size: Dim, weight: Scalar) -> Scalar:
+    """Returns the weight of an element that exists, else 0."""
     return te.select((position >= 0) & (position < te.size(size)), weight, 0.0)
 
 
@@ -393,7 +391,7 @@ def resize(
         raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
     if x.size == 0 or any(n == 0 for n in shape):
         return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
-    ratios = [_ratio(s) for s in scales]
+    ratios = [ratio_of(s) for s in scales]
     changed = [
         n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs
-from clew.ir.types import Type
+from clew.ir.types import Type, integer_limits, is_integer
 from clew.ops.common import (
     accumulator,
     differ,
@@ -57,6 +57,14 @@ def limited(place: Scalar, size: Dim, beside: int = 1) -> Scalar:
     n = te.cast(place.dtype, te.size(size))
     known = te.select(te.call("isnan", place), te.as_scalar(-1.0 - beside, place.dtype), place)
     return te.minimum(te.maximum(known, -1.0 - beside), n + float(beside))
+
+
+def clamped(value: Scalar, dtype: str) -> Scalar:
+    """Returns a float clamped to the range of an integer dtype."""
+    lowest, highest = integer_limits(dtype)
+    digits = 24 if value.dtype == "f32" else 53
+    rest = max(highest.bit_length() - digits, 0)  # digits that a float cannot hold
+    return te.minimum(te.maximum(value, float(lowest)), float(highest >> rest << rest))
 
 
 def linear_taps(fraction: Scalar) -> list[tuple[int, Scalar]]:
@@ -174,7 +182,8 @@ def grid_sample(
     cubic with a border, where the standard is silent: there each element around it is clamped, as
     in ONNX Runtime and PyTorch. The nearest element is chosen before that, or after it with
     `reflect_first`, as in PyTorch; this makes a difference halfway between two elements. Weights
-    are in the wider of the two dtypes, at least f32.
+    are in the wider of the two dtypes, at least f32. Integer results are truncated, and clamped to
+    the dtype for cubic, whose sums may exceed it.
 
     Errors: T105, T107, T108, T110. Source: ONNX GridSample-22.
     """
@@ -229,6 +238,8 @@ def grid_sample(
             return read(i, [te.cast("i64", p) for p in places], x.dtype)
         taps = linear_taps if mode == "linear" else lambda t: cubic_taps(t, _CUBIC)
         value = interpolated(places, taps, lambda indices: read(i, indices, wide))
+        if mode == "cubic" and is_integer(x.dtype):
+            value = clamped(value, x.dtype)
         return te.cast(x.dtype, value)
 
     return te.compute((x.shape[0], x.shape[1], *grid.shape[1:-1]), body, "grid_sample")

@@ -29,7 +29,8 @@ from clew.te.interpret import identity_of
 
 Array = np.ndarray[Any, Any]
 
-_SHORT: Final = 64
+_SHORT: Final = 8
+"""The longest axis along which separate reductions, whose work is quadratic, beat a scan."""
 
 _SCANS = (
     Sample(f32(3, 5), axis=1),

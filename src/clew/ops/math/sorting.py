@@ -126,6 +126,8 @@ def _group_for(k: Dim, size: Dim) -> int:
     """Returns the number of elements of a group; 0 if a bound does not help."""
     if not isinstance(k, int) or k == 0:
         return 0
+    if not isinstance(size, int):
+        return min(_GROUPS)  # large sizes gain more than small ones lose
     return next((g for g in _GROUPS if k * _GROUPS_FOR_ONE * g <= typical(size)), 0)
 
 
@@ -166,7 +168,7 @@ def _of_rank(keys: Tensor, rank: int) -> Tensor:
     """Returns, for each row, the key at position `rank` in ascending order."""
     rows, size = keys.shape[:-1], keys.shape[-1]
     other = te.reduce_axis(size, "other")
-    if typical(size) > _COMPARED:
+    if not isinstance(size, int) or size > _COMPARED:
         first = te.compute(
             (*rows, rank + 1), lambda *i: te.sort(keys[(*i[:-1], other)], [other]), "first"
         )

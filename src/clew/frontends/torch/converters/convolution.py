@@ -448,7 +448,7 @@ def _copied_or_linear(
         low, high = (call("gather", image, at, axis=axis) for at in (below, above))
         low = call("multiply", low, call("subtract", scalar(1, wide), own))
         image = call("add", low, call("multiply", high, own))
-    return cast(image, dtype)
+    return cast(image if is_float(dtype) else call("round", image), dtype)
 
 
 def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
@@ -460,13 +460,16 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
             return _shifted_or_nearest(layer, x, wanted.shape[2:], given)
         given = [_scale_in_use(*triple) for triple in triples]
     triples = list(zip(given, x.tensor.shape[2:], wanted.shape[2:], strict=True)) if given else []
-    # torch copies along axes that keep their size, except in `bicubic`.
-    if mode == "linear" or "_aa" in layer.op:
+    in_fixed_point = mode != "nearest" and x.tensor.dtype == "u8"
+    # torch copies along axes that keep their size, except in `bicubic` of floats.
+    if mode == "linear" or "_aa" in layer.op or in_fixed_point:
         given = [1.0 if size == count else scale for scale, size, count in triples]
         if coordinates == "half_pixel" and any(_may_stay(*triple) for triple in triples):
             if mode == "cubic":
                 raise layer.unsupported("scales that may keep some free sizes, but not others")
             return _copied_or_linear(layer, x, wanted.shape[2:], given)
+    if in_fixed_point:
+        return _in_fixed_point(layer, x, wanted.shape, given, mode, coordinates)
     scales = (1.0, 1.0, *given) if given else ()
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if mode == "nearest":
@@ -474,9 +477,7 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
         steps: Sequence[float | None] = given or [None] * (wanted.rank - 2)
         axes = zip(x.tensor.shape[2:], wanted.shape[2:], steps, strict=True)
         attrs["single"] = any(_rounds_down(*axis, half) for axis in axes)
-    if "_aa" in layer.op:
-        if layer.flag("align_corners"):
-            raise layer.unsupported("align_corners together with antialias")
+    if _smooths(layer):
         attrs["antialias"] = True
         attrs["exclude_outside"] = True  # unlike ONNX, torch leaves the edge element single
         attrs["cubic_a"] = -0.5
@@ -489,6 +490,39 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
         rounding=rounding,
         **attrs,
     )
+
+
+def _smooths(layer: Layer) -> bool:
+    if "_aa" in layer.op and layer.flag("align_corners"):
+        raise layer.unsupported("align_corners together with antialias")
+    return "_aa" in layer.op
+
+
+def _in_fixed_point(
+    layer: Layer,
+    x: Expr,
+    shape: Sequence[Dim],
+    scales: Sequence[float],
+    mode: str,
+    coordinates: str,
+) -> Expr:
+    """Returns an image of `u8`, resampled along its last axis first; axes that keep their size are
+    copied, whatever the scale.
+    """
+    smooths = _smooths(layer)
+    for axis in reversed(range(2, len(shape))):
+        if x.tensor.shape[axis] != shape[axis]:
+            x = call(
+                "resize_u8",
+                x,
+                axis=axis,
+                size=shape[axis],
+                scale=scales[axis - 2] if scales else 0.0,
+                mode=mode,
+                align_corners=coordinates == "align_corners",
+                antialias=smooths,
+            )
+    return x
 
 
 @converter("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
