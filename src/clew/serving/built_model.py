@@ -233,7 +233,7 @@ class BuiltModel(Model[Kernel, Build]):
         checked = self.checked(given, named, options=VERIFY_OPTIONS)
         build = self.served_for(checked).build
         inputs = dict(zip(self._input_names, checked, strict=True))
-        shown = trace if trace.stages is build.stages else self._trace_of(build)
+        shown = trace if trace.stages[-1] is build.stages[-1] else self._trace_of(build)
         return verify(shown, inputs, build.sizes, rtol, atol)
 
     @property
