@@ -78,6 +78,22 @@ def test_pieces_are_bounded_before_they_are_made():
     assert counts.tolist() == [3]
 
 
+def test_characters_of_pieces_are_counted():
+    texts = np.array(["x" * 1000] * 1000, TEXT)
+    assert refused("text.split", texts, delimiter=",", max_splits=-1) == "I265"
+
+
+@pytest.mark.parametrize("attrs", [{"case": "UPPER"}, {"stopwords": ("y",)}])
+def test_texts_in_another_case_are_bounded_before_they_are_made(attrs):
+    texts = np.array(["x" * 1000] * 1000, TEXT)
+    assert refused("text.normalize", texts, **attrs) == "I265"
+    with in_force(SMALL):  # refers to the texts
+        attrs = {"stopwords": ("y",), "case_sensitive": True}
+        (kept,) = get_op("text.normalize").run_reference([texts[:1]], attrs)
+        get_op("text.normalize").run_reference([texts], attrs)
+    assert kept is texts[0]
+
+
 def test_deep_groups_take_no_memory_for_captures():
     pytest.importorskip("re2")
     pattern = "(" * 10_000 + "a" + ")" * 10_000

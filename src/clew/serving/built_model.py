@@ -210,9 +210,16 @@ class BuiltModel(Model[Kernel, Build]):
         # Builds that differ only in sizes share their stages and kernels, and so their trace.
         found = self._traces.get(id(build.stages))
         if found is None:
-            found = trace_of(build.stages, lambda: kernel_traces(build), self._verify)
+            verifier = self._twin()._verify  # a reference cycle would keep a dropped model
+            found = trace_of(build.stages, lambda: kernel_traces(build), verifier)
             self._traces[id(build.stages)] = found
         return found
+
+    def _twin(self) -> Self:
+        """Returns a model with the same programs and builds, but without this one's traces."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), _traces={})
+        return twin
 
     def _verify(
         self,
@@ -226,7 +233,8 @@ class BuiltModel(Model[Kernel, Build]):
         checked = self.checked(given, named, options=VERIFY_OPTIONS)
         build = self.served_for(checked).build
         inputs = dict(zip(self._input_names, checked, strict=True))
-        return verify(self._trace_of(build), inputs, build.sizes, rtol, atol)
+        shown = trace if trace.stages[-1] is build.stages[-1] else self._trace_of(build)
+        return verify(shown, inputs, build.sizes, rtol, atol)
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -270,6 +278,8 @@ class BuiltModel(Model[Kernel, Build]):
         Errors: I044 (no build yet), C050 (the file), C058, C059 and C071 (steps and regions that
         cannot be saved).
         """
-        if self._chain.latest is None and self._chain.template is None:
+        chain = self._chain
+        # A variant may exist although no call has succeeded.
+        if chain.latest is None and not chain.builds_made and chain.template is None:
             raise never_built()
-        self._chain.write(path)
+        chain.write(path)

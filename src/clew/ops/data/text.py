@@ -120,7 +120,9 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
-        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most)
+        copies = 2 if _splits_at_once(delimiter, max_splits) else 1
+        size_bytes = _TEXT_BYTES * most + _bytes(copies * len(texts), x)
+        check_run_bytes("the pieces of text.split", size_bytes)
     pieces, counts = _pieces(texts, delimiter, max_splits)
     longest = int(counts.max(initial=0))
     check_run_bytes("the result of text.split", longest * len(texts) * x.itemsize)
@@ -140,12 +142,17 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
 
 def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
     """Returns the pieces of all texts in order, and the number of pieces of each."""
-    if len(delimiter) == 1 and max_splits < 0 and texts:  # one split, and no list for each text
+    if _splits_at_once(delimiter, max_splits) and texts:
         delimiters = map(str.count, texts, repeat(delimiter))
         counts = np.fromiter(delimiters, np.int64, len(texts)) + 1
         return delimiter.join(texts).split(delimiter), counts
     rows = [text.split(delimiter or None, max_splits) for text in texts]
     return list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
+
+
+def _splits_at_once(delimiter: str, max_splits: int) -> bool:
+    """Whether all texts are joined and split once, which makes no list for each text."""
+    return len(delimiter) == 1 and max_splits < 0
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
@@ -208,11 +215,14 @@ def text_normalize(
     Case mapping is Unicode's in all locales except Turkish and Azeri (`tr`, `az`), where the
     letters i and ı differ. Stop words that are not `case_sensitive` are compared in lower case.
 
-    Errors: T102, T105, T107. Source: ONNX StringNormalizer-10.
+    Errors: T102, T105, T107, I265. Source: ONNX StringNormalizer-10.
     """
     texts: Sequence[str] = x.reshape(-1).tolist()
     compared = "NONE" if case_sensitive else "LOWER"
     dropped = set(_case(compared, locale, stopwords))
+    copies = (case != "NONE") + (bool(dropped) and not case_sensitive)
+    size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
+    check_run_bytes("the result of text.normalize", size_bytes)
     if dropped:
         keys = _case(compared, locale, texts)
         texts = list(compress(texts, map(not_, map(dropped.__contains__, keys))))
