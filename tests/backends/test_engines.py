@@ -171,10 +171,10 @@ def test_unknown_and_missing_backends_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert "onnxruntime" in caught.value.hint
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.delitem(sys.modules, "clew.backends.onnxruntime.backend", raising=False)
-    registry._own.cache_clear()
+    registry._made.cache_clear()
     with pytest.raises(InputError) as caught:
         clew.compile(parse_module(ODD), backends=["onnxruntime"])
-    registry._own.cache_clear()
+    registry._made.cache_clear()
     assert caught.value.code == "I356"
     assert "clew[onnxruntime]" in caught.value.hint
 

@@ -1,11 +1,13 @@
-"""Backends by name: clew's own, imported on first use, and those that users register."""
+"""Backends by name: those of installed packages, imported on first use, and those that users
+register. clew's own are declared like those of any package, in the entry point group `GROUP`.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeAlias, overload
 
 from clew.backends.backend import Backend, CompiledRegion, checked_backends
@@ -20,14 +22,10 @@ from clew.support.near import did_you_mean
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
-# The class of each of clew's backends.
-_OWN: Final = {
-    "onnxruntime": "clew.backends.onnxruntime.backend:OnnxRuntime",
-    "openvino": "clew.backends.openvino.backend:OpenVino",
-    "torch": "clew.backends.torch.backend:Torch",
-    "vta": "clew.backends.vta.backend:Vta",
-    "numpy": "clew.backends.numpy.backend:NumPy",
-}
+GROUP: Final = "clew.backends"
+"""The entry point group of packages that add backends: subclasses of `clew.Backend`, which are
+instantiated without arguments, by name.
+"""
 _registered: dict[str, Callable[[], Backend]] = {}
 
 
@@ -108,18 +106,19 @@ def backend(name: Any, /, **options: Any) -> Any:
 
 def _register(made: Backend, make: Callable[[], Backend]) -> None:
     (checked,) = checked_backends([made])
-    if checked.name in _OWN:
+    owner = _installed().get(checked.name)
+    if owner is not None:
         raise InputError(
             "I353",
-            f"clew itself has a backend {checked.name}",
+            f"{_package(owner)} itself has a backend {checked.name}",
             hint="choose another name",
         )
     _registered[checked.name] = make
 
 
 def backend_names() -> list[str]:
-    """Returns the names of clew's backends and of registered ones."""
-    return [*_OWN, *_registered]
+    """Returns the names of the backends of installed packages and of registered ones."""
+    return [*_installed(), *_registered]
 
 
 def backends_of(items: Iterable[Any]) -> tuple[Backend, ...]:
@@ -133,25 +132,39 @@ def backends_of(items: Iterable[Any]) -> tuple[Backend, ...]:
 def _named(name: str) -> Backend:
     if name in _registered:
         return _registered[name]()
-    if name not in _OWN:
+    if name not in _installed():
         raise InputError(
             "I353",
             f"no backend is called {name}",
             hint=did_you_mean(name, backend_names(), "backends"),
         )
-    return _own(name)
+    return _made(name)
 
 
 @cache
-def _own(name: str) -> Backend:
-    module, _, kind = _OWN[name].partition(":")
+def _installed() -> dict[str, EntryPoint]:
+    """Returns the declared backends by name. Those of clew come first, and win over others."""
+    found: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: _package(e) != "clew"):
+        found.setdefault(entry.name, entry)
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "a package"
+
+
+@cache
+def _made(name: str) -> Backend:
+    entry = _installed()[name]
     try:
         with LOADING, held_interrupts():
-            made: Backend = getattr(import_module(module), kind)()
+            made: Backend = entry.load()()
     except ImportError as error:
+        own = _package(entry) == "clew"
         raise InputError(
             "I356",
             f"the backend {name} needs {error.name or 'a package'}, which is not installed",
-            hint=f"pip install 'clew[{name}]'",
+            hint=f"pip install 'clew[{name}]'" if own else f"{_package(entry)} needs it",
         ) from error
     return made
