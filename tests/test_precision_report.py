@@ -10,7 +10,7 @@ import pytest
 import clew
 import clew.ops  # registers the operators
 import zoo
-from clew import precision
+from clew.compare import precision
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType

@@ -220,7 +220,7 @@ def test_a_kernel_in_a_loop_and_one_in_a_branch(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for user in ("clew.api.compile", "clew.bisection.session"):
+    for user in ("clew.compiling.compile", "clew.bisection.session"):
         monkeypatch.setattr(f"{user}.default_cache", lambda: Cache(tmp_path))
     module, inputs = nets.mlp()
     with monkeypatch.context() as plant:

@@ -89,7 +89,7 @@ def test_they_agree(first: str, read: str, after: str) -> None:
         elif n or first != "empty":
             agrees(given, made, feeds)
     if not stays:
-        program = made.program_for(made.checked([x, np.array(3), np.array(9)]))
+        program = made.served(x, np.array(3), np.array(9)).program
         loops = [i for i in program.instructions if isinstance(i, Repeat)]
         assert all(loop.native is not None for loop in loops)
 

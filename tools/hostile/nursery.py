@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs hostile cases, each in its own process, and writes a JSON line for each. Returns 1 if
     one of them ended in an unexpected way.
     """
-    from clew import compiler, loading  # noqa: F401, PLC0415  (loaded once, not in every child)
+    from clew.api import compile, loaded_model  # noqa: F401, PLC0415  (loaded once, not in each child)
     from clew.cli import app  # noqa: F401, PLC0415
     from clew.frontends import onnx  # noqa: F401, PLC0415
     from hostile import cases  # noqa: PLC0415  (it imports this module)

@@ -357,6 +357,6 @@ def test_the_loop_is_native() -> None:
             names["first"] = (2, 2)
         feeds = {name: np.ones(shape, np.float32) for name, shape in names.items()}
         made.run({**feeds, "n": np.array(1)})
-        program = made.program_for(made.checked([*feeds.values(), np.array(1)]))
+        program = made.served(*feeds.values(), np.array(1)).program
         (loop,) = (i for i in program.instructions if isinstance(i, Repeat))
         assert loop.native is not None

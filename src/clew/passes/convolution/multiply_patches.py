@@ -21,12 +21,11 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import is_float, memory_bytes
 from clew.machine.target import Target
 from clew.ops.convolution.stages import product_group
-from clew.ops.registry import get_op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
 
 _PLAIN: Final = "NCHW"
-_MOVES: Final = ("flip", "pad", "slice", "transpose")
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,10 @@ def _is_moved(weight: Expr) -> bool:
     """Whether a weight is rearranged in the run, so that packing it is a part of that."""
     while isinstance(weight, Call) and weight.op_name == "reshape":
         weight = weight.args[0]
-    return isinstance(weight, Call) and weight.op_name in _MOVES
+    if not isinstance(weight, Call) or not isinstance(weight.op, Op):
+        return False
+    types = [arg.tensor for arg in weight.args]
+    return bool(weight.op.moved_and_written(types, weight.attrs)[0])
 
 
 def _fills_no_vectors(layer: _Layer, lanes: int) -> bool:
