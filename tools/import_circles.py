@@ -38,7 +38,6 @@ SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH}
 BY_NAME: Final = {
     "clew.cli.program": "after it has prepared for Ctrl-C",
     "clew": "public names load when first used; the block for the type check has all of them",
-    "clew.backends.registry": "clew's own backends, each of which needs a library",
     "clew.cli.extract": "a module of the user's, which has a pattern",
     "clew.support.libraries": "libraries that clew can do without",
 }
