@@ -90,8 +90,7 @@ EXCEPTIONS: Final = {
     ("backends/cpu/history.py", "_MOST_TRIED"): _WORK,
     ("backends/cpu/native.py", "_LAYERS_SHOWN"): _TEXT,
     ("backends/cpu/one_row.py", "_LARGEST"): _WORK,
-    ("backends/cpu/joined_loop.py", "_COUNTER_BYTES"): _FORMAT,
-    ("backends/cpu/segment_writer.py", "_COUNTER_BYTES"): _FORMAT,
+    ("backends/cpu/flow_writer.py", "COUNTER_BYTES"): _FORMAT,
 }
 """Numbers that choose nothing, by file and name, each with what it is instead."""
 

@@ -108,16 +108,13 @@ def test_a_build_for_each_size_is_told_once() -> None:
                 made(np.arange(n, dtype=np.float32), ones(2))[:n], range(n)
             )
     told = [str(each.message) for each in found if "I319" in str(each.message)]
-    unsized = made.served(ones(2), ones(2)).provider == "a build for these sizes"
-    assert len(told) == unsized
+    assert made.served(ones(2), ones(2)).provider == "a build for these sizes"
+    assert len(told) == 1
 
 
 def _rows(rng: random.Random) -> tuple[tuple[Any, ...], Array]:
-    x = (
-        np.random.default_rng(rng.random().hex().encode()[0])
-        .standard_normal((rng.randrange(6), rng.randrange(1, 7)))
-        .astype(np.float32)
-    )
+    draw = np.random.default_rng(rng.randrange(1 << 32))
+    x = draw.standard_normal((rng.randrange(6), rng.randrange(1, 7))).astype(np.float32)
     e = np.exp(np.exp(x) - np.exp(x).max(-1, keepdims=True)) if x.size else x
     return (x,), e / e.sum(-1, keepdims=True) if x.size else x
 
@@ -158,9 +155,7 @@ def test_results_and_traces_of_threads_belong_to_their_calls(
                 latest = made._chain.latest
                 assert latest is not None
                 for each in (served, latest):
-                    assert dict(each.build.sizes).items() <= dict(each.sizes).items() or (
-                        each.provider.startswith("the variant")
-                    )
+                    assert dict(each.build.sizes).items() <= dict(each.sizes).items()
         except BaseException as error:
             failures.append(error)
 

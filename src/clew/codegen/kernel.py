@@ -3,6 +3,9 @@
 Each top-level statement of a nest becomes an entry function with a grid (its parallel loop);
 neighbors without a parallel loop share one. Register tiles become SSA values directly, carried
 through loops by phi nodes, so that no LLVM pass is needed to keep them in registers.
+
+The file is longer than others: all statements of a function share one builder and the registers
+that its loops carry.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class Format(ABC):
     """A format of model files. All but `recognizes` and `load` are optional.
 
     `name` identifies it, `title` is for messages, and `what` completes "it is ...". `engine` is the
-    name of its reference engine, "" if there is none. `lists`, `cuts` and `quantizes` say which
-    methods it has. Bytes are given to the format that `reads_bytes`, unless they are of another.
-    The explorer takes uploads of a format that `uploads`.
+    name of its reference engine, "" if there is none. Bytes are given to the format that
+    `reads_bytes`, unless they are of another. The explorer takes uploads of a format that
+    `uploads`.
 
     The suffix decides for files that no format recognizes, if their bytes tell nothing, or one of
     the kinds in `may_seem`. `folder` is the kind of a folder with files of the suffix.
@@ -77,13 +77,25 @@ class Format(ABC):
     suffix: ClassVar[str]
     engine: ClassVar[str] = ""
     engine_title: ClassVar[str] = ""
-    lists: ClassVar[bool] = False
-    cuts: ClassVar[bool] = False
-    quantizes: ClassVar[bool] = False
     reads_bytes: ClassVar[bool] = False
     uploads: ClassVar[bool] = False
     may_seem: ClassVar[tuple[str, ...]] = ()
     folder: ClassVar[Kind | None] = None
+
+    @property
+    def lists(self) -> bool:
+        """Whether it has `listing`."""
+        return type(self).listing is not Format.listing
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it has `cutter`."""
+        return type(self).cutter is not Format.cutter
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether it has `write_quantized`."""
+        return type(self).write_quantized is not Format.write_quantized
 
     @property
     def file(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from clew.serving.making import Maker
 from clew.serving.often import Manners, Often, OwnBuilds, SpecializedSizes
 from clew.serving.served import Declined, Request, Served
 from clew.support.errors import ClewWarning
-from clew.support.locks import Lock
+from clew.support.locks import Lock, Once
 
 Array = np.ndarray[Any, Any]
 
@@ -33,29 +34,32 @@ class AllSizes:
 
     name: Final = "the build for all sizes"
 
-    def __init__(self, maker: Maker, module: Module, values: Collection[str]) -> None:
-        """`module` has names for the elements of inputs that decide sizes, which are `values`."""
+    def __init__(
+        self,
+        maker: Maker,
+        module: Module,
+        values: Collection[str],
+        stored: ProgramTemplate | None = None,
+    ) -> None:
+        """`module` has names for the elements of inputs that decide sizes, which are `values`.
+        `stored` is the program for all sizes from the disk cache, if there is one.
+        """
         self.module = module
         self._maker = maker
-        self._values = tuple(values)
+        self._stored = stored
         self._lock = Lock()
-        self._sized: SizedBuild | None = None
+        self._sized = Once(partial(maker.build_for_all_sizes, module, tuple(values)))
         self._own: OwnBuilds | None = None
-        self.stored: ProgramTemplate | None = None
-        """The program for all sizes from the disk cache, if there is one."""
 
     @property
     def sized(self) -> SizedBuild:
         """The build. Errors: those of a build, when it is first read."""
-        with self._lock:
-            if self._sized is None:
-                self._sized = self._maker.build_for_all_sizes(self.module, self._values)
-            return self._sized
+        return self._sized.get()
 
     @property
     def known(self) -> SizedBuild | None:
         """The build, if it exists."""
-        return self._sized
+        return self._sized.known
 
     @property
     def weights(self) -> Sequence[Array]:
@@ -65,7 +69,7 @@ class AllSizes:
 
     @property
     def _template(self) -> ProgramTemplate | None:
-        return self.stored if self._sized is None else self._sized.template
+        return self._stored if self.known is None else self.known.template
 
     def serves_empty(self, variant: Variant) -> bool:
         """Whether the build, as far as it exists, serves the sizes of a variant."""
@@ -113,7 +117,7 @@ class AllSizes:
     @property
     def _compile_seconds(self) -> float:
         """The time that the build took, as far as it is known."""
-        return 0.0 if self._sized is None else sum(self._sized.build.seconds.values())
+        return 0.0 if self.known is None else sum(self.known.build.seconds.values())
 
     def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
         return self._maker.program_alone(self.module, sizes, manners, self.weights)

@@ -66,6 +66,10 @@ class ModuleChain(Chain[Build]):
         self.maker = Maker(model, options, cache, told)
         free = _with_value_names(interface, model)
         self.is_free = interface.is_free or not isinstance(model, Module)
+        place = None
+        if isinstance(model, Module) and free is not None and is_stored:
+            place = StoredBuild(model, options, cache)
+        self.stored = place.load() if place is not None else None
         # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
         growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
@@ -76,15 +80,9 @@ class ModuleChain(Chain[Build]):
                 with suppress(ClewError):  # a build for size 0 alone may be possible
                     free = with_sizes_from_zero(free, growing)
             values = [name for spec in interface.inputs for name in spec.value_names]
-            self.all_sizes = AllSizes(self.maker, free, values)
+            sized = self.stored.sized if self.stored is not None else None
+            self.all_sizes = AllSizes(self.maker, free, values, sized)
         self.variants = MadeVariants(model, partial(_variant, self.maker, self.all_sizes))
-        place = None
-        if isinstance(model, Module) and free is not None and is_stored:
-            place = StoredBuild(model, options, cache)
-        self.stored = place.load() if place is not None else None
-        if self.all_sizes is not None and self.stored is not None:
-            sized = self.stored.sized
-            self.all_sizes.stored = sized
         only = None if self.is_free else _only(self.maker, self.stored)
         providers = () if only is not None else self._providers(interface)
         super().__init__(interface, providers, only)

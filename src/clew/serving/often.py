@@ -35,6 +35,7 @@ State = Literal["counting", "building", "trying", "in use", "not faster", "faile
 
 MOST: Final = 4
 """The maximum number of such builds in use at once."""
+_IDLE: Final = ("counting", "not faster", "failed")  # states without a program
 _FEWEST_CALLS: Final = 16
 _TRIALS: Final = 12  # calls of each build; the first `_NOT_COUNTED` are ignored
 _NOT_COUNTED: Final = 2
@@ -246,14 +247,14 @@ class OwnBuilds:
             if met.state != "counting":
                 return
             met.keep(arrays)
+            _worker.do(_Job(weakref.ref(self), met))
+            met.state = "building"
             # What was compiled once is not compiled again because other sizes came.
             self._begun.pop(met.key, None)
             self._begun[met.key] = met
-            while len(self._begun) > KEPT_SIZES:
-                counting = (key for key, m in self._begun.items() if m.state == "counting")
-                del self._begun[next(counting, next(iter(self._begun)))]
-            _worker.do(_Job(weakref.ref(self), met))
-            met.state = "building"
+            idle = [key for key, each in self._begun.items() if each.state in _IDLE]
+            if idle and len(self._begun) > KEPT_SIZES:
+                del self._begun[min(idle, key=lambda key: self._begun[key].state != "counting")]
 
     def note(self, met: _Met, is_own: bool, taken: float) -> None:
         """Notes the time of a call while a build is tried."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
+from clew.runtime.variant import is_empty
 from clew.serving.often import Often
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown
@@ -109,8 +110,3 @@ class Provider(Protocol[B]):
         Errors: those of a build, where no later provider could do better.
         """
         ...
-
-
-def is_empty(arrays: Sequence[Any]) -> bool:
-    """Whether an array has no elements."""
-    return 0 in [getattr(array, "size", 1) for array in arrays]

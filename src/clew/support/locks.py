@@ -56,6 +56,11 @@ class Once(Generic[T]):
                 self._made.append(self._make())
             return self._made[0]
 
+    @property
+    def known(self) -> T | None:
+        """The value, if it was made."""
+        return self._made[0] if self._made else None
+
 
 class Turn:
     """A resource for one holder at a time, without waiting.

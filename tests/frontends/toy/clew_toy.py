@@ -179,7 +179,6 @@ class Toy(Format):
     what = "a toy network"
     suffix = ".toy"
     engine = engine_title = "toy-numpy"
-    lists = cuts = True
     may_seem = ("json",)
 
     def recognizes(self, head: Head) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.host.steps import HostStep
 from clew.backends.loop_types import LoopTypes
 from clew.ir.dims import Dim, SymDim, product, substitute
@@ -28,7 +29,6 @@ from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSp
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
 
-_COUNTER_BYTES = 8
 _SIZE = TensorType((), "i64")
 
 
@@ -93,9 +93,10 @@ class _Part:
     wanted: Mapping[int, BufferRef]
 
 
-class _Joiner:
+class _Joiner(FlowWriter):
     def __init__(self, loop: Repeat, types: LoopTypes) -> None:
         """Errors: _Refused."""
+        super().__init__()
         self._loop, self._types = loop, types
         self._growth = _growth(types)
         _check(types, self._growth)
@@ -110,10 +111,7 @@ class _Joiner:
         # By step: whether it is the condition's, the number of the instruction, and the step there.
         self._origins: list[tuple[bool, int, int]] = []
         self._at = False, 0
-        self._order: list[int | Flow] = []
-        self._copied: dict[int, Dim] = {}
         self._constants: list[np.ndarray[Any, Any]] = []
-        self._arena: list[Dim] = []
         # Shapes that the body reads as values: where they go.
         self._shapes: list[tuple[BufferRef, tuple[Dim, ...]]] = []
         self._needs: dict[SymDim, None] = {}
@@ -132,7 +130,7 @@ class _Joiner:
 
     def joined(self) -> LoopBody:
         """Returns the loop. Errors: _Refused."""
-        clock, now, following = (self._room(_COUNTER_BYTES) for _ in range(3))
+        clock, now, following = (self._room(COUNTER_BYTES) for _ in range(3))
         appended = set(self._appends.values())
         outputs: list[SizedSpec] = []
         begin = [clock]
@@ -164,9 +162,7 @@ class _Joiner:
         assert isinstance(rows, Flow)
         self._order[head] = replace(rows, args=(*rows.args, *(ref for ref, _ in self._shapes)))
         for place in ends:
-            flow = self._order[place]
-            assert isinstance(flow, Flow)
-            self._order[place] = replace(flow, target=len(self._order))
+            self._aim(place)
         self._flow(Flow(FlowKind.END, loop=0))
         self._check_places()
         template = SegmentTemplate(
@@ -310,7 +306,7 @@ class _Joiner:
     def _shape(self, part: _Part, host: RunHost) -> None:
         """Has the rows write the shape of a value to memory."""
         shape = self._value(part, host.inputs[0]).shape
-        ref = self._room(_COUNTER_BYTES * len(shape))
+        ref = self._room(COUNTER_BYTES * len(shape))
         self._shapes.append((ref, shape))
         part.values[host.outputs[0]] = _Value(ref, np.dtype(np.int64), (len(shape),))
 
@@ -426,27 +422,11 @@ class _Joiner:
             raise _Refused
         return part.values[slot]
 
-    def _room(self, size_bytes: Dim) -> BufferRef:
-        self._arena.append(size_bytes)
-        return BufferRef(BufferKind.ARENA, len(self._arena) - 1)
-
     def _need(self, dim: Dim) -> None:
         if isinstance(dim, SymDim):
             self._needs[dim] = None
         elif dim < 0:
             raise _Refused
-
-    def _flow(self, flow: Flow) -> int:
-        self._order.append(flow)
-        return len(self._order) - 1
-
-    def _copy(self, to: BufferRef, source: BufferRef, size_bytes: Dim) -> None:
-        if to == source or size_bytes == 0:
-            return
-        if isinstance(size_bytes, int):
-            self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
-        else:
-            self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
 
 
 def _moved(number: int) -> BufferRef:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, is_unknown
@@ -28,8 +29,6 @@ from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSp
 
 # The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While
-
-_COUNTER_BYTES: Final = 8
 
 
 class Slots(Protocol):
@@ -97,24 +96,22 @@ class _Scope:
     made: set[int] = field(default_factory=set)
 
 
-class SegmentWriter:
+class SegmentWriter(FlowWriter):
     """Writes one segment. `calls` are the calls of its kernels in the order of its steps. `inputs`
     are the slots of its inputs.
     """
 
     def __init__(self, builder: Slots, outputs: Sequence[int]) -> None:
+        super().__init__()
         self.calls: list[Call] = []
         self.inputs: list[int] = []
         self._outputs = outputs
         self._outer = _Scope(builder)
         self._outer.refs = {s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)}
         self._steps: list[Step] = []
-        self._order: list[int | Flow] = []
         self._loops: list[LoopTemplate] = []
-        self._copied: dict[int, Dim] = {}
         self._moving = 0
         self._constants: list[np.ndarray[Any, Any]] = []
-        self._arena: list[Dim] = []
 
     def write(self, group: Sequence[Work]) -> SegmentTemplate:
         """Returns the segment of a group of nodes."""
@@ -148,10 +145,6 @@ class SegmentWriter:
         is_stack = type_.rank > 0 and is_unknown(type_.shape[0])
         shape = type_.shape[is_stack:]
         return SizedSpec(f"v{slot}", shape, to_numpy(type_.dtype).name, is_stack)
-
-    def _room(self, size_bytes: Dim) -> BufferRef:
-        self._arena.append(size_bytes)
-        return BufferRef(BufferKind.ARENA, len(self._arena) - 1)
 
     def _ref(self, scope: _Scope, part: int) -> BufferRef:
         """Returns the place of a slot's value."""
@@ -226,7 +219,7 @@ class SegmentWriter:
         counts_to = limit_of(node) if trips is None else None
         reads_trips = counts_to is not None and counts_to in fixed
         loop = LoopTemplate(self._moving, states, tuple(rows), trips, reads_trips)
-        number, counter = len(self._loops), self._room(_COUNTER_BYTES)
+        number, counter = len(self._loops), self._room(COUNTER_BYTES)
         self._loops.append(loop)
         self._moving += loop.moving
 
@@ -286,24 +279,6 @@ class SegmentWriter:
         return list(wanted)
 
     # --- control flow ---
-
-    def _flow(self, flow: Flow) -> int:
-        self._order.append(flow)
-        return len(self._order) - 1
-
-    def _aim(self, place: int) -> None:
-        """Makes the control flow step at a place jump to the next step to be written."""
-        flow = self._order[place]
-        assert isinstance(flow, Flow)
-        self._order[place] = replace(flow, target=len(self._order))
-
-    def _copy(self, to: BufferRef, source: BufferRef, size_bytes: Dim) -> None:
-        if to == source or size_bytes == 0:
-            return
-        if isinstance(size_bytes, int):
-            self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
-        else:
-            self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
 
 
 def limit_of(loop: While) -> int | None:

@@ -42,7 +42,7 @@ class Onnx(Format):
     suffix = ".onnx"
     engine = "onnxruntime"
     engine_title = "ONNX Runtime"
-    lists = cuts = quantizes = reads_bytes = uploads = True
+    reads_bytes = uploads = True
     may_seem = ("folder",)
     folder = Kind("a folder with ONNX files", "give one of the files in it")
 
