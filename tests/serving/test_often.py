@@ -412,3 +412,15 @@ def test_a_forked_child_makes_its_own_builds(clock: Clock, fake: Faked) -> None:
     fake.gate.set()
     idle()
     assert fake.states == {7: "trying"}
+
+
+def test_builds_in_use_are_kept_when_many_others_fail(
+    fake: Faked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(often, "KEPT_SIZES", 3)
+    fake.decide(0)
+    fake.error = KeyError("mine")
+    for seq in range(1, 6):
+        fake.decide(seq)
+    assert fake.states == {0: "in use", 4: "failed", 5: "failed"}
+    assert fake.call(0) == "own"
