@@ -270,7 +270,8 @@ class Program(Shown):
         self._frame: list[Any] = [None] * slots
         for slot, value in constants.items():
             self._frame[slot] = value
-        self._whole = self._single_step()
+        self.whole = self._single_step()
+        """What runs the whole program in one call, if there is one. Its results are new arrays."""
         plain = [isinstance(i, View) or _collects(i) for i in self.instructions]
         # Whether it runs no kernel, and nothing else that takes longer for sizes that vary.
         self.only_collects = all(plain)
@@ -318,7 +319,7 @@ class Program(Shown):
             found.update(zip(instruction.outputs, made, strict=True))
         return [found[slot] for slot in self.outputs]
 
-    def _single_step(self) -> Runnable | None:
+    def _single_step(self) -> Callable[[Sequence[Array]], list[Array]] | None:
         """Returns what runs the only instruction of a program, if it makes new arrays. The program
         may leave inputs unread and have its outputs in another order.
         """
@@ -347,23 +348,19 @@ class Program(Shown):
             return None
         return only.segment if only.inputs == self.inputs else _reordered(only.segment, places)
 
-    @property
-    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """What runs the whole program in one call, if there is one. Its results are new arrays."""
-        return self._whole
-
     def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs, which own their memory except the held ones."""
-        if self._whole is not None:  # its outputs are new arrays
-            return self._whole(arrays)
+        whole = self.whole
+        if whole is not None:
+            return whole(arrays)
         with self._quiet():
             results = self._run(arrays)
         return self.borders.of(held).owned(arrays, results)
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         """Returns the outputs as they are. Host steps may give warnings."""
-        if self._whole is not None:
-            return self._whole(arrays)
+        if self.whole is not None:
+            return self.whole(arrays)
         frame = self._begun(arrays)
         for run, inputs, outputs in self._steps:
             results = run([frame[s] for s in inputs])
