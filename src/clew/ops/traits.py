@@ -125,5 +125,10 @@ class Traits:
     and a build for single sizes gains nothing.
     """
 
+    passes_on: bool = False
+    """A host operator that returns operands, parts of operands, or sequences of these. Read by the
+    runtime: NumPy gives no warnings about it, and a build for single sizes gains nothing.
+    """
+
 
 NO_TRAITS: Final = Traits()

@@ -296,8 +296,10 @@ class Context(Shown):
         self._functions = layout.functions(symbols)
         # The constants it was made for, since a segment may move them.
         self.constants: object = None
-        # The memory of its results, whose addresses are in `bases`.
+        # The memory of its results, whose addresses are in `bases`, and that of the call before: a
+        # caller often holds the last results during the next call.
         self.room: Room | None = None
+        self.spare: Room | None = None
         # The memory of the current call, which begins at `base`, if contexts take turns in it.
         self.memory: WorkingMemory | None = None
         self.base = 0
@@ -336,7 +338,7 @@ class Context(Shown):
         the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
-        self.room = None
+        self.room = self.spare = None
         self._owners = places.owners
         self.base = places.base
         slots, buffers, offsets = layout.arena

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from sys import getrefcount
 from typing import Any, Final, TypeAlias
 
@@ -19,8 +19,10 @@ from clew.runtime.memory import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
 Spec: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
+View: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any], int]"
 _ARRAY: Final = np.ndarray
 _BYTES: Final = np.dtype(np.uint8)
+_NOTHING: Final = np.empty(0, _BYTES)
 # The most bytes of the results of a call in one room: as many as an idle context keeps, and a
 # result that is kept.
 _ROOM_BYTES: Final = 4096
@@ -38,43 +40,57 @@ def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
 
 class Results:
     """The arrays that a call returns: their shapes and dtypes, and where they are in a room, each
-    at a multiple of 64 bytes.
+    at a multiple of 64 bytes. The numbers in `later` are those of arrays that exist only after the
+    run.
     """
 
-    def __init__(self, specs: Sequence[Spec]) -> None:
+    def __init__(self, specs: Sequence[Spec], later: Collection[int] = ()) -> None:
         self.specs = tuple(specs)
+        self.later = frozenset(later)
         self.offsets: list[int] = []
         self.total_bytes = 0
-        for shape, dtype in specs:
+        self._sizes_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in specs]
+        for size in self._sizes_bytes:
             self.offsets.append(self.total_bytes)
-            size = math.prod(shape) * dtype.itemsize
             self.total_bytes += -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self.are_small = self.total_bytes <= _ROOM_BYTES
+        self._views: dict[int, list[View]] = {}
 
     def apart(self) -> tuple[list[np.ndarray], list[int]]:
-        """Returns new arrays, each in memory of its own, and their addresses."""
+        """Returns new arrays, each in memory of its own, and their addresses. Those in `later` are
+        empty, and their address is 0.
+        """
         arrays, addresses = [], []
-        for shape, dtype in self.specs:
-            memory, begin, address = room_for(math.prod(shape) * dtype.itemsize)
+        for number, (shape, dtype) in enumerate(self.specs):
+            if number in self.later:
+                arrays.append(_NOTHING)
+                addresses.append(0)
+                continue
+            memory, begin, address = room_for(self._sizes_bytes[number])
             arrays.append(_ARRAY(shape, dtype, memory, begin))
             addresses.append(address)
         return arrays, addresses
 
 
+    def views(self, begin: int) -> list[View]:
+        """Returns the arrays in a room that begins at a position in its memory."""
+        found = self._views.get(begin)  # allocations have few alignments
+        if found is None:
+            both = zip(self.specs, self.offsets, strict=True)
+            found = self._views[begin] = [(*spec, begin + offset) for spec, offset in both]
+        return found
+
+
 class Room:
-    """Memory for the results of one call at a time. `views` are the shapes, the dtypes, and the
-    positions of the results in `memory`, and `addresses` their addresses.
+    """Memory for the results of one call at a time, the first of which is at `address`. `views` are
+    the shapes, the dtypes, and the positions of the results in `memory`.
     """
 
-    __slots__ = ("addresses", "memory", "views")
+    __slots__ = ("address", "memory", "views")
 
     def __init__(self, results: Results) -> None:
-        self.memory, begin, address = room_for(results.total_bytes)
-        self.views = [
-            (*spec, begin + offset)
-            for spec, offset in zip(results.specs, results.offsets, strict=True)
-        ]
-        self.addresses = [address + offset for offset in results.offsets]
+        self.memory, begin, self.address = room_for(results.total_bytes)
+        self.views = results.views(begin)
 
 
 def _unheld() -> int:

@@ -94,7 +94,8 @@ class NativeSegment(Shown):
             ((0,) if spec.is_stack else spec.shape, np.dtype(spec.dtype))  # until the rows exist
             for spec in bound.outputs
         ]
-        self._results = Results(self._outputs)
+        self._results = Results(self._outputs, {n for n in range(len(bound.outputs))
+                                                if bound.outputs[n].is_stack})
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: deque[Context] = deque()  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
@@ -152,6 +153,8 @@ class NativeSegment(Shown):
         if room is None or getrefcount(room.memory) != UNHELD:
             room = self._new_room(context)
         write_addresses(arrays, context.bases)
+        if self._may_stop:
+            context.loops.clear(current().loop_steps)
         memory, results = room.memory, []
         for shape, dtype, begin in room.views:
             results.append(_ARRAY(shape, dtype, memory, begin))  # noqa: PERF401 - faster
@@ -180,10 +183,17 @@ class NativeSegment(Shown):
         self._complete(context, [])
 
     def _new_room(self, context: Context) -> Room:
-        """Gives a context new memory for the results of its next calls."""
-        room = context.room = Room(self._results)
-        for position, address in enumerate(room.addresses, len(self._inputs)):
-            context.bases[position] = address
+        """Gives a context other memory for the results of its next calls: that before the last, or
+        new memory if that is in use, too.
+        """
+        room, context.spare = context.spare, context.room
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = Room(self._results)
+        context.room = room
+        position, address, bases = len(self._inputs), room.address, context.bases
+        for offset in self._results.offsets:
+            bases[position] = address + offset
+            position += 1
         return room
 
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:
@@ -522,9 +532,11 @@ class NativeSegment(Shown):
         if outputs is None:
             results, addresses = self._results.apart()
         else:
-            addresses = [address_of(array) for array in results]
+            stacks = self._results.later
+            addresses = [0 if n in stacks else address_of(a) for n, a in enumerate(results)]
         for address in addresses:
-            bases[position] = address
+            if address:  # stacks that grow have theirs
+                bases[position] = address
             position += 1
         if self._capacity:
             context.stacks.begin(self._capacity)

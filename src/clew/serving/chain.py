@@ -83,7 +83,7 @@ class Chain(Generic[B]):
 
         Errors: I042, I317 and I318 (sizes), and those of an import and a build.
         """
-        served = self.only
+        served = self.only or self.known(arrays)
         if served is None:
             served = self._kept.get(self.interface.key(arrays)) or self._found(arrays)
             self.latest = served

@@ -196,7 +196,8 @@ class Often:
             stride = self._stride
             met.calls += stride
             met.seconds += stride * taken
-            self._stride = _STRIDE if taken < _SHORT_S and _worker.thread is None else 1
+            is_known = met.calls >= _FEWEST_CALLS and _worker.thread is None
+            self._stride = _STRIDE if is_known and taken < _SHORT_S else 1
             self.ahead = self._stride - 1
             if met.calls >= _FEWEST_CALLS and met.seconds >= builds.worth_s:
                 builds.begin(met, arrays)
