@@ -85,3 +85,13 @@ def test_segments_of_few_steps_keep_many_contexts(steps: int, kept: int) -> None
     used: list[deque[Any]] = [deque(["a context"]) for _ in range(kept + 1)]
     assert [shared.share(idle) for idle in used] == [None] * kept + ["a context"]
     assert not used[0]
+
+
+@pytest.mark.parametrize("last", ["small", "large"])
+def test_small_idle_memory_does_not_cost_large_memory(last: str) -> None:
+    shared = SharedMemory([])
+    small, large = shared.take(1 << 10), shared.take(8 * MIB)
+    for memory in (large, small) if last == "small" else (small, large):
+        shared.give(memory, 1 << 10)
+    assert shared.take(8 * MIB) is large
+    assert shared.take(1 << 10) is small

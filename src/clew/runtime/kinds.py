@@ -111,7 +111,7 @@ class Kind:
                 if not isinstance(given, (list, tuple)):
                     raise self._wrong(given, what)
                 (part,) = self.parts
-                if all([part.is_of(item) for item in given]):
+                if all(map(part.is_of, given)):
                     return list(given)
                 return [part.check(item, f"{what}[{n}]") for n, item in enumerate(given)]
             case "optional":

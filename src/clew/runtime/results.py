@@ -71,7 +71,6 @@ class Results:
             addresses.append(address)
         return arrays, addresses
 
-
     def views(self, begin: int) -> list[View]:
         """Returns the arrays in a room that begins at a position in its memory."""
         found = self._views.get(begin)  # allocations have few alignments
@@ -102,7 +101,7 @@ def _unheld() -> int:
     counts = [getrefcount(room.memory)]
     result = _ARRAY(shape, dtype, room.memory, begin)
     counts.append(getrefcount(room.memory))
-    part = result[1:].reshape(-1)
+    part: Any = result[1:].reshape(-1)
     del result
     counts.append(getrefcount(room.memory))
     view = memoryview(part)

@@ -94,8 +94,9 @@ class NativeSegment(Shown):
             ((0,) if spec.is_stack else spec.shape, np.dtype(spec.dtype))  # until the rows exist
             for spec in bound.outputs
         ]
-        self._results = Results(self._outputs, {n for n in range(len(bound.outputs))
-                                                if bound.outputs[n].is_stack})
+        self._results = Results(
+            self._outputs, {n for n in range(len(bound.outputs)) if bound.outputs[n].is_stack}
+        )
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: deque[Context] = deque()  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
@@ -157,7 +158,7 @@ class NativeSegment(Shown):
             context.loops.clear(current().loop_steps)
         memory, results = room.memory, []
         for shape, dtype, begin in room.views:
-            results.append(_ARRAY(shape, dtype, memory, begin))  # noqa: PERF401 - faster
+            results.append(_ARRAY(shape, dtype, memory, begin))
         self._complete(context, results)
         return results
 
