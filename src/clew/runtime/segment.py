@@ -102,7 +102,7 @@ class NativeSegment(Shown):
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
         self._capacity = self._first_capacity = first_capacity(bound.loops, bound.stacks)
         self._may_stop = bool(bound.loops or self._capacity)
-        self._uses_rooms = self._results.are_small and not self._capacity
+        self._uses_rooms = self._results.are_small
         self._working_bytes = 0 if memory is None else bound.working_bytes(pool.threads)
         self._is_serial = pool.threads == 1
         self._watch: Watch | None = None
@@ -156,6 +156,8 @@ class NativeSegment(Shown):
         write_addresses(arrays, context.bases)
         if self._may_stop:
             context.loops.clear(current().loop_steps)
+            if self._capacity:
+                context.stacks.begin(self._capacity)
         memory, results = room.memory, []
         for shape, dtype, begin in room.views:
             results.append(_ARRAY(shape, dtype, memory, begin))
@@ -191,10 +193,10 @@ class NativeSegment(Shown):
         if room is None or getrefcount(room.memory) != UNHELD:
             room = Room(self._results)
         context.room = room
-        position, address, bases = len(self._inputs), room.address, context.bases
-        for offset in self._results.offsets:
-            bases[position] = address + offset
-            position += 1
+        bases, later = context.bases, self._results.later
+        for number, offset in enumerate(self._results.offsets):
+            if number not in later:
+                bases[len(self._inputs) + number] = room.address + offset
         return room
 
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:

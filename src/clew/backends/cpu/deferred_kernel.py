@@ -311,6 +311,8 @@ class DeferredKernel:
         if program is None:
             return None
         run = program.whole or program
+        if len(program.outputs) == 1:
+            return lambda values: (run(values)[0],)
         return lambda values: tuple(run(values))
 
     def _nothing(

@@ -38,9 +38,11 @@ def map_zip(x: Array, keys: Array) -> list[dict[Any, Array]]:
 
     Errors: T105, T108. Source: ONNX ml ZipMap-1.
     """
-    names = keys.tolist()
+    names, values = keys.tolist(), list(map(np.asarray, x.reshape(-1)))
+    width = len(names)
     return [
-        dict(zip(names, map(np.asarray, row), strict=True)) for row in x.reshape(-1, len(names))
+        dict(zip(names, values[first : first + width], strict=True))
+        for first in range(0, len(values), width)
     ]
 
 
