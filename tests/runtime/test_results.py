@@ -136,7 +136,9 @@ def test_threads_have_results_of_their_own(name: str) -> None:
             if number % 7 == 0:
                 kept.append(results)
         for results in kept:
-            if any(a.tobytes() != b.tobytes() for a, b in zip(results, expected[seed], strict=True)):
+            if any(
+                a.tobytes() != b.tobytes() for a, b in zip(results, expected[seed], strict=True)
+            ):
                 wrong.append(seed)
 
     threads = [threading.Thread(target=call, args=(seed,)) for seed in range(8)]

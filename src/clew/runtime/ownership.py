@@ -232,7 +232,12 @@ class _Taken:
     def __init__(
         self, values: Sequence[Any], constants: Sequence[Array], owners: frozenset[int]
     ) -> None:
-        self._given = list(_arrays(values))
+        self._given: list[Array] = []
+        for value in values:
+            if type(value) is np.ndarray:  # a generator would take longer than the rest
+                self._given.append(value)
+            else:
+                self._given += _arrays((value,))
         self._constants = constants
         self._constant_owners = owners
         self._same = set(map(id, self._given))

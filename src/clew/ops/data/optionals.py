@@ -88,7 +88,12 @@ def _has_types(value: Type) -> Type:
     return TensorType((), "bool")
 
 
-@register_op("optional.get", host=True, samples=(Sample(_MAYBE), Sample(f32(2), error="T155")))
+@register_op(
+    "optional.get",
+    host=True,
+    traits=Traits(passes_on=True),
+    samples=(Sample(_MAYBE), Sample(f32(2), error="T155")),
+)
 def get(value: Any) -> Any:
     """The value of an optional.
 
