@@ -85,7 +85,8 @@ def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
 
     Errors: I270.
     """
-    index = int(np.asarray(place).reshape(-1)[0]) if np.size(place) == 1 else count + 1
+    array = np.asarray(place)
+    index = int(array.item()) if array.size == 1 else count + 1
     if not -count <= index < count + end:
         raise RunError(
             "I270",
