@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,7 +98,7 @@ def extract(
     for path in output:
         check_suffix(path)
     given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
-    built = options.compiling if kernel or nodes else {"threads": how.threads}
+    built = options.loaded if kernel or nodes else CompileOptions(threads=options.threads)
     with progress(f"reading {model}") as say:
         part = clew.extract(
             model,
@@ -112,7 +111,7 @@ def extract(
             match=match,
             inputs=given,
             seed=seed,
-            shapes=options.shapes or None,
+            shapes=options.inputs,
             on_progress=say,
             **built,
         )
@@ -191,7 +190,7 @@ def _reports(
     found = [("as captured", part.check(threads=options.threads))]
     if "passes" not in part.options:
         # A part has the sizes of the run in which it was captured.
-        report = part.check(tolerance=tolerance, **replace(options, sizes={}).compiling)
+        report = part.check(tolerance=tolerance, **options.loaded.changed(sizes={}))
         found.append((f"at {options}", report))
     return found
 

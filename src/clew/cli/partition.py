@@ -82,8 +82,8 @@ def partition(
                 ranges=list(zip(start, end, strict=True)),
                 inputs=given,
                 seed=seed,
-                shapes=options.shapes or None,
-                threads=how.threads,
+                shapes=options.inputs,
+                threads=options.threads,
                 on_progress=say,
             )
             if output is not None:
@@ -121,7 +121,7 @@ def _checks(made: clew.Partition, options: CompileOptions) -> list[tuple[str, cl
     threads = options.threads
     found = [(f"part {n} alone", p.check(threads=threads)) for n, p in enumerate(made.parts)]
     found.append(("in sequence", made.check(threads=threads)))
-    return [*found, (f"in sequence, {options}", made.check(**options.compiling))]
+    return [*found, (f"in sequence, {options}", made.check(**options.loaded))]
 
 
 def _facts(

@@ -12,6 +12,7 @@ import typer
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stderr, stdout
+from clew.compiling.options import AUTO
 from clew.records import Store, default_path
 from clew.records.exchange import export_records, import_records
 
@@ -80,8 +81,7 @@ def tune(
     from clew.tuning import tune_report  # noqa: PLC0415
 
     options = how.options
-    given: dict[str, Any] = {k: v for k, v in options.compiling.items() if k != "tuned"}
-    given |= options.loading
+    given = options.changed(tuned=AUTO)
     if report:
         found = tune_report(model, database=path, **given)
     else:
