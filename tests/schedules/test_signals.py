@@ -12,6 +12,7 @@ import clew
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
+from clew.compiling.options import CompileOptions
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
 from clew.machine.target import Target
@@ -27,7 +28,7 @@ def convolution(channels: int, filters: int, length: int, window: int, step: int
 
 def band(module: Module, target: Target) -> int:
     """The default of the choice `band`."""
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     plans = [KernelSource(call.op, target).plan for call in kernel_calls(manager.run(module))]
     found = re.search(r"conv: .*band=(\d+)", " ".join(str(d) for p in plans for d in p.decisions))
     assert found is not None

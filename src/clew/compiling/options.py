@@ -143,7 +143,9 @@ def _trust(trust: Any) -> bool | None:
 
 
 def _guard(guard: Any) -> Any:
-    return guard if isinstance(guard, enum.Enum) else _flag("guard", guard)
+    if isinstance(guard, (bool, enum.Enum)):
+        return guard
+    raise _wrong("guard", guard, "it is True, False or a GuardSide")
 
 
 # --- groups ---------------------------------------------------------------------------------------

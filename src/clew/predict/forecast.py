@@ -123,7 +123,7 @@ def forecast(
             ),
         )
     how = CompileOptions.of({**options, "target": machine, "threads": threads})
-    made = plan(module, how)
+    made = plan(module, **how)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
     runs = [1 if iterations is None else iterations for iterations in made.iterations]

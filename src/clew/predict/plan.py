@@ -26,7 +26,7 @@ from clew.codegen.artifact import KernelCode
 from clew.compiling.applied_records import with_records
 from clew.compiling.compile import passes_for
 from clew.compiling.extensions import extended, extensions_of
-from clew.compiling.options import AUTO, DEFAULTS, CompileOptions, Limits, Passes, Sizes
+from clew.compiling.options import AUTO, CompileOptions, Limits, Passes, Sizes, keywords_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
@@ -64,10 +64,8 @@ class Plan:
     target: Target
 
 
-def plan(
-    module: Module,
-    options: CompileOptions = DEFAULTS,
-) -> Plan:
+@keywords_of(CompileOptions)
+def plan(module: Module, options: CompileOptions) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options. Regions are not
     compiled.
 
