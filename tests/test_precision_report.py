@@ -85,7 +85,7 @@ def test_a_bound_that_holds_already_keeps_nothing() -> None:
 def test_what_is_kept_throughout_is_no_candidate() -> None:
     module = _module(("one", _weights(0)), ("two", _weights(1)))
     report = clew.precision_report(
-        module, _feeds(1), precision=clew.Precision(keep_f32=["o*"]), threads=1
+        module, _feeds(1), precision=clew.Precision("bf16", keep_f32=["o*"]), threads=1
     )
     assert [layer.names for layer in report.layers] == [("two",)]
 

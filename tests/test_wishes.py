@@ -125,7 +125,9 @@ def test_what_passes_replace_is_said() -> None:
 @pytest.mark.parametrize("option", ["required", "disabled"])
 def test_a_pass_that_there_is_not_is_named_before_anything_is_built(option: str) -> None:
     text = TEXT.replace("[1, 16, 8, 8]", "[n, 16, 8, 8]")
-    error = refused(lambda: clew.compile(clew.parse(text), **{option: ["FuseOp"]}))
+    error = refused(
+        lambda: clew.compile(clew.parse(text), passes=clew.Passes(**{option: ["FuseOp"]}))
+    )
     assert error.code == "I020"
     assert "did you mean FuseOps" in error.hint
 

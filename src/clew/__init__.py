@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from clew.api.compiled_model import CompiledModel
     from clew.api.loaded_model import LoadedModel, load_compiled
     from clew.backends.backend import Backend
+    from clew.backends.compile_options import (
+        CompileOptions,
+        Diagnostics,
+        Limits,
+        Passes,
+        Precision,
+        Sizes,
+    )
     from clew.backends.cpu.schedule_choice import schedule_for
     from clew.backends.registry import backend
     from clew.bisection import Verdict, bisect
@@ -37,14 +45,6 @@ if TYPE_CHECKING:
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
     from clew.compiling.operator_checks import check_op
-    from clew.compiling.options import (
-        CompileOptions,
-        Diagnostics,
-        Limits,
-        Passes,
-        Precision,
-        Sizes,
-    )
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
     from clew.extraction import (
@@ -95,9 +95,9 @@ _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
-    "CompileOptions": "clew.compiling.options",
+    "CompileOptions": "clew.backends.compile_options",
     "CompiledModel": "clew.api.compiled_model",
-    "Diagnostics": "clew.compiling.options",
+    "Diagnostics": "clew.backends.compile_options",
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
@@ -105,19 +105,19 @@ _HOMES: Final = {
     "Kernel": "clew.build.kernel",
     "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.compare.precision",
-    "Limits": "clew.compiling.options",
+    "Limits": "clew.backends.compile_options",
     "LoadedModel": "clew.api.loaded_model",
     "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
     "Partition": "clew.extraction",
-    "Passes": "clew.compiling.options",
-    "Precision": "clew.compiling.options",
+    "Passes": "clew.backends.compile_options",
+    "Precision": "clew.backends.compile_options",
     "RegionPattern": "clew.passes.placement.claims",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.compare.precision",
     "Session": "clew.runtime.session",
-    "Sizes": "clew.compiling.options",
+    "Sizes": "clew.backends.compile_options",
     "SpecializedSizes": "clew.serving.often",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",

@@ -10,7 +10,7 @@ import pytest
 from free_models import builds, close, compiled, drawn, made, reference
 from onnx import helper
 
-from clew.compiling.options import Diagnostics
+from clew.backends.compile_options import Diagnostics
 from clew.runtime.guard import GuardSide
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")

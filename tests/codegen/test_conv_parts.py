@@ -71,11 +71,11 @@ def exact(given: np.ndarray, weight: np.ndarray, attrs: dict[str, tuple[int, ...
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
-def test_native(shape: tuple[int, ...], side: str) -> None:
+@pytest.mark.parametrize("side", GuardSide)
+def test_native(shape: tuple[int, ...], side: GuardSide) -> None:
     module, weight, given, attrs = network(shape)
     found = [
-        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(given)  # type: ignore[arg-type]
+        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(given)
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(*found)
@@ -178,8 +178,8 @@ def check_free(case: tuple[Any, ...], compiled: Any, images: int, weight: Any, a
 
 
 @pytest.mark.parametrize("case", FREE, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
-def test_free_sizes(case: tuple[Any, ...], side: Any) -> None:
+@pytest.mark.parametrize("side", GuardSide)
+def test_free_sizes(case: tuple[Any, ...], side: GuardSide) -> None:
     module, weight, attrs = free_network(case)
     for threads in (1, 2):
         compiled = clew.compile(

@@ -43,9 +43,9 @@ def network(
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("side", GuardSide)
 @pytest.mark.parametrize("whole", [False, True])
-def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: bool) -> None:
+def test_native(size: tuple[tuple[int, ...], int, int], side: GuardSide, *, whole: bool) -> None:
     outer, depth, units = size
     module, weight = network(*size, whole=whole)
     draw = np.random.default_rng(7)
@@ -53,7 +53,7 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: boo
     residual = draw.standard_normal((*outer, units)).astype(np.float32)
     exact = np.maximum(x.astype(np.float64) @ weight.T.astype(np.float64) + residual, 0)
     found = [
-        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(x, residual)  # type: ignore[arg-type]
+        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(x, residual)
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(*found)
@@ -82,9 +82,9 @@ FREE = [(1, 1), (2, 1), (1, 15), (1, 16), (3, 11), (1, 63), (1, 64), (2, 32), (5
         (7, 29), (2, 500)]  # fmt: skip
 
 
-@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("side", GuardSide)
 @pytest.mark.parametrize("named", [1, 2])
-def test_free_rows(side: str, named: int) -> None:
+def test_free_rows(side: GuardSide, named: int) -> None:
     """One build computes few rows from numbers and many from their parts, in several bands; threads
     share bands, or the panels of a band.
     """
@@ -110,7 +110,7 @@ def test_free_rows(side: str, named: int) -> None:
             threads=n,
             diagnostics=clew.Diagnostics(guard=side),
             sizes=clew.Sizes(specialize=False),
-        )  # type: ignore[arg-type]
+        )
         for n in (1, 2)
     ]
     for batch, seq in FREE:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from clew import frontends
 from clew.api.compiled_model import CompiledModel
 from clew.backends.backend import Backend
+from clew.backends.compile_options import AUTO, CompileOptions, keywords_of
 from clew.compiling.compile import compile_as
 from clew.compiling.extensions import extensions_of
-from clew.compiling.options import AUTO, CompileOptions, keywords_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.exhausted import coded_exhaustion

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.api.compile import compile
+from clew.backends.compile_options import CompileOptions
 from clew.build.wishes import layers_of
-from clew.compiling.options import CompileOptions
 from clew.frontends import run_file
 from clew.frontends.format import FileRun, Format
 from clew.frontends.formats import all_formats, format_of

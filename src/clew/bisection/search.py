@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions
 from clew.bisection.checks import quietly, worst
 from clew.bisection.import_search import search_import
 from clew.bisection.program_search import search_program
@@ -18,7 +19,6 @@ from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
 from clew.build.inputs import Inputs, module_for
 from clew.compiling.extensions import extensions_of
-from clew.compiling.options import CompileOptions
 from clew.ir.module import Module
 from clew.support.exhausted import coded_exhaustion
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import whole_tolerance
 from clew.bisection.stages import Stages
 from clew.bisection.verdict import Verdict
 from clew.build.result import Build
-from clew.compiling.options import CompileOptions
 from clew.ir.expr import Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.visit import post_order

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import Sizes
 from clew.cli import options as opt
 from clew.cli.compare import peer_of
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compiling.options import Sizes
 from clew.support.errors import CompileError
 from clew.support.tables import table
 

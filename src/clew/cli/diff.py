@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.arguments import need_sizes
 from clew.cli.options import (
@@ -21,7 +22,6 @@ from clew.cli.options import (
     refuse_saved,
 )
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compiling.options import CompileOptions
 
 _NAMES: Final = ("A", "B")
 _NONE: Final = ("none", "-", "")

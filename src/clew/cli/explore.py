@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from clew.backends.compile_options import Limits
 from clew.cli.diff import build_options, changed
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json_text, note, progress, stderr
-from clew.compiling.options import Limits
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
 

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final
 import typer
 
 import clew
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place, read_schedule
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
-from clew.compiling.options import PLACES, CompileOptions, Limits, Place, read_schedule
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
 from clew.support.errors import InputError

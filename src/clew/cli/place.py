@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compiling.options import CompileOptions
 from clew.support.errors import InputError
 
 

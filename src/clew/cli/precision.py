@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import Precision
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, progress, stdout
-from clew.compiling.options import Precision
 from clew.support.errors import CompileError
 from clew.support.tables import table
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from clew.backends.compile_options import AUTO
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stderr, stdout
-from clew.compiling.options import AUTO
 from clew.records import Store, default_path
 from clew.records.exchange import export_records, import_records
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions, Precision
 from clew.build.inputs import module_for
 from clew.compiling.compile import build_model
 from clew.compiling.extensions import extensions_of
-from clew.compiling.options import CompileOptions, Precision
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
 from clew.ir.types import NARROW_FLOATS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.compile import build_model
-from clew.compiling.options import CompileOptions
 from clew.pipelines import pipeline
 from clew.serving.built_model import BuiltModel
 

@@ -8,13 +8,7 @@ from typing import TypeVar
 
 from clew import frontends
 from clew.backends.backend import Backend
-from clew.backends.options import Options
-from clew.backends.registry import backends_of
-from clew.build.sizes import sized
-from clew.build.wishes import kept_layers, tell, unknown_layers
-from clew.compiling.applied_records import with_records
-from clew.compiling.extensions import extended, extensions_of
-from clew.compiling.options import (
+from clew.backends.compile_options import (
     DEFAULTS,
     CompileOptions,
     Diagnostics,
@@ -23,6 +17,12 @@ from clew.compiling.options import (
     Precision,
     Sizes,
 )
+from clew.backends.options import Options
+from clew.backends.registry import backends_of
+from clew.build.sizes import sized
+from clew.build.wishes import kept_layers, tell, unknown_layers
+from clew.compiling.applied_records import with_records
+from clew.compiling.extensions import extended, extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import target_of
@@ -121,6 +121,7 @@ def compile_as(
         sizes=ranges,
         specialize=sizes.specialize,
         placement=placement,
+        asked=asked,
     )
     if defaults is not None:
         again = defaults.with_inputs

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions, Diagnostics, Passes
 from clew.compiling.compile import build_model
-from clew.compiling.options import CompileOptions, Diagnostics, Passes
 from clew.loop.interpret import interpret
 from clew.loop.ir import Stmt, loops
 from clew.loop.lower import lower

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
-from clew.compiling.options import CompileOptions, place_texts
+from clew.backends.compile_options import CompileOptions, place_texts
 from clew.explorer.schema import Options
 from clew.support.budgets import current
 from clew.support.errors import InputError

@@ -13,8 +13,8 @@ import numpy as np
 from clew import frontends
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.build.inputs import module_for
-from clew.compiling.options import CompileOptions
 from clew.editing.selection import parts_by_pattern
 from clew.extraction.file_form import FileSource, Numbers
 from clew.extraction.fused import FusedProgram

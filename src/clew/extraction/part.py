@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import PLACES, CompileOptions
+from clew.backends.compile_options import PLACES, CompileOptions
 from clew.extraction import files
 from clew.extraction.stored import StoredPart
 from clew.frontends.format import Format

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.extraction import partition_files
 from clew.extraction.extracting import Run, module_of, source_file, value_names
 from clew.extraction.file_form import FileSource

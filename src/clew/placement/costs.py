@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew.backends.backend import CPU, Backend
+from clew.backends.compile_options import CompileOptions, Diagnostics
 from clew.backends.registry import FunctionBackend
 from clew.compiling.compile import build_model
-from clew.compiling.options import CompileOptions, Diagnostics
 from clew.cost.regions import region_seconds
 from clew.ir.expr import Call, Constant, Expr, Function, TupleGetItem
 from clew.ir.module import Module

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from clew import frontends
 from clew.backends.backend import CPU, Backend
+from clew.backends.compile_options import CompileOptions
 from clew.backends.registry import backends_of
 from clew.compiling.compile import build_model, passes_for
-from clew.compiling.options import CompileOptions
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Var
 from clew.ir.module import Module
@@ -71,7 +71,7 @@ def place(
     measured in the model and its costs corrected. Finally, the assignments found and each backend
     alone are measured in turns, and the result is the fastest, so no single backend beat it.
     `seconds` is about how long units are measured; the costs of the rest are predicted. `options`
-    are those of `compile` that change the graph: `opt_level`, `precision`, `passes=Passes(fuse=)`.
+    are those of `compile` that change the graph: `opt_level`, `precision`, and `fuse` of `passes`.
     `on_progress` is called with each step's name.
 
     Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call

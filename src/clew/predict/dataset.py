@@ -20,7 +20,7 @@ import numpy as np
 from clew import frontends
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.machine.probes.bandwidth import Bandwidth

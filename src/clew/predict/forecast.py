@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.ir.module import Module
 from clew.machine.target import target_of
 from clew.predict.describe import describe_uses

@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.backends.backend import Backend
 from clew.backends.calls import kernel_calls, kernel_names, name_of
+from clew.backends.compile_options import AUTO, CompileOptions, Limits, Passes, Sizes, keywords_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
@@ -26,7 +27,6 @@ from clew.codegen.artifact import KernelCode
 from clew.compiling.applied_records import with_records
 from clew.compiling.compile import passes_for
 from clew.compiling.extensions import extended, extensions_of
-from clew.compiling.options import AUTO, CompileOptions, Limits, Passes, Sizes, keywords_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op

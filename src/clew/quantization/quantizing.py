@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.extensions import extensions_of
-from clew.compiling.options import CompileOptions
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module

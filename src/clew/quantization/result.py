@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.frontends.formats import all_formats, by_suffix
 from clew.frontends.notes import KEY as NOTES_KEY
 from clew.frontends.quantized import FORMS, Operand, Product, check_form

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.compile import build_model
-from clew.compiling.options import CompileOptions
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.serving.built_model import BuiltModel

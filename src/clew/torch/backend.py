@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
-from clew.compiling.options import PLACES, CompileOptions, unknown_option
+from clew.backends.compile_options import PLACES, CompileOptions, unknown_option
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew.api.compile import compile
+from clew.backends.compile_options import CompileOptions
 from clew.bisection.numbers import error_of
-from clew.compiling.options import CompileOptions
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.passes.decisions import Decision

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.compiling.options import Diagnostics
+from clew.backends.compile_options import Diagnostics
 from clew.runtime.segment import NativeSegment
 from clew.support.errors import ClewError
 from hostile.catalog import model, node, value

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from clew.backends.compile_options import AUTO
 from clew.backends.cpu.schedule_choice import ScheduleFor, schedule_for
 from clew.compiling.compile import build_model
-from clew.compiling.options import AUTO
 from clew.explorer.actions.table import Say
 from clew.explorer.builds.budget import too_much
 from clew.explorer.own import Own, compile_options

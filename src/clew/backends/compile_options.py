@@ -26,6 +26,7 @@ from typing import (
     NamedTuple,
     ParamSpec,
     Self,
+    TypeAlias,
     TypeVar,
 )
 
@@ -42,15 +43,19 @@ from clew.support.size_ranges import GivenSize, SizeRange, read_size_text, read_
 
 if TYPE_CHECKING:
     from clew.backends.backend import Backend
-    from clew.compiling.extensions import Extension
+    from clew.backends.cpu.schedule_choice import ScheduleFor
     from clew.machine.target import Target
     from clew.passes.base import Pass
+    from clew.passes.fusion.mark_fusions import Fusion
+    from clew.passes.user_pass import GraphPass
     from clew.runtime.guard import GuardSide
+    from clew.schedules import Rule
 
 P = ParamSpec("P")
 M = TypeVar("M")
 R = TypeVar("R")
 G = TypeVar("G", bound="Group")
+Extension: TypeAlias = "GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend"
 AUTO: Final = "auto"
 OPT_LEVELS: Final = (0, 1, 2, 3)
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
@@ -446,6 +451,14 @@ class CompileOptions(Group):
         """
         plain = {name: _plain(name, value) for name, value in self.values().items()}
         return {name: value for name, value in plain.items() if value is not _LIVE}
+
+    def saved(self) -> dict[str, Any]:
+        """Returns the record of the options on which a saved model depends, other than its code,
+        threads and files.
+        """
+        left_out = {*_UNKEYED, "threads", "tuned"}
+        kept = {n: v for n, v in self.record().items() if n not in left_out}
+        return {name: value for name, value in kept.items() if PLACES[name].option.is_keyed}
 
     def digest(self) -> str | None:
         """Returns a hash that is equal in every process for options that give the same program of
