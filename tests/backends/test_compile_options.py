@@ -77,7 +77,7 @@ def test_every_option_has_one_line_of_help() -> None:
         assert kind.__doc__ is not None
         assert described(kind) in kind.__doc__
     for name, place in PLACES.items():
-        assert re.fullmatch(r"[0A-Z].*\.", place.option.help), name
+        assert re.fullmatch(r"[A-Z].*\.", place.option.help), name
 
 
 def test_the_signature_of_compile_is_that_of_the_options() -> None:

@@ -14,9 +14,9 @@ import typer
 
 import clew
 import zoo
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Passes, Precision
 from clew.cli import app
 from clew.cli.options import FLAGS, Compiling
-from clew.backends.compile_options import PLACES, CompileOptions, Limits, Passes, Precision
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
 from clew.support.trust import set_default_trust

@@ -10,9 +10,9 @@ import numpy as np
 
 import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
-from clew.backends.compile_options import CompileOptions
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module

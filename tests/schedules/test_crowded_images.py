@@ -10,9 +10,9 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
-from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
 from clew.machine.target import Target

@@ -90,9 +90,15 @@ def option(default: Any, help: str, more: str = "", **facts: Any) -> Any:
     return field(default=default, metadata={Option: Option(help, more, **facts)})
 
 
-def grouped(default: Any, kind: type[Group], help: str) -> Any:
-    """Returns the field of a group of options."""
-    return field(default=default, metadata={Option: Option(help), Group: kind})
+def grouped(default: Any, kind: type[Group]) -> Any:
+    """Returns the field of a group of options, whose help is that of the first one."""
+    first: Option = _fields(kind)[0].metadata[Option]
+    said = (first.help, first.more) if kind.is_short else ((kind.__doc__ or "").strip(), "")
+    return field(default=default, metadata={Option: Option(*said), Group: kind})
+
+
+def _fields(kind: type[Group]) -> tuple[Field[Any], ...]:
+    return fields(kind)  # type: ignore[arg-type]
 
 
 # --- checks of values -----------------------------------------------------------------------------
@@ -182,9 +188,9 @@ class Group:
 class Sizes(Group):
     """The sizes of free dimensions to compile for."""
 
-    sizes: Mapping[str, GivenSize] = option(
+    sizes: Mapping[str, GivenSize] | None = option(
         None,
-        "Range, likely sizes, or only size of a free dimension, by its name.",
+        "Ranges, likely sizes, or only sizes of free dimensions, by name.",
         "`(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]` lists the sizes "
         'expected most, while others work too; `128` fixes the size; and `{"range": (1, 512), '
         '"likely": [128]}` combines the first two (docs/names.md).',
@@ -309,28 +315,26 @@ class CompileOptions(Group):
     )
     inputs: Mapping[str, Sequence[int]] | None = option(
         None,
-        "Shape of a symbolic input of a file, by the input's name.",
+        "Shapes of a file's symbolic inputs, by name.",
         "Also values of inputs with defaults, as for `clew.load`.",
         flag="--shape",
         metavar="NAME=1,3,224,224",
         kind=dict,
     )
-    sizes: Sizes | Mapping[str, GivenSize] | None = grouped(
-        None, Sizes, "Sizes of free dimensions, by name."
-    )
-    precision: Precision | str = grouped("f32", Precision, "Precision of products.")
+    sizes: Sizes | Mapping[str, GivenSize] | None = grouped(None, Sizes)
+    precision: Precision | str = grouped("f32", Precision)
     opt_level: int = option(
         3,
-        "0: only required passes; 3: all.",
+        "Level of optimization: 0 runs only required passes, 3 all.",
         metavar="|".join(map(str, OPT_LEVELS)),
         at_least=OPT_LEVELS[0],
         at_most=OPT_LEVELS[-1],
         check=check_opt_level,
     )
-    passes: Passes | Sequence[Pass] | None = grouped(None, Passes, "Passes over the graph.")
+    passes: Passes | Sequence[Pass] | None = grouped(None, Passes)
     extend: Sequence[Extension | str | Path] = option(
         (),
-        "Python file to run for its passes, fusions, schedules and backends.",
+        "Python files to run for their passes, fusions, schedules and backends.",
         "Also these objects themselves: results of `graph_pass`, `fusion` and `schedule_for`, and "
         "backends.",
         metavar="FILE.py",
@@ -345,8 +349,8 @@ class CompileOptions(Group):
     )
     place: Any = option(
         None,
-        "Assigns operators to the first backend that takes them, by measured costs, or by layers "
-        "or globs of them.",
+        "Which backend runs which operators: the first that takes them, by measured costs, or by "
+        "layers or globs of them.",
         '`"first"`, `"auto"` (as `clew.place`), `{"onnxruntime": ["conv*"]}`, a function of a '
         "call, a rule of `clew.partitioning`, or a result of `clew.place`.",
         metavar="first|auto|BACKEND=LAYER,...",
@@ -366,12 +370,8 @@ class CompileOptions(Group):
     cache: bool = option(
         True, "Use the disk cache of native code.", flag="--cache/--no-cache", is_keyed=False
     )
-    limits: Limits | Budgets | None = grouped(
-        None, Limits, "What the file, its compilation and its runs may do."
-    )
-    diagnostics: Diagnostics | None = grouped(
-        None, Diagnostics, "Records and checks that do not change results."
-    )
+    limits: Limits | Budgets | None = grouped(None, Limits)
+    diagnostics: Diagnostics | None = grouped(None, Diagnostics)
     on_progress: Callable[[str], None] | None = option(
         None, "Called with the name of each step.", flag="", is_keyed=False
     )
@@ -537,10 +537,6 @@ class Place(NamedTuple):
     option: Option
 
 
-def _fields(kind: type[Group]) -> tuple[Field[Any], ...]:
-    return fields(kind)  # type: ignore[arg-type]
-
-
 def _default(one: Field[Any]) -> Any:
     return _checked(one, one.default)
 
@@ -621,9 +617,8 @@ def keywords_of(
         first = next(iter(own.parameters.values()))
         every = [first, *inspect.signature(CompileOptions).parameters.values()]
         called.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
-        called.__doc__ = (
-            f"{inspect.cleandoc(function.__doc__ or '')}\n\n{described(CompileOptions)}"
-        )
+        about, _, errors = inspect.cleandoc(function.__doc__ or "").partition("Errors:")
+        called.__doc__ = f"{about}{described(CompileOptions)}\n\nErrors:{errors}"
         return called
 
     return decorated
@@ -638,7 +633,7 @@ def described(kind: type[Group]) -> str:
         text = f"{one.name}: {about.help} {about.more}".rstrip()
         if group is not None:
             inner = ", ".join(f.name for f in _fields(group))
-            text = f"{one.name}: {about.help} All of them: `clew.{group.__name__}({inner})`."
+            text = f"{text} In full: `clew.{group.__name__}({inner})`."
         found.append(textwrap.fill(text, 96, subsequent_indent="    ", initial_indent="  "))
     return "\n".join(found)
 

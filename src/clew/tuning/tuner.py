@@ -8,8 +8,7 @@ from typing import Any
 
 from clew import frontends
 from clew.api.compile import compile
-from clew.backends.compile_options import CompileOptions
-from clew.compiling.applied_records import AUTO
+from clew.backends.compile_options import AUTO, CompileOptions
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import runner_at
