@@ -21,6 +21,7 @@ from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
 from clew.support.trust import set_default_trust
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
 # `ops` lists operators, `cache` shows and clears the cache.
 COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine"})
@@ -90,6 +91,19 @@ def test_the_options_of_commands_are_those_of_compile() -> None:
         group = PLACES[flag.gives].group
         documented = getattr(clew, group.capitalize()) if group else clew.CompileOptions
         assert about.help in " ".join(documented.__doc__.split()), flag.name
+
+
+def test_the_page_lists_every_option_with_its_spelling_in_python() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    rows = {
+        found[1]: found[2] for found in re.finditer(r"(?m)^\| `(--[\w-]+).*\| `([^`]*)` \|$", page)
+    }
+    for flag in FLAGS:
+        place = PLACES[flag.gives]
+        kind = f"clew.{place.group.capitalize()}({flag.gives}="
+        inner = place.group and place.group != flag.gives
+        wanted = f"{place.group}={kind}" if inner else f"{flag.gives}="
+        assert rows[f"--{flag.name.replace('_', '-')}"].startswith(wanted), flag.name
 
 
 def test_what_is_typed_arrives(

@@ -453,28 +453,28 @@ class CompileOptions(Group):
         return {name: value for name, value in plain.items() if value is not _LIVE}
 
     def saved(self) -> dict[str, Any]:
-        """Returns the record of the options on which a saved model depends, other than its code,
-        threads and files.
+        """Returns the record of the options that a saved model keeps: without files, threads, and
+        what does not change the program.
         """
-        left_out = {*_UNKEYED, "threads", "tuned"}
-        kept = {n: v for n, v in self.record().items() if n not in left_out}
-        return {name: value for name, value in kept.items() if PLACES[name].option.is_keyed}
+        kept = {name: v for name, v in self.record().items() if PLACES[name].option.is_keyed}
+        return {name: value for name, value in kept.items() if name not in _NOT_SAVED}
 
     def digest(self) -> str | None:
         """Returns a hash that is equal in every process for options that give the same program of
-        the same model, on one machine and with one version of clew and its tools. Options that
-        change nothing in the program are left out, and the file of tuning records counts as it is.
+        the same model; the machine and the versions of clew and of its libraries are not part of
+        it. Options that change nothing in the program are left out, and the file of tuning records
+        counts as it is now.
 
-        It is None if there may be another program for the same options: they hold Python objects,
-        the result of measurements, or limits and guards that a finished program does not check.
+        It is None if the options do not determine the program, because they hold Python objects or
+        name backends, or if a finished program must not be used, because it checks no budgets and
+        has no guards.
         """
         values = self.values()
-        if not _UNKEYED.isdisjoint(values) or values.get("place") == AUTO:
+        if not _UNKEYED.isdisjoint(values):
             return None
         keyed = {n: v for n, v in values.items() if PLACES[n].option.is_keyed}
         plain = {name: _plain(name, value) for name, value in keyed.items()}
-        if isinstance(self.target, str):
-            plain["target"] = self.target
+        plain["target"] = self.target if isinstance(self.target, str) else self.target.key
         if any(value is _LIVE for value in plain.values()):
             return None
         plain["threads"] = settings().threads if self.threads is None else self.threads
@@ -520,8 +520,11 @@ class CompileOptions(Group):
 
 _UNSAID: Final = ("opt_level", "threads", "cache", "links", "trust", "on_progress")
 _UNKEYED: Final = frozenset(
-    {"passes", "extend", "instruments", "budgets", "guard", "fallback"}
-)  # of which a program's key says nothing: code, and what a finished program does not check
+    {
+        "passes", "instruments", "extend", "backends", "place", "fallback", "budgets", "guard",
+    }
+)  # fmt: skip
+_NOT_SAVED: Final = frozenset({"extend", "threads", "tuned", "budgets"})
 
 
 # --- the table of options -------------------------------------------------------------------------
@@ -593,7 +596,7 @@ def unknown_option(name: str) -> InputError:
     kind = _GROUPS[place.group].__name__
     return InputError(
         "I014",
-        f"the option {name!r} is one of {place.group}=",
+        f"{name!r} is an option of clew.{kind}, not a keyword",
         hint=f"write {place.group}=clew.{kind}({name}=...)",
     )
 
