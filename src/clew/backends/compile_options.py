@@ -392,9 +392,14 @@ class CompileOptions(Group):
     def named(keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options that keywords of `clew.compile` give, by their own names: a group
         gives those that differ from their defaults. `changed` takes them.
+
+        Errors: I014 for other keywords.
         """
+        known = {one.name for one in _fields(CompileOptions)}
         found: dict[str, Any] = {}
         for name, value in keywords.items():
+            if name not in known:
+                raise unknown_option(name)
             if isinstance(value, Group):
                 for one in _fields(type(value)):
                     if getattr(value, one.name) != _default(one):

@@ -231,7 +231,7 @@ def _value(key: str, text: str, option: str) -> tuple[str, Any]:
         return "backends", () if text in _NONE else listed([text])
     if key == "place":
         parts = [part.strip() for part in text.split(";") if part.strip()]
-        return key, None if text in _NONE else tuple(parts)
+        return key, () if text in _NONE else parts
     if key == "schedule":
         return key, () if text in _NONE else listed([text])
     if key == "fuse":
