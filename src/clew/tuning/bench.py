@@ -51,9 +51,9 @@ class Setup:
     def key(self) -> str:
         """Identifies the setup within a process."""
         if isinstance(self.module, Module):
-            return f"{id(self.module)} {self.compiling} {self.seed} {self.decided}"
+            return f"{id(self.module)} {self.compiling!r} {self.seed} {self.decided}"
         text, arrays = self.module
-        whole = f"{text} {self.compiling} {self.seed} {self.decided}"
+        whole = f"{text} {self.compiling!r} {self.seed} {self.decided}"
         digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16)
         for name in sorted(arrays):
             digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
