@@ -39,7 +39,11 @@ def hashes_of(model: str, target: str, precision: str) -> dict[str, str]:
     try:
         shapes = {name: value.shape for name, value in zoo.inputs(model).items()}
         made = clew.compile(
-            zoo.path(model), target=target, precision=precision, inputs=shapes, trace=False
+            zoo.path(model),
+            target=target,
+            precision=precision,
+            inputs=shapes,
+            diagnostics=clew.Diagnostics(trace=False),
         )
         return {k.name: hash_of(k.object_code) for k in made.kernels}
     except clew.ClewError as error:

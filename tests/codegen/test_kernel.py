@@ -85,7 +85,7 @@ def test_every_operator_of_a_kernel_has_a_line(compiled: CompiledModel) -> None:
 
 
 def test_fused_operators_are_told_apart_down_to_instructions() -> None:
-    compiled = _compiled(disabled=["SelectConvAlgorithm"])
+    compiled = _compiled(passes=clew.Passes(disabled=["SelectConvAlgorithm"]))
     kernel = next(k for k in compiled.kernels if "nn.conv2d" in k.ops and "nn.relu" in k.ops)
     lines = {i.line for i in disassemble(kernel.object_code).instructions}
     by_stage = {
@@ -99,7 +99,7 @@ def test_fused_operators_are_told_apart_down_to_instructions() -> None:
 
 
 def test_the_trace_changes_no_byte_of_code(compiled: CompiledModel) -> None:
-    plain = _compiled(trace=False)
+    plain = _compiled(diagnostics=clew.Diagnostics(trace=False))
     assert [k.object_code for k in plain.kernels] == [k.object_code for k in compiled.kernels]
     assert [k.llvm for k in plain.kernels] == [k.llvm for k in compiled.kernels]
 

@@ -46,7 +46,10 @@ def run_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ar
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CLEW_CACHE_DIR", str(folder))
             compiled = clew.compile(
-                module, passes=[FuseOps(mode="none")], threads=threads, guard=side
+                module,
+                passes=[FuseOps(mode="none")],
+                threads=threads,
+                diagnostics=clew.Diagnostics(guard=side),
             )
         found = compiled(*arrays)
         return list(found)

@@ -219,7 +219,11 @@ def test_users_operators_of_long_chains_compile(opt_level: int, trace: bool) -> 
     sizes = []
     for depth in (12, 40):
         model = clew.compile(
-            a_model(depth), opt_level=opt_level, trace=trace, threads=2, cache=False
+            a_model(depth),
+            opt_level=opt_level,
+            diagnostics=clew.Diagnostics(trace=trace),
+            threads=2,
+            cache=False,
         )
         arrays = numbers()
         found = model(*arrays)

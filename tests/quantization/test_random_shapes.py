@@ -107,7 +107,9 @@ def results(module: Any, target: Target, x: Array, folder: Path) -> list[Array]:
         compiled = clew.compile(again, target=target, threads=1)
         assert all(k.object_code for k in compiled.kernels)
         return list(interpret(compiled.build.stages[-1].module, {"x": x}).values())
-    compiled = clew.compile(module.module, target=target, threads=1, guard=True)
+    compiled = clew.compile(
+        module.module, target=target, threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     compiled.save(folder / "model.clew")
     models = (
         compiled,

@@ -6,6 +6,7 @@ import inspect
 from functools import cache
 from typing import Any
 
+from clew.backends.compile_options import PRECISIONS
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
 from clew.support.interrupts import held_interrupts
@@ -21,7 +22,6 @@ def choices() -> dict[str, Any]:
     """
     with LOADING, held_interrupts():
         from clew.backends.registry import backend_names  # noqa: PLC0415
-        from clew.compiling.compile import PRECISIONS  # noqa: PLC0415
         from clew.machine.target import target_names  # noqa: PLC0415
         from clew.pipelines import pipeline  # noqa: PLC0415
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.backends.backend import CPU, Backend
+from clew.backends.compile_options import CompileOptions, Diagnostics
 from clew.backends.registry import FunctionBackend
 from clew.compiling.compile import build_model
 from clew.cost.regions import region_seconds
@@ -339,9 +340,11 @@ def _program_seconds(costs: Costs) -> float:
     kept = costs.book.seconds("program", empty)
     if kept is not None:
         return kept
-    options: dict[str, Any] = {"threads": costs.threads, "trace": False, "tuned": None}
-    plain = build_model(_TINY, **options)
-    split = build_model(_TINY, backends=[empty], cache=False, **options)
+    options = CompileOptions(
+        threads=costs.threads, tuned=None, diagnostics=Diagnostics(trace=False)
+    )
+    plain = build_model(_TINY, options)
+    split = build_model(_TINY, options.changed(backends=[empty], cache=False))
     x = np.ones((1, 8), np.float32)
     times = in_turns({"plain": lambda: plain(x), "split": lambda: split(x)}, 0.5)
     found = max(0.0, times["split"] - times["plain"])

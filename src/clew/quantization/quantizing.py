@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Expr
@@ -110,8 +111,8 @@ def quantize(
     sites = sites_of(folded.module)
     if not sites:
         raise _nothing(folded.module)
-    extend = extensions_of(options.get("extend", ()))
-    options = {**options, "extend": extend, "target": target, "threads": threads}
+    how = CompileOptions.of({**options, "target": target, "threads": threads})
+    how = how.changed(extend=extensions_of(how.extend))
     if isinstance(recipe, (str, Path)):
         recipe = Recipe.load(recipe)
     scheme = scheme or (recipe.scheme if recipe else Scheme())
@@ -151,7 +152,7 @@ def quantize(
             sums=with_errors(sum_rows(addends), known),
             addends=addends,
         )
-    work = _Work(original, sites, schemes, addends, options, say)
+    work = _Work(original, sites, schemes, addends, how, say)
     work.calibrate(calibration)
     floats: FloatSet | None = None
     if max_error is not None or metric is not None:
@@ -164,7 +165,7 @@ def quantize(
     rounded = {a.sum.name for a in addends}
     results: list[Site | Sum] = [*sites]
     results += [s for s in sums_of(original, sites) if s.name in rounded]
-    errors = accumulated_errors(original, results, chosen, addends, work.feeds, options, say)
+    errors = accumulated_errors(original, results, chosen, addends, work.feeds, how, say)
     error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
     made = Recipe(
         scheme,
@@ -305,7 +306,7 @@ class _Work:
         sites: Sequence[Site],
         schemes: Mapping[str, Scheme | None],
         addends: Sequence[Addend],
-        options: Mapping[str, Any],
+        options: CompileOptions,
         say: Callable[[str], None],
     ) -> None:
         self._module, self._options, self._say = module, options, say

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
+from clew.backends.compile_options import PLACES, CompileOptions, unknown_option
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
@@ -29,10 +31,8 @@ from clew.torch.partition import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
 from clew.torch.weights import can_hold
 
-_OPTIONS: Final = (
-    "threads", "precision", "tuned", "keep_f32", "fuse", "extend", "opt_level", "sizes",
-    "specialize", "cache", "trace", "bounds", "target", "guard",
-)  # fmt: skip
+_OF_FILES: Final = ("inputs", "backends", "place", "fallback")
+_OPTIONS: Final = tuple(f.name for f in fields(CompileOptions) if f.name not in _OF_FILES)
 _told: Final[set[str]] = set()
 
 
@@ -105,10 +105,11 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     found.update(given)
     unknown = [name for name in found if name not in _OPTIONS]
     if unknown:
+        moved = unknown_option(unknown[0]).hint if unknown[0] in PLACES else ""
         raise InputError(
             "I413",
             f"the backend has no option {unknown[0]!r}",
-            hint=f"it takes {', '.join(_OPTIONS)}",
+            hint=moved or f"it takes {', '.join(_OPTIONS)}",
         )
     found.setdefault("threads", requested_threads() or torch.get_num_threads())
     return found
