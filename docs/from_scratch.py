@@ -272,15 +272,7 @@ import re
 
 from clew.codegen.kernel import emit_kernel
 
-emitted = emit_kernel(
-    scheduled,
-    printed,
-    "kernel",
-    target.triple,
-    features=target.features,
-    costs=target.costs,
-    masks_cheap=target.masked_memory,
-)
+emitted = emit_kernel(scheduled, printed, "kernel", target)
 llvm = emitted.llvm.splitlines()
 locations = dict(re.findall(r"^!(\d+) = !DILocation\(line: (\d+),", emitted.llvm, re.MULTILINE))
 llvm_lines = {

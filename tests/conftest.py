@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from clew.machine.needs import check_machine, needs_of  # noqa: E402
 from clew.machine.target import Target, target_of  # noqa: E402
 from clew.runtime.cache import Cache  # noqa: E402
 from clew.support.errors import ClewError  # noqa: E402
+from clew.version import VERSION  # noqa: E402
 
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
@@ -36,9 +39,9 @@ gc.disable()
 
 
 # Parametrized tests of many similar cases (shapes, dtypes, targets, seeds), by file or test. The
-# first case and one in so many, always the same ones, run each time; the others are exhaustive.
-# Tests of fewer than `_MANY` cases are left alone, as are those with cases that are marked
-# exhaustive where they are defined.
+# first case runs each time, and of the others one in so many: which ones rotates with the commit.
+# The rest is marked exhaustive. Tests of fewer than `_MANY` cases are left alone, as are those
+# with cases that are marked exhaustive where they are defined.
 _MANY = 5
 SWEEPS = {
     "backends/cpu/test_one_row.py::test_one_row_has_a_rule_of_its_own": 3,
@@ -110,6 +113,39 @@ SWEEPS = {
     "test_random_operators.py": 3,
 }
 
+TURNS = math.lcm(*SWEEPS.values())
+
+
+def turn_of(given: str | None, folder: Path) -> int:
+    """Returns which cases of sweeps run, as a number below `TURNS`: the given one, or else one that
+    changes with the commit of a folder's repository; without a repository, with clew's version.
+    """
+    if given is not None:
+        if not given.isdecimal() or int(given) >= TURNS:
+            raise pytest.UsageError(f"CLEW_SWEEP is {given!r}, expected a number below {TURNS}")
+        return int(given)
+    head = ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
+    try:
+        commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # there is no git
+        commit = ""
+    return crc32((commit or VERSION).encode()) % TURNS
+
+
+# Workers and processes that tests start inherit it, so a run keeps its turn when HEAD moves.
+TURN = turn_of(os.environ.get("CLEW_SWEEP"), Path(__file__).parent)
+os.environ["CLEW_SWEEP"] = str(TURN)
+_REPLAY = f"sweeps: turn {TURN} of {TURNS}, which CLEW_SWEEP={TURN} replays"
+
+
+def pytest_report_header() -> str:
+    return _REPLAY
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any(terminalreporter.getreports(outcome) for outcome in ("failed", "error")):
+        terminalreporter.write_line(_REPLAY)
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,7 +160,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if len(similar) < _MANY or any(i.get_closest_marker("exhaustive") for i in similar):
             continue
         for item in similar[1:]:
-            if crc32(item.name.encode()) % one_in:
+            if (crc32(item.name.encode()) - TURN) % one_in:
                 item.add_marker(pytest.mark.exhaustive)
 
 

@@ -15,6 +15,9 @@ from clew.codegen.lanes import literal
 
 # A load and its shuffle cost about as much as gathering this many elements.
 _LEAST_LANES_OF_LOAD: Final = 4
+# Of the loads under a mask in a vector register: the widest, and the smallest element.
+_MOST_BYTES: Final = 32
+_LEAST_BYTES: Final = 4
 
 
 def literal_mask(lanes: Sequence[bool]) -> Value:
@@ -42,6 +45,23 @@ def load_vector(
     type_ = llvm_type(stored, lanes)
     if mask is None:
         return b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
+    if mask_lanes(mask) is None and b.module.instructions.masks_in_vectors:
+        if size * lanes > _MOST_BYTES and size >= _LEAST_BYTES:
+            parts = [
+                load_vector(
+                    b,
+                    stored,
+                    _at(b, stored, pointer, start),
+                    size,
+                    lanes // 2,
+                    in_order(b, mask, mask, range(start, start + lanes // 2)),
+                )
+                for start in (0, lanes // 2)
+            ]
+            return in_order(b, parts[0], parts[1], range(lanes))
+        name = b.module.instructions.masked_load(8 * size, lanes)
+        if name:
+            return _under_vector(b, name, stored, pointer, size, mask)
     name = f"llvm.masked.load.{_mangled(stored, lanes)}.p0"
     b.module.declare(name, type_, ["ptr", mask.type, type_])
     return b.value(
@@ -49,6 +69,24 @@ def load_vector(
         stored,
         lanes,
     )
+
+
+def _under_vector(
+    b: Builder, name: str, stored: str, pointer: str, size: int, mask: Value
+) -> Value:
+    """Returns contiguous lanes by a machine's function. LLVM 22 may read all lanes instead for
+    `llvm.masked.load` if it finds that no lane in a part of the mask can be active.
+    """
+    bits = b.value(
+        f"sext {mask.typed} to {llvm_type(f'i{8 * size}', mask.lanes)}", f"i{8 * size}", mask.lanes
+    )
+    floats = f"f{8 * size}"
+    type_ = llvm_type(floats, mask.lanes)
+    b.module.declare(name, type_, ["ptr", bits.type])
+    found = b.value(f"call {type_} @{name}(ptr {pointer}, {bits.typed})", floats, mask.lanes)
+    if stored == floats:
+        return found
+    return b.value(f"bitcast {found.typed} to {llvm_type(stored, mask.lanes)}", stored, mask.lanes)
 
 
 def load_every_other(
