@@ -31,13 +31,8 @@ _TO_INTEGERS: Final = {
     256: ("avx", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx.cvt.ps2dq.256"),
     512: ("avx512f", "llvm.x86.avx512.mask.cvttps2dq.512", "llvm.x86.avx512.mask.cvtps2dq.512"),
 }
-# Loads of floats under a mask in a vector register, by bits of an element and of the vector.
-_MASKED_LOADS: Final = {
-    (32, 128): "llvm.x86.avx.maskload.ps",
-    (32, 256): "llvm.x86.avx.maskload.ps.256",
-    (64, 128): "llvm.x86.avx.maskload.pd",
-    (64, 256): "llvm.x86.avx.maskload.pd.256",
-}
+# Loads of 256 bits of floats under a mask in a vector register, by bits of an element.
+_MASKED_LOADS: Final = {32: "llvm.x86.avx.maskload.ps.256", 64: "llvm.x86.avx.maskload.pd.256"}
 _DOT_BITS: Final = (128, 256, 512)
 # By dtypes of operands: the feature and the instruction.
 TILE_PRODUCTS: Final = {
@@ -138,17 +133,12 @@ class Instructions:
         """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
         return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
 
-    @property
-    def masks_in_vectors(self) -> bool:
-        """Whether masks of loads are in vector registers, and not in registers of their own."""
-        return (self.has("avx") or self.has("avx2")) and not self.has("avx512vl")
-
-    def masked_load(self, element_bits: int, lanes: int) -> str:
-        """Returns LLVM's function for the load of a vector of floats under a mask in a vector
-        register; "" if there is none.
+    def masked_load(self, element_bits: int) -> str:
+        """Returns LLVM's function that loads 256 bits of floats under a mask in another vector; ""
+        if there is none, or masks have registers of their own.
         """
-        found = _MASKED_LOADS.get((element_bits, element_bits * lanes), "")
-        return found if self.masks_in_vectors else ""
+        there = (self.has("avx") or self.has("avx2")) and not self.has("avx512vl")
+        return _MASKED_LOADS.get(element_bits, "") if there else ""
 
     @property
     def packs_integers(self) -> bool:
