@@ -51,11 +51,11 @@ def test_a_run_says_what_replays_it() -> None:
         return next(line for line in output.splitlines() if line.startswith("sweeps: "))
 
     _, given = collected(sweep="3")
-    assert header(given) == "sweeps: turn 3 of 12, which CLEW_SWEEP=3 replays"
+    assert header(given) == "sweeps: turn 3 of 24, which CLEW_SWEEP=3 replays"
     _, of_the_commit = collected()
     assert header(of_the_commit) == header(collected()[1])
-    _, wrong = collected(sweep="12")
-    assert "CLEW_SWEEP is '12', expected a number below 12" in wrong
+    _, wrong = collected(sweep="24")
+    assert "CLEW_SWEEP is '24', expected a number below 24" in wrong
 
 
 def test_turns_rotate_with_the_commit(
