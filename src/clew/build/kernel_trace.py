@@ -18,9 +18,9 @@ from clew.support.near import listed
 from clew.support.shown import Shown
 from clew.trace.kernels import InstructionRecord
 
-# The forms in which `codegen/builder.py` writes debug locations. They are read from the text when a
-# query asks for them: a map kept during emission would cost each compilation, and LLVM's parser does
-# not say in which line of the text an instruction is.
+# The forms in which `codegen/builder.py` writes debug locations. They are read from the text when
+# a query asks for them: a map made during emission would cost each compilation, and LLVM's parser
+# does not say in which line of the text an instruction is.
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
 _DEBUG: Final = re.compile(r"!dbg !(\d+)")
 _OTHERS: Final = 4
