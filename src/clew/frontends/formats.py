@@ -23,7 +23,6 @@ from clew.support.recognize import (
     head_of,
     kind_of_folder,
     kind_of_head,
-    kind_of_name,
 )
 
 OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Text())
@@ -121,11 +120,3 @@ def _of_folder(names: list[str]) -> Kind:
         if each.folder is not None and any(name.endswith(each.suffix) for name in names):
             return each.folder
     return found
-
-
-def kind_of(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is that clew does not read; None if nothing tells."""
-    found = recognized(path)
-    if isinstance(found, Kind):
-        return found
-    return kind_of_name(path) if os.path.exists(path) else None
