@@ -21,7 +21,7 @@ def hashes_of(
     model: str, target: str, precision: str, shapes: dict[str, Any] | None
 ) -> dict[str, str]:
     """Returns the hash of each kernel's object code, or the error for a build that fails."""
-    given = {} if shapes is None else {"inputs": shapes}
+    given: dict[str, Any] = {} if shapes is None else {"inputs": shapes}
     try:
         made = clew.compile(model, target=target, precision=precision, trace=False, **given)
         return {k.name: hash_of(k.object_code) for k in made.kernels}

@@ -151,4 +151,8 @@ def _installed() -> dict[str, EntryPoint]:
 
 @cache
 def _made(name: str) -> Backend:
-    return loaded(_installed()[name], f"the backend {name}", lambda make: make())
+    return loaded(_installed()[name], f"the backend {name}", _instance)
+
+
+def _instance(make: Callable[[], Backend]) -> Backend:
+    return make()
