@@ -20,10 +20,12 @@ import clew
 def hashes_of(
     model: str, target: str, precision: str, shapes: dict[str, Any] | None
 ) -> dict[str, str]:
-    """Returns the hash of each kernel's object code, or the error for a build that fails."""
+    """Returns the hash of each kernel's object code, or the error for a build that fails. Only options
+    that clew has had for long are given, so that older versions take them.
+    """
     given: dict[str, Any] = {} if shapes is None else {"inputs": shapes}
     try:
-        made = clew.compile(model, target=target, precision=precision, trace=False, **given)
+        made = clew.compile(model, target=target, precision=precision, **given)
         return {k.name: hash_of(k.object_code) for k in made.kernels}
     except clew.ClewError as error:
         return {"error": str(error).splitlines()[0]}
