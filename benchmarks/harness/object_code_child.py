@@ -20,8 +20,8 @@ import clew
 def hashes_of(
     model: str, target: str, precision: str, shapes: dict[str, Any] | None
 ) -> dict[str, str]:
-    """Returns the hash of each kernel's object code, or the error for a build that fails. Only options
-    that clew has had for long are given, so that older versions take them.
+    """Returns the hash of each kernel's object code, or the error for a build that fails. It gives
+    no other options, because older versions must take them.
     """
     given: dict[str, Any] = {} if shapes is None else {"inputs": shapes}
     try:
