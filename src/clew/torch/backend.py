@@ -27,7 +27,7 @@ from clew.frontends.torch.result_views import without_views
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import requested_threads
 from clew.torch.inputs import inputs_of
-from clew.torch.partition import Given, run_by_parts
+from clew.torch.parts import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
 from clew.torch.weights import can_hold
 

@@ -1,4 +1,4 @@
-"""Partitioning: turns each match of a pattern into a composite function, called in its place."""
+"""Turns each match of a pattern into a composite function, which is called in its place."""
 
 from __future__ import annotations
 
