@@ -1,0 +1,720 @@
+"""LLVM text of functions that read Python's texts: tests, lookups, patterns and n-grams.
+
+A text is read where it lies, in the compact form of CPython (PEP 393): one, two or four bytes a
+character, behind a head whose layout `TextLayout` states; `runtime.text_layout` finds it and checks
+it. An element that is not exactly a compact `str` ends a function with a status other than 0. The
+functions call nothing of Python, and write nothing but the given memory. The caller holds the GIL.
+
+**Tables.** A table of texts has a header (`TABLE_*`) and then slots (`SLOT_*`), a power of two, of
+which at most half are used: hash (0 in a free slot), first byte, form and place of a key. The form
+is the number of bytes times 8, plus that of one character. A key occupies the first free slot from
+its hash on. The hash depends on a secret, so that nobody can choose keys that all meet in one slot.
+
+**Automata.** A header (`AUTOMATON_*`), and then a row of 256 states (`i16`) for each state: the
+next one by the next byte in UTF-8. State 0 accepts nothing. States from a number on accept.
+
+**n-grams.** A trie as a table: a slot has a node, a token and the node that the token leads to,
+plus 1 (0 in a free slot). The last token leads to the number of the n-gram.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EXPORTS: Final = (
+    "clew_text_check", "clew_text_length", "clew_text_fill", "clew_text_places", "clew_text_match",
+    "clew_gram_fill", "clew_gram_counts",
+)  # fmt: skip
+IMPORTS: Final = ("memcmp",)
+
+HEADER_WORDS: Final = 8
+"""Of each table and automaton, in words of 8 bytes."""
+
+TABLE_TYPE, TABLE_MASK, TABLE_SECRET, TABLE_UNKNOWN = range(4)
+"""The address of `str`, the number of slots less 1, the secret, the place of unknown texts."""
+
+SLOT_WORDS: Final = 4
+
+AUTOMATON_TYPE, AUTOMATON_START, AUTOMATON_ACCEPTS = range(3)
+"""The address of `str`, the first state, the number of the first state that accepts."""
+
+GRAMS_MASK, GRAMS_SECRET, GRAMS_LENGTH, GRAMS_COUNT = range(4)
+"""The number of slots less 1, the secret, tokens in an n-gram, distinct n-grams."""
+
+STEP_WORDS: Final = 4
+
+
+COMPACT_BIT: Final = 8
+ASCII_BIT: Final = 16
+"""In the form of a text: three bits with the bytes of a character, and then these."""
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """Where CPython keeps what is read of a `str`: offsets in bytes of its type, its number of
+    characters (`i64`), its state (`i32`) and its characters, in ASCII and else; and the bit of the
+    state at which its form begins.
+    """
+
+    type_at: int
+    length_at: int
+    state_at: int
+    ascii_at: int
+    wide_at: int
+    form_shift: int
+
+
+_NAMES: Final = {
+    "BODY": 8 * HEADER_WORDS,
+    "SLOT": 8 * SLOT_WORDS,
+    "STEP": 8 * STEP_WORDS,
+    "COMPACT_BIT": COMPACT_BIT,
+    "ASCII_BIT": ASCII_BIT,
+    **{
+        name: 8 * value
+        for name, value in globals().items()
+        if name.startswith(("TABLE_", "AUTOMATON_", "GRAMS_"))
+    },
+}
+
+_TEXT: Final = """
+declare i32 @memcmp(ptr, ptr, i64)
+
+%form = type { ptr, i64, i64 }
+
+define internal i64 @mix(i64 %a, i64 %b) alwaysinline nounwind {
+  %aw = zext i64 %a to i128
+  %bw = zext i64 %b to i128
+  %product = mul i128 %aw, %bw
+  %low = trunc i128 %product to i64
+  %upper = lshr i128 %product, 64
+  %high = trunc i128 %upper to i64
+  %mixed = xor i64 %low, %high
+  ret i64 %mixed
+}
+
+; The first byte of element %i, its bytes, and those of one character; 0 of these if it is no
+; compact str.
+define internal %form @text_at(ptr %texts, i64 %i, ptr %type) alwaysinline nounwind {
+  %place = getelementptr ptr, ptr %texts, i64 %i
+  %text = load ptr, ptr %place, align 8
+  %absent = icmp eq ptr %text, null
+  br i1 %absent, label %none, label %typed
+typed:
+  %typep = getelementptr i8, ptr %text, i64 {type_at}
+  %its = load ptr, ptr %typep, align 8
+  %right = icmp eq ptr %its, %type
+  br i1 %right, label %read, label %none
+read:
+  %statep = getelementptr i8, ptr %text, i64 {state_at}
+  %state = load i32, ptr %statep, align 4
+  %bits = lshr i32 %state, {form_shift}
+  %compactbit = and i32 %bits, {COMPACT_BIT}
+  %compact = icmp ne i32 %compactbit, 0
+  br i1 %compact, label %found, label %none
+found:
+  %asciibit = and i32 %bits, {ASCII_BIT}
+  %ascii = icmp ne i32 %asciibit, 0
+  %offset = select i1 %ascii, i64 {ascii_at}, i64 {wide_at}
+  %data = getelementptr i8, ptr %text, i64 %offset
+  %kind32 = and i32 %bits, 7
+  %kind = zext i32 %kind32 to i64
+  %lengthp = getelementptr i8, ptr %text, i64 {length_at}
+  %length = load i64, ptr %lengthp, align 8
+  %size = mul i64 %length, %kind
+  %f0 = insertvalue %form undef, ptr %data, 0
+  %f1 = insertvalue %form %f0, i64 %size, 1
+  %f2 = insertvalue %form %f1, i64 %kind, 2
+  ret %form %f2
+none:
+  ret %form { ptr null, i64 0, i64 0 }
+}
+
+; Whether %count characters of 2 or 4 bytes hold half of a surrogate pair.
+define internal i1 @has_half_16(ptr %data, i64 %count) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %next ]
+  %any = phi i16 [ 0, %entry ], [ %any1, %next ]
+  %unitp = getelementptr i16, ptr %data, i64 %i
+  %unit = load i16, ptr %unitp, align 2
+  %top = and i16 %unit, -2048
+  %half = icmp eq i16 %top, -10240
+  %bit = zext i1 %half to i16
+  %any1 = or i16 %any, %bit
+  %after = add i64 %i, 1
+  %more = icmp ult i64 %after, %count
+  br i1 %more, label %next, label %done
+done:
+  %found = icmp ne i16 %any1, 0
+  ret i1 %found
+}
+
+define internal i1 @has_half_32(ptr %data, i64 %count) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %next ]
+  %any = phi i32 [ 0, %entry ], [ %any1, %next ]
+  %unitp = getelementptr i32, ptr %data, i64 %i
+  %unit = load i32, ptr %unitp, align 4
+  %top = and i32 %unit, -2048
+  %half = icmp eq i32 %top, 55296
+  %bit = zext i1 %half to i32
+  %any1 = or i32 %any, %bit
+  %after = add i64 %i, 1
+  %more = icmp ult i64 %after, %count
+  br i1 %more, label %next, label %done
+done:
+  %found = icmp ne i32 %any1, 0
+  ret i1 %found
+}
+
+; A hash, not 0, of %size bytes. Reads whole words; the last may overlap the one before.
+define internal i64 @hash_of(ptr %bytes, i64 %size, i64 %secret) alwaysinline nounwind {
+  %seed0 = mul i64 %size, -7046029254386353131
+  %seed = xor i64 %seed0, %secret
+  %long = icmp uge i64 %size, 8
+  br i1 %long, label %words, label %short
+words:
+  %last = sub i64 %size, 8
+  br label %next
+next:
+  %at = phi i64 [ 0, %words ], [ %after, %step ]
+  %sum = phi i64 [ %seed, %words ], [ %mixed, %step ]
+  %inside = icmp ult i64 %at, %last
+  br i1 %inside, label %step, label %tail
+step:
+  %wordp = getelementptr i8, ptr %bytes, i64 %at
+  %word = load i64, ptr %wordp, align 1
+  %both = xor i64 %word, %sum
+  %mixed = call i64 @mix(i64 %both, i64 -6884282663029611473)
+  %after = add i64 %at, 8
+  br label %next
+tail:
+  %tailp = getelementptr i8, ptr %bytes, i64 %last
+  %tailw = load i64, ptr %tailp, align 1
+  br label %finish
+short:
+  %four = icmp uge i64 %size, 4
+  br i1 %four, label %halves, label %few
+halves:
+  %half = sub i64 %size, 4
+  %h0 = load i32, ptr %bytes, align 1
+  %h1p = getelementptr i8, ptr %bytes, i64 %half
+  %h1 = load i32, ptr %h1p, align 1
+  %h0w = zext i32 %h0 to i64
+  %h1w = zext i32 %h1 to i64
+  %h1s = shl i64 %h1w, 32
+  %hw = or i64 %h0w, %h1s
+  br label %finish
+few:
+  %any = icmp ne i64 %size, 0
+  br i1 %any, label %three, label %finish
+three:
+  %middle = lshr i64 %size, 1
+  %end = sub i64 %size, 1
+  %b1p = getelementptr i8, ptr %bytes, i64 %middle
+  %b2p = getelementptr i8, ptr %bytes, i64 %end
+  %b0 = load i8, ptr %bytes, align 1
+  %b1 = load i8, ptr %b1p, align 1
+  %b2 = load i8, ptr %b2p, align 1
+  %b0w = zext i8 %b0 to i64
+  %b1w = zext i8 %b1 to i64
+  %b2w = zext i8 %b2 to i64
+  %b1s = shl i64 %b1w, 8
+  %b2s = shl i64 %b2w, 16
+  %b01 = or i64 %b0w, %b1s
+  %b012 = or i64 %b01, %b2s
+  br label %finish
+finish:
+  %rest = phi i64 [ %tailw, %tail ], [ %hw, %halves ], [ %b012, %three ], [ 0, %few ]
+  %before = phi i64 [ %sum, %tail ], [ %seed, %halves ], [ %seed, %three ], [ %seed, %few ]
+  %input = xor i64 %rest, %before
+  %hash = call i64 @mix(i64 %input, i64 -2266404186210603135)
+  %zero = icmp eq i64 %hash, 0
+  %result = select i1 %zero, i64 1, i64 %hash
+  ret i64 %result
+}
+
+; The slot of a key: its own, or the free one where it belongs.
+define internal ptr @slot_of(ptr %table, ptr %bytes, i64 %size, i64 %form, i64 %hash) alwaysinline nounwind {
+  %maskp = getelementptr i8, ptr %table, i64 {TABLE_MASK}
+  %mask = load i64, ptr %maskp, align 8
+  %slots = getelementptr i8, ptr %table, i64 {BODY}
+  br label %look
+look:
+  %from = phi i64 [ %hash, %0 ], [ %further, %differs ]
+  %number = and i64 %from, %mask
+  %offset = mul i64 %number, {SLOT}
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %its = load i64, ptr %slot, align 8
+  %free = icmp eq i64 %its, 0
+  br i1 %free, label %done, label %held
+held:
+  %same = icmp eq i64 %its, %hash
+  br i1 %same, label %sized, label %differs
+sized:
+  %sizep = getelementptr i8, ptr %slot, i64 16
+  %itsform = load i64, ptr %sizep, align 8
+  %fits = icmp eq i64 %itsform, %form
+  br i1 %fits, label %compare, label %differs
+compare:
+  %bytesp = getelementptr i8, ptr %slot, i64 8
+  %itsbytes = load ptr, ptr %bytesp, align 8
+  %order = call i32 @memcmp(ptr %itsbytes, ptr %bytes, i64 %size)
+  %equal = icmp eq i32 %order, 0
+  br i1 %equal, label %done, label %differs
+differs:
+  %further = add i64 %from, 1
+  br label %look
+done:
+  ret ptr %slot
+}
+
+; Whether all elements are texts with a form in UTF-8: 0 if so.
+define i64 @clew_text_check(ptr %texts, i64 %count, ptr %type) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %step ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %kind = extractvalue %form %text, 2
+  switch i64 %kind, label %bad [ i64 1, label %step i64 2, label %pairs i64 4, label %fours ]
+pairs:
+  %data2 = extractvalue %form %text, 0
+  %size2 = extractvalue %form %text, 1
+  %count2 = lshr i64 %size2, 1
+  %half2 = call i1 @has_half_16(ptr %data2, i64 %count2)
+  br i1 %half2, label %bad, label %step
+fours:
+  %data4 = extractvalue %form %text, 0
+  %size4 = extractvalue %form %text, 1
+  %count4 = lshr i64 %size4, 2
+  %half4 = call i1 @has_half_32(ptr %data4, i64 %count4)
+  br i1 %half4, label %bad, label %step
+step:
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
+
+; The characters of all elements together; -1 if one is no text.
+define i64 @clew_text_length(ptr %texts, i64 %count, ptr %type) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %step ]
+  %sum = phi i64 [ 0, %entry ], [ %total, %step ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %kind = extractvalue %form %text, 2
+  %wrong = icmp eq i64 %kind, 0
+  br i1 %wrong, label %bad, label %step
+step:
+  %size = extractvalue %form %text, 1
+  %shift = lshr i64 %kind, 1
+  %length = lshr i64 %size, %shift
+  %total = add i64 %sum, %length
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 %sum
+bad:
+  ret i64 -1
+}
+
+; Enters keys into a table; of equal ones, the last place stays.
+define i64 @clew_text_fill(ptr %texts, i64 %count, ptr %table) nounwind {
+entry:
+  %typep = getelementptr i8, ptr %table, i64 {TABLE_TYPE}
+  %type = load ptr, ptr %typep, align 8
+  %secretp = getelementptr i8, ptr %table, i64 {TABLE_SECRET}
+  %secret = load i64, ptr %secretp, align 8
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %step ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %bytes = extractvalue %form %text, 0
+  %size = extractvalue %form %text, 1
+  %kind = extractvalue %form %text, 2
+  %wrong = icmp eq i64 %kind, 0
+  br i1 %wrong, label %bad, label %step
+step:
+  %size8 = shl i64 %size, 3
+  %form = or i64 %size8, %kind
+  %hash = call i64 @hash_of(ptr %bytes, i64 %size, i64 %secret)
+  %slot = call ptr @slot_of(ptr %table, ptr %bytes, i64 %size, i64 %form, i64 %hash)
+  %bytesp = getelementptr i8, ptr %slot, i64 8
+  %lengthp = getelementptr i8, ptr %slot, i64 16
+  %placep = getelementptr i8, ptr %slot, i64 24
+  store i64 %hash, ptr %slot, align 8
+  store ptr %bytes, ptr %bytesp, align 8
+  store i64 %form, ptr %lengthp, align 8
+  store i64 %i, ptr %placep, align 8
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
+
+; The places of texts in a table.
+define i64 @clew_text_places(ptr %texts, i64 %count, ptr %table, ptr %out) nounwind {
+entry:
+  %typep = getelementptr i8, ptr %table, i64 {TABLE_TYPE}
+  %type = load ptr, ptr %typep, align 8
+  %secretp = getelementptr i8, ptr %table, i64 {TABLE_SECRET}
+  %secret = load i64, ptr %secretp, align 8
+  %unknownp = getelementptr i8, ptr %table, i64 {TABLE_UNKNOWN}
+  %unknown = load i64, ptr %unknownp, align 8
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %write ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %bytes = extractvalue %form %text, 0
+  %size = extractvalue %form %text, 1
+  %kind = extractvalue %form %text, 2
+  %wrong = icmp eq i64 %kind, 0
+  br i1 %wrong, label %bad, label %step
+step:
+  %size8 = shl i64 %size, 3
+  %form = or i64 %size8, %kind
+  %hash = call i64 @hash_of(ptr %bytes, i64 %size, i64 %secret)
+  %slot = call ptr @slot_of(ptr %table, ptr %bytes, i64 %size, i64 %form, i64 %hash)
+  %its = load i64, ptr %slot, align 8
+  %placep = getelementptr i8, ptr %slot, i64 24
+  %place = load i64, ptr %placep, align 8
+  %free = icmp eq i64 %its, 0
+  %found = select i1 %free, i64 %unknown, i64 %place
+  br label %write
+write:
+  %outp = getelementptr i64, ptr %out, i64 %i
+  store i64 %found, ptr %outp, align 8
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
+
+; The state after one more byte.
+define internal i64 @moved(ptr %rows, i64 %state, i64 %byte) alwaysinline nounwind {
+  %row = shl i64 %state, 8
+  %low = and i64 %byte, 255
+  %cell = or i64 %row, %low
+  %cellp = getelementptr i16, ptr %rows, i64 %cell
+  %next = load i16, ptr %cellp, align 2
+  %to = zext i16 %next to i64
+  ret i64 %to
+}
+
+; Whether an automaton accepts each text.
+define i64 @clew_text_match(ptr %texts, i64 %count, ptr %automaton, ptr %out) nounwind {
+entry:
+  %typep = getelementptr i8, ptr %automaton, i64 {AUTOMATON_TYPE}
+  %type = load ptr, ptr %typep, align 8
+  %startp = getelementptr i8, ptr %automaton, i64 {AUTOMATON_START}
+  %start = load i64, ptr %startp, align 8
+  %acceptsp = getelementptr i8, ptr %automaton, i64 {AUTOMATON_ACCEPTS}
+  %accepts = load i64, ptr %acceptsp, align 8
+  %rows = getelementptr i8, ptr %automaton, i64 {BODY}
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %write ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %bytes = extractvalue %form %text, 0
+  %size = extractvalue %form %text, 1
+  %kind = extractvalue %form %text, 2
+  %wrong = icmp eq i64 %kind, 0
+  br i1 %wrong, label %bad, label %begin
+begin:
+  %shift = lshr i64 %kind, 1
+  %length = lshr i64 %size, %shift
+  %narrow = icmp eq i64 %kind, 1
+  %paired = icmp eq i64 %kind, 2
+  br label %look
+look:
+  %at = phi i64 [ 0, %begin ], [ %beyond, %moved ]
+  %state = phi i64 [ %start, %begin ], [ %to, %moved ]
+  %inside = icmp ult i64 %at, %length
+  %alive = icmp ne i64 %state, 0
+  %on = and i1 %inside, %alive
+  br i1 %on, label %load, label %write
+load:
+  %beyond = add i64 %at, 1
+  br i1 %narrow, label %load1, label %wide
+load1:
+  %unit1p = getelementptr i8, ptr %bytes, i64 %at
+  %unit1 = load i8, ptr %unit1p, align 1
+  %char1 = zext i8 %unit1 to i64
+  br label %loaded
+wide:
+  br i1 %paired, label %load2, label %load4
+load2:
+  %unit2p = getelementptr i16, ptr %bytes, i64 %at
+  %unit2 = load i16, ptr %unit2p, align 2
+  %char2 = zext i16 %unit2 to i64
+  br label %loaded
+load4:
+  %unit4p = getelementptr i32, ptr %bytes, i64 %at
+  %unit4 = load i32, ptr %unit4p, align 4
+  %char4 = zext i32 %unit4 to i64
+  br label %loaded
+loaded:
+  %char = phi i64 [ %char1, %load1 ], [ %char2, %load2 ], [ %char4, %load4 ]
+  %single = icmp ult i64 %char, 128
+  br i1 %single, label %one1, label %several
+one1:
+  %to1 = call i64 @moved(ptr %rows, i64 %state, i64 %char)
+  br label %moved
+several:
+  %tail0 = and i64 %char, 63
+  %tail = or i64 %tail0, 128
+  %rest1 = lshr i64 %char, 6
+  %double = icmp ult i64 %char, 2048
+  br i1 %double, label %lead2, label %more2
+lead2:
+  %first2 = or i64 %rest1, 192
+  %s2 = call i64 @moved(ptr %rows, i64 %state, i64 %first2)
+  br label %last
+more2:
+  %third0 = and i64 %rest1, 63
+  %third = or i64 %third0, 128
+  %rest2 = lshr i64 %char, 12
+  %triple = icmp ult i64 %char, 65536
+  br i1 %triple, label %lead3, label %lead4
+lead3:
+  %first3 = or i64 %rest2, 224
+  %s3 = call i64 @moved(ptr %rows, i64 %state, i64 %first3)
+  br label %second
+lead4:
+  %rest3 = lshr i64 %char, 18
+  %first4 = or i64 %rest3, 240
+  %after0 = and i64 %rest2, 63
+  %after1 = or i64 %after0, 128
+  %s4 = call i64 @moved(ptr %rows, i64 %state, i64 %first4)
+  %s5 = call i64 @moved(ptr %rows, i64 %s4, i64 %after1)
+  br label %second
+second:
+  %s6 = phi i64 [ %s3, %lead3 ], [ %s5, %lead4 ]
+  %s7 = call i64 @moved(ptr %rows, i64 %s6, i64 %third)
+  br label %last
+last:
+  %s8 = phi i64 [ %s2, %lead2 ], [ %s7, %second ]
+  %s9 = call i64 @moved(ptr %rows, i64 %s8, i64 %tail)
+  br label %moved
+moved:
+  %to = phi i64 [ %to1, %one1 ], [ %s9, %last ]
+  br label %look
+write:
+  %accepted = icmp uge i64 %state, %accepts
+  %value = zext i1 %accepted to i8
+  %outp = getelementptr i8, ptr %out, i64 %i
+  store i8 %value, ptr %outp, align 1
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
+
+; The slot of a step of the trie: its own, or the free one where it belongs.
+define internal ptr @step_of(ptr %grams, i64 %node, i64 %token) alwaysinline nounwind {
+  %maskp = getelementptr i8, ptr %grams, i64 {GRAMS_MASK}
+  %mask = load i64, ptr %maskp, align 8
+  %secretp = getelementptr i8, ptr %grams, i64 {GRAMS_SECRET}
+  %secret = load i64, ptr %secretp, align 8
+  %slots = getelementptr i8, ptr %grams, i64 {BODY}
+  %spread = mul i64 %node, -7046029254386353131
+  %salted = xor i64 %spread, %secret
+  %input = xor i64 %salted, %token
+  %hash = call i64 @mix(i64 %input, i64 -2266404186210603135)
+  br label %look
+look:
+  %from = phi i64 [ %hash, %0 ], [ %further, %differs ]
+  %number = and i64 %from, %mask
+  %offset = mul i64 %number, {STEP}
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %leadsp = getelementptr i8, ptr %slot, i64 16
+  %leads = load i64, ptr %leadsp, align 8
+  %free = icmp eq i64 %leads, 0
+  br i1 %free, label %done, label %held
+held:
+  %itsnode = load i64, ptr %slot, align 8
+  %tokenp = getelementptr i8, ptr %slot, i64 8
+  %itstoken = load i64, ptr %tokenp, align 8
+  %samenode = icmp eq i64 %itsnode, %node
+  %sametoken = icmp eq i64 %itstoken, %token
+  %same = and i1 %samenode, %sametoken
+  br i1 %same, label %done, label %differs
+differs:
+  %further = add i64 %from, 1
+  br label %look
+done:
+  ret ptr %slot
+}
+
+; Enters n-grams into a trie, and writes the number of each. Equal ones have the same number.
+; Returns how many distinct ones there are.
+define i64 @clew_gram_fill(ptr %tokens, i64 %count, ptr %grams, ptr %out) nounwind {
+entry:
+  %lengthp = getelementptr i8, ptr %grams, i64 {GRAMS_LENGTH}
+  %length = load i64, ptr %lengthp, align 8
+  %last = sub i64 %length, 1
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %write ]
+  %distinct = phi i64 [ 0, %entry ], [ %distinct1, %write ]
+  %nodes = phi i64 [ 1, %entry ], [ %nodes1, %write ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %begin = mul i64 %i, %length
+  br label %look
+look:
+  %k = phi i64 [ 0, %one ], [ %k1, %went ]
+  %node = phi i64 [ 0, %one ], [ %to, %went ]
+  %distinct0 = phi i64 [ %distinct, %one ], [ %distinct1, %went ]
+  %nodes0 = phi i64 [ %nodes, %one ], [ %nodes1, %went ]
+  %at = add i64 %begin, %k
+  %tokenp = getelementptr i64, ptr %tokens, i64 %at
+  %token = load i64, ptr %tokenp, align 8
+  %slot = call ptr @step_of(ptr %grams, i64 %node, i64 %token)
+  %leadsp = getelementptr i8, ptr %slot, i64 16
+  %leads = load i64, ptr %leadsp, align 8
+  %ends = icmp eq i64 %k, %last
+  %free = icmp eq i64 %leads, 0
+  br i1 %free, label %enter, label %known
+enter:
+  %fresh = select i1 %ends, i64 %distinct0, i64 %nodes0
+  %isend = zext i1 %ends to i64
+  %isnode = xor i64 %isend, 1
+  %distinct2 = add i64 %distinct0, %isend
+  %nodes2 = add i64 %nodes0, %isnode
+  %freshleads = add i64 %fresh, 1
+  %steptokenp = getelementptr i8, ptr %slot, i64 8
+  store i64 %node, ptr %slot, align 8
+  store i64 %token, ptr %steptokenp, align 8
+  store i64 %freshleads, ptr %leadsp, align 8
+  br label %went
+known:
+  %there = sub i64 %leads, 1
+  br label %went
+went:
+  %to = phi i64 [ %fresh, %enter ], [ %there, %known ]
+  %distinct1 = phi i64 [ %distinct2, %enter ], [ %distinct0, %known ]
+  %nodes1 = phi i64 [ %nodes2, %enter ], [ %nodes0, %known ]
+  %k1 = add i64 %k, 1
+  br i1 %ends, label %write, label %look
+write:
+  %outp = getelementptr i64, ptr %out, i64 %i
+  store i64 %to, ptr %outp, align 8
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 %distinct
+}
+
+; Adds the occurrences of n-grams in rows of tokens to %out, one row of counts for each.
+define void @clew_gram_counts(ptr %tokens, i64 %rows, i64 %size, i64 %skips, ptr %grams, ptr %out)
+    nounwind {
+entry:
+  %lengthp = getelementptr i8, ptr %grams, i64 {GRAMS_LENGTH}
+  %length = load i64, ptr %lengthp, align 8
+  %last = sub i64 %length, 1
+  %countp = getelementptr i8, ptr %grams, i64 {GRAMS_COUNT}
+  %count = load i64, ptr %countp, align 8
+  br label %nextrow
+nextrow:
+  %row = phi i64 [ 0, %entry ], [ %row1, %rowdone ]
+  %morerows = icmp ult i64 %row, %rows
+  br i1 %morerows, label %beginrow, label %finished
+beginrow:
+  %rowbegin = mul i64 %row, %size
+  %rowtokens = getelementptr i64, ptr %tokens, i64 %rowbegin
+  %outbegin = mul i64 %row, %count
+  %rowout = getelementptr float, ptr %out, i64 %outbegin
+  br label %nextskip
+nextskip:
+  %step = phi i64 [ 1, %beginrow ], [ %step1, %skipdone ]
+  %within = icmp ule i64 %step, %skips
+  %reach = mul i64 %last, %step
+  %fits = icmp ult i64 %reach, %size
+  %skip = and i1 %within, %fits
+  br i1 %skip, label %beginskip, label %rowdone
+beginskip:
+  %starts = sub i64 %size, %reach
+  br label %nextstart
+nextstart:
+  %start = phi i64 [ 0, %beginskip ], [ %start1, %startdone ]
+  %morestarts = icmp ult i64 %start, %starts
+  br i1 %morestarts, label %look, label %skipdone
+look:
+  %k = phi i64 [ 0, %nextstart ], [ %k1, %onward ]
+  %at = phi i64 [ %start, %nextstart ], [ %at1, %onward ]
+  %node = phi i64 [ 0, %nextstart ], [ %to, %onward ]
+  %tokenp = getelementptr i64, ptr %rowtokens, i64 %at
+  %token = load i64, ptr %tokenp, align 8
+  %slot = call ptr @step_of(ptr %grams, i64 %node, i64 %token)
+  %leadsp = getelementptr i8, ptr %slot, i64 16
+  %leads = load i64, ptr %leadsp, align 8
+  %unknown = icmp eq i64 %leads, 0
+  br i1 %unknown, label %startdone, label %went
+went:
+  %to = sub i64 %leads, 1
+  %ends = icmp eq i64 %k, %last
+  br i1 %ends, label %add, label %onward
+onward:
+  %k1 = add i64 %k, 1
+  %at1 = add i64 %at, %step
+  br label %look
+add:
+  %outp = getelementptr float, ptr %rowout, i64 %to
+  %old = load float, ptr %outp, align 4
+  %new = fadd float %old, 1.0
+  store float %new, ptr %outp, align 4
+  br label %startdone
+startdone:
+  %start1 = add i64 %start, 1
+  br label %nextstart
+skipdone:
+  %step1 = add i64 %step, 1
+  br label %nextskip
+rowdone:
+  %row1 = add i64 %row, 1
+  br label %nextrow
+finished:
+  ret void
+}
+"""
+
+
+def texts_text(layout: TextLayout) -> str:
+    """Returns the module's text for a layout of texts."""
+    text = _TEXT
+    for name, value in (_NAMES | vars(layout)).items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text

@@ -1,0 +1,210 @@
+"""Native code on Python's texts; see `codegen.driver.texts` for the native part.
+
+It reads arrays of objects (`TEXT`) and writes numbers. Where Python's objects have another layout,
+or several threads run Python at once, there is none: `text_code` returns None, and every caller has
+another way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import secrets
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+
+from clew.codegen.driver import texts as native
+from clew.runtime.cache import default_cache
+from clew.runtime.driver import addresses_of, native_object
+from clew.runtime.jit import Library
+from clew.runtime.memory import address_of
+from clew.runtime.text_layout import text_layout
+from clew.support.locks import once
+from clew.support.text_arrays import TEXT, holds_text
+
+Array = np.ndarray[Any, Any]
+
+_FEW: Final = 16
+"""Up to this many texts, Python's own functions take less time than a native call."""
+
+_GOOD: Final = 0
+
+
+class TextCode:
+    """The native functions. They hold the GIL, so that no text changes or dies meanwhile."""
+
+    def __init__(self, layout: native.TextLayout) -> None:
+        code = native_object(native.texts_text(layout), native.EXPORTS, default_cache(), "O3")
+        self._library = Library([code], addresses_of(*native.IMPORTS))
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+
+        def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
+            return ctypes.PYFUNCTYPE(result, *arguments)(self._library.address(name))
+
+        self.check = function("clew_text_check", count, pointer, count, pointer)
+        self.length = function("clew_text_length", count, pointer, count, pointer)
+        self.fill = function("clew_text_fill", count, pointer, count, pointer)
+        self.places = function("clew_text_places", count, pointer, count, pointer, pointer)
+        self.match = function("clew_text_match", count, pointer, count, pointer, pointer)
+        self.fill_grams = function("clew_gram_fill", count, pointer, count, pointer, pointer)
+        self.count_grams = function(
+            "clew_gram_counts", None, pointer, count, count, count, pointer, pointer
+        )
+
+
+@once
+def text_code() -> TextCode | None:
+    """Returns this process's functions, or None where the native code cannot read texts."""
+    layout = text_layout()
+    return None if layout is None else TextCode(layout)
+
+
+def _flat(array: Array) -> Array:
+    """Returns the elements in one contiguous row."""
+    if array.ndim == 1 and array.flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def are_texts(array: Array) -> bool:
+    """`holds_text` of an array of objects, in native code."""
+    if array.size <= _FEW:
+        return _few_are_texts(array.tolist() if array.ndim == 1 else array.reshape(-1).tolist())
+    code = text_code()
+    if code is None:
+        return holds_text(array)
+    flat = _flat(array)
+    return code.check(address_of(flat), flat.size, id(str)) == _GOOD
+
+
+def _few_are_texts(items: list[Any]) -> bool:
+    try:
+        for item in items:
+            if type(item) is not str or not (item.isascii() or item.encode()):
+                return False
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def characters(array: Array) -> int:
+    """Returns the number of characters of an array's texts."""
+    code = text_code() if array.size > _FEW else None
+    if code is not None:
+        flat = _flat(array)
+        found = code.length(address_of(flat), flat.size, id(str))
+        if found >= 0:
+            return found
+    return sum(map(len, array.reshape(-1).tolist()))
+
+
+def _power_above(count: int) -> int:
+    """Returns a number of slots of which `count` are at most half."""
+    return 1 << max(2 * count - 1, 1).bit_length()
+
+
+def _body(words: int) -> Array:
+    """Returns a header and a body of zeros, in words."""
+    return np.zeros(native.HEADER_WORDS + words, np.int64)
+
+
+class TextTable:
+    """The places of texts among keys: the last one's of equal keys, the number of keys for others.
+
+    The keys are texts in Unicode.
+    """
+
+    def __init__(self, keys: Array) -> None:
+        self._count = keys.size
+        self._keys = _flat(keys).copy()  # the table points into these texts
+        self._table: Array | None = None
+        self._address = 0
+        self._dict: dict[str, int] = {key: n for n, key in enumerate(self._keys.tolist())}
+        code = text_code()
+        if code is None:
+            return
+        slots = _power_above(self._count)
+        table = _body(slots * native.SLOT_WORDS)
+        table[native.TABLE_TYPE] = id(str)
+        table[native.TABLE_MASK] = slots - 1
+        table[native.TABLE_SECRET] = secrets.randbits(63)
+        table[native.TABLE_UNKNOWN] = self._count
+        self._address = address_of(table)
+        if code.fill(address_of(self._keys), self._count, self._address) == _GOOD:
+            self._table, self._code = table, code
+
+    def __call__(self, texts: Array) -> Array:
+        """Returns the place of each text, `i64` of the shape of `texts`."""
+        size = texts.size
+        if size > _FEW and self._table is not None:
+            flat, out = _flat(texts), np.empty(size, np.int64)
+            status = self._code.places(address_of(flat), size, self._address, address_of(out))
+            if status == _GOOD:
+                return out if texts.ndim == 1 else out.reshape(texts.shape)
+        found = map(self._dict.get, texts.reshape(-1).tolist(), repeat(self._count))
+        return np.fromiter(found, np.int64, size).reshape(texts.shape)
+
+
+class NativeAutomaton:
+    """An automaton on the bytes of texts: `rows` has the next state by state and byte, of which 0
+    accepts nothing and leads to itself; those from `accepts` on accept.
+    """
+
+    def __init__(self, rows: Array, start: int, accepts: int) -> None:
+        assert rows.shape[1:] == (256,) and len(rows) <= 1 << 16
+        assert 0 <= start < len(rows) and 1 <= accepts and int(rows.max()) < len(rows)
+        packed = _body(rows.size // 4)
+        packed[native.AUTOMATON_TYPE] = id(str)
+        packed[native.AUTOMATON_START] = start
+        packed[native.AUTOMATON_ACCEPTS] = accepts
+        packed[native.HEADER_WORDS :] = rows.astype(np.uint16).reshape(-1).view(np.int64)
+        self._packed = packed
+
+    def accepted(self, texts: Array) -> Array | None:
+        """Returns whether the automaton accepts each text; None without native code."""
+        code = text_code()
+        if code is None:
+            return None
+        flat = _flat(texts)
+        out = np.empty(flat.size, np.bool_)
+        status = code.match(
+            address_of(flat), flat.size, address_of(self._packed), address_of(out)
+        )
+        return out.reshape(texts.shape) if status == _GOOD else None
+
+
+class GramTable:
+    """Counts the n-grams `grams[G, n]` (`i64`) in rows of tokens. Only where there is native code."""
+
+    def __init__(self, grams: Array) -> None:
+        code = text_code()
+        assert code is not None
+        grams = np.ascontiguousarray(grams, np.int64)
+        slots = _power_above(grams.size)
+        table = _body(slots * native.STEP_WORDS)
+        table[native.GRAMS_MASK] = slots - 1
+        table[native.GRAMS_SECRET] = secrets.randbits(63)
+        table[native.GRAMS_LENGTH] = grams.shape[1]
+        self._numbers = np.empty(len(grams), np.int64)
+        distinct = code.fill_grams(
+            address_of(grams), len(grams), address_of(table), address_of(self._numbers)
+        )
+        table[native.GRAMS_COUNT] = distinct
+        self._table, self._distinct = table, distinct
+
+    def counts(self, tokens: Array, skips: int) -> Array:
+        """Returns `f32[N, G]`: occurrences in `tokens[N, C]` (`i64`), with 0 to `skips - 1` tokens
+        skipped between two of an n-gram.
+        """
+        code = text_code()
+        assert code is not None
+        tokens = np.ascontiguousarray(tokens, np.int64)
+        out = np.zeros((len(tokens), self._distinct), np.float32)
+        code.count_grams(
+            address_of(tokens), *tokens.shape, skips, address_of(self._table), address_of(out)
+        )
+        if self._distinct == len(self._numbers):
+            return out
+        return out.take(self._numbers, 1)
