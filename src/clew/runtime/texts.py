@@ -147,7 +147,7 @@ class TextTable:
         return np.fromiter(found, np.int64, size).reshape(texts.shape)
 
 
-class NativeAutomaton:
+class Automaton:
     """An automaton on the bytes of texts: `rows` has the next state by state and byte, of which 0
     accepts nothing and leads to itself; those from `accepts` on accept.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, compress, repeat
 from operator import not_
 from typing import Any, Final, TypeVar
@@ -14,7 +16,11 @@ import numpy as np
 from clew.ir.dims import Dim, unknown_dim
 from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
+from clew.ops.data.regex.automaton import automaton
+from clew.ops.data.regex.classes import Classes
+from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.registry import Sample, Traits, register_op
+from clew.runtime.texts import Automaton
 from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
@@ -252,8 +258,31 @@ _PATTERN_BYTES: Final = 8 << 20  # of a pattern's program, and of its automaton
 _MOST_PATTERN_CHARS: Final = 1 << 16
 
 
-@bounded_cache(1 << 20)
-def compiled_pattern(pattern: str) -> Any:
+_PATTERNS_BYTES: Final = 8 << 20
+_MOST_FULL_CLASSES: Final = 4
+"""Of one pattern: classes that need a look at every character, 0.1 s each."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A compiled pattern: RE2's own form, and an automaton where it is small enough."""
+
+    regex: Any
+    automaton: Automaton | None
+
+    def matched(self, texts: Array) -> Array:
+        """Returns whether the pattern matches the whole of each text."""
+        found = None if self.automaton is None else self.automaton.accepted(texts)
+        if found is not None:
+            return found
+        # RE2 compares bytes: of a `str`, it would also count the characters up to each match.
+        matches = self.regex.fullmatch
+        some = each(lambda text: matches(text.encode()) is not None, texts.reshape(-1).tolist())
+        return np.array(some, bool).reshape(texts.shape)
+
+
+@bounded_cache(_PATTERNS_BYTES)
+def compiled_pattern(pattern: str) -> Pattern:
     """Returns a compiled pattern.
 
     Errors: T162 for a pattern that does not follow RE2's syntax or is too large; T168 if RE2 is not
@@ -273,13 +302,18 @@ def compiled_pattern(pattern: str) -> Any:
     options.max_mem = _PATTERN_BYTES
     options.never_capture = True  # with groups, a match takes memory quadratic in their number
     try:
-        return re2.compile(pattern, options=options)
+        regex = re2.compile(pattern, options=options)
     except re2.error as error:
         shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
         said = error.args[0].decode(errors="replace") if error.args else "invalid"
         raise GraphTypeError(
             "T162", f"text.full_match: pattern {shown!r}: {said}", hint="patterns use RE2's syntax"
         ) from error
+    members = partial(Classes(re2, options), most_full=_MOST_FULL_CLASSES)
+    try:
+        return Pattern(regex, Automaton(*automaton(parsed(pattern, members))))
+    except Unsupported:
+        return Pattern(regex, None)
 
 
 @register_op(
@@ -300,10 +334,7 @@ def text_full_match(x: Array, *, pattern: str) -> Array:
 
     Errors: T105, T162, T168. Source: ONNX RegexFullMatch-20.
     """
-    regex = compiled_pattern(pattern)
-    # RE2 compares bytes: of a `str`, it would also count the characters up to each match.
-    found = each(lambda text: regex.fullmatch(text.encode()) is not None, x.reshape(-1).tolist())
-    return np.array(found, bool).reshape(x.shape)
+    return compiled_pattern(pattern).matched(x)
 
 
 @text_full_match.types
