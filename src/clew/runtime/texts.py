@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -48,9 +48,9 @@ class TextCode:
         self.fill = function("clew_text_fill", count, pointer, count, pointer)
         self.places = function("clew_text_places", count, pointer, count, pointer, pointer)
         self.match = function("clew_text_match", count, pointer, count, pointer, pointer)
-        self.fill_grams = function("clew_gram_fill", count, pointer, count, pointer, pointer)
+        self.fill_grams = function("clew_gram_fill", None, pointer, count, count, pointer, pointer)
         self.count_grams = function(
-            "clew_gram_counts", None, pointer, count, count, count, pointer, pointer
+            "clew_gram_counts", None, pointer, *[count] * 3, pointer, count, count, pointer
         )
 
 
@@ -176,35 +176,81 @@ class Automaton:
 
 
 class GramTable:
-    """Counts the n-grams `grams[G, n]` (`i64`) in rows of tokens. Only where there is native code."""
+    """Counts n-grams, `grams[G, n]` (`i64`) of each length n, in rows of tokens: those of n-gram g in
+    column `columns[g]`. `weights[c]` (`f32`) are those of columns. Only where there is native code.
 
-    def __init__(self, grams: Array) -> None:
+    Raises `ValueError` for columns without a weight.
+    """
+
+    def __init__(self, grams: Sequence[Array], columns: Array, weights: Array) -> None:
         code = text_code()
         assert code is not None
-        grams = np.ascontiguousarray(grams, np.int64)
-        slots = _power_above(grams.size)
+        if columns.min(initial=0) < 0 or columns.max(initial=-1) >= weights.size:
+            raise ValueError("a column has no weight")
+        self._count_grams = code.count_grams
+        self._weights = np.ascontiguousarray(weights, np.float32)
+        slots = _power_above(sum(some.size for some in grams))
         table = _body(slots * native.STEP_WORDS)
         table[native.GRAMS_MASK] = slots - 1
         table[native.GRAMS_SECRET] = secrets.randbits(63)
-        table[native.GRAMS_LENGTH] = grams.shape[1]
-        self._numbers = np.empty(len(grams), np.int64)
-        distinct = code.fill_grams(
-            address_of(grams), len(grams), address_of(table), address_of(self._numbers)
-        )
-        table[native.GRAMS_COUNT] = distinct
-        self._table, self._distinct = table, distinct
+        table[native.GRAMS_WEIGHTS] = address_of(self._weights)
+        table[native.GRAMS_COLUMNS] = weights.size
+        self._table, self._address = table, address_of(table)
+        found = [np.zeros(0, np.int64)]
+        for some in grams:
+            tokens = np.ascontiguousarray(some, np.int64)
+            numbers = np.empty(len(tokens), np.int64)
+            code.fill_grams(
+                address_of(tokens), *tokens.shape, self._address, address_of(numbers)
+            )
+            found.append(numbers)
+        numbers = np.concatenate(found)
+        self._distinct = int(table[native.GRAMS_COUNT])
+        self._again: tuple[Array, Array] | None = None
+        # The table counts in the last column of equal n-grams, whose other columns get a copy.
+        into = np.zeros(1 + self._distinct, np.int64)
+        into[1 + numbers] = 1 + columns
+        if self._distinct < len(numbers):
+            self._again = columns, into[1 + numbers] - 1
+        slot_grams = table[native.HEADER_WORDS + native.STEP_GRAM :: native.STEP_WORDS]
+        slot_grams[:] = into[slot_grams]
 
-    def counts(self, tokens: Array, skips: int) -> Array:
-        """Returns `f32[N, G]`: occurrences in `tokens[N, C]` (`i64`), with 0 to `skips - 1` tokens
-        skipped between two of an n-gram.
+    def counts(self, tokens: Array, skips: int, width: int, mode: str) -> Array:
+        """Returns `f32[N, width]`, which has a column for each weight: occurrences in `tokens[N, C]`
+        (`i64`), with 0 to `skips - 1` tokens between two of an n-gram. With TFIDF, they are times
+        the weights; IDF gives the weights of those that occur.
+
+        Raises `ValueError` if a column is missing.
         """
-        code = text_code()
-        assert code is not None
+        if width < self._weights.size:
+            raise ValueError(f"{width} columns for {self._weights.size} weights")
         tokens = np.ascontiguousarray(tokens, np.int64)
-        out = np.zeros((len(tokens), self._distinct), np.float32)
-        code.count_grams(
-            address_of(tokens), *tokens.shape, skips, address_of(self._table), address_of(out)
+        rows, size = tokens.shape
+        out = np.zeros((rows, width), np.float32)
+        how = native.GRAMS_PLAIN if self._again is not None else _MODES[mode]
+        self._count_grams(
+            address_of(tokens), rows, size, skips, self._address, width, how, address_of(out)
         )
-        if self._distinct == len(self._numbers):
-            return out
-        return out.take(self._numbers, 1)
+        if self._again is not None:
+            to, source = self._again
+            out[:, to] = out[:, source]
+            return weighted(out, self._weights, mode)
+        return out
+
+
+_MODES: Final = {
+    "TF": native.GRAMS_PLAIN,
+    "IDF": native.GRAMS_WHETHER,
+    "TFIDF": native.GRAMS_TIMES,
+}
+
+
+def weighted(counts: Array, weights: Array, mode: str) -> Array:
+    """Returns counts with the weights of a mode, in their place."""
+    into = counts[:, : weights.size]
+    if mode == "IDF":
+        into[:] = np.where(into > 0, weights, np.float32(0))
+    elif mode == "TFIDF":
+        with np.errstate(all="ignore"):
+            into *= weights
+    return counts

@@ -13,8 +13,9 @@ its hash on. The hash depends on a secret, so that nobody can choose keys that a
 **Automata.** A header (`AUTOMATON_*`), and then a row of 256 states (`i16`) for each state: the
 next one by the next byte in UTF-8. State 0 accepts nothing. States from a number on accept.
 
-**n-grams.** A trie as a table: a slot has a node, a token and the node that the token leads to,
-plus 1 (0 in a free slot). The last token leads to the number of the n-gram.
+**n-grams.** A trie as a table: a slot has a node, a token, the node that the token leads to, plus 1,
+and the number of the n-gram that ends with it, plus 1. Both are 0 in a free slot, either if there
+is none.
 """
 
 from __future__ import annotations
@@ -39,10 +40,17 @@ SLOT_WORDS: Final = 4
 AUTOMATON_TYPE, AUTOMATON_START, AUTOMATON_ACCEPTS = range(3)
 """The address of `str`, the first state, the number of the first state that accepts."""
 
-GRAMS_MASK, GRAMS_SECRET, GRAMS_LENGTH, GRAMS_COUNT = range(4)
-"""The number of slots less 1, the secret, tokens in an n-gram, distinct n-grams."""
+GRAMS_MASK, GRAMS_SECRET, GRAMS_NODES, GRAMS_COUNT, GRAMS_WEIGHTS, GRAMS_COLUMNS = range(6)
+"""The number of slots less 1, the secret, inner nodes without the root, distinct n-grams, and the
+address and number of weights (`f32`).
+"""
+
+GRAMS_PLAIN, GRAMS_WHETHER, GRAMS_TIMES = range(3)
+"""What becomes of counts: they stay, a weight is where they are not 0, they are times weights."""
 
 STEP_WORDS: Final = 4
+STEP_GRAM: Final = 3
+"""The word of a slot that has the number of the n-gram."""
 
 
 COMPACT_BIT: Final = 8
@@ -560,7 +568,10 @@ look:
   %slot = getelementptr i8, ptr %slots, i64 %offset
   %leadsp = getelementptr i8, ptr %slot, i64 16
   %leads = load i64, ptr %leadsp, align 8
-  %free = icmp eq i64 %leads, 0
+  %gramp = getelementptr i8, ptr %slot, i64 24
+  %gram = load i64, ptr %gramp, align 8
+  %either = or i64 %leads, %gram
+  %free = icmp eq i64 %either, 0
   br i1 %free, label %done, label %held
 held:
   %itsnode = load i64, ptr %slot, align 8
@@ -577,126 +588,136 @@ done:
   ret ptr %slot
 }
 
-; Enters n-grams into a trie, and writes the number of each. Equal ones have the same number.
-; Returns how many distinct ones there are.
-define i64 @clew_gram_fill(ptr %tokens, i64 %count, ptr %grams, ptr %out) nounwind {
+; Enters n-grams of a length into a trie, and writes the number of each. Equal ones have the same.
+define void @clew_gram_fill(ptr %tokens, i64 %count, i64 %length, ptr %grams, ptr %out) nounwind {
 entry:
-  %lengthp = getelementptr i8, ptr %grams, i64 {GRAMS_LENGTH}
-  %length = load i64, ptr %lengthp, align 8
   %last = sub i64 %length, 1
+  %nodesp = getelementptr i8, ptr %grams, i64 {GRAMS_NODES}
+  %countp = getelementptr i8, ptr %grams, i64 {GRAMS_COUNT}
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %after, %write ]
-  %distinct = phi i64 [ 0, %entry ], [ %distinct1, %write ]
-  %nodes = phi i64 [ 1, %entry ], [ %nodes1, %write ]
   %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %good
+  br i1 %more, label %one, label %finished
 one:
   %begin = mul i64 %i, %length
   br label %look
 look:
   %k = phi i64 [ 0, %one ], [ %k1, %went ]
   %node = phi i64 [ 0, %one ], [ %to, %went ]
-  %distinct0 = phi i64 [ %distinct, %one ], [ %distinct1, %went ]
-  %nodes0 = phi i64 [ %nodes, %one ], [ %nodes1, %went ]
   %at = add i64 %begin, %k
   %tokenp = getelementptr i64, ptr %tokens, i64 %at
   %token = load i64, ptr %tokenp, align 8
   %slot = call ptr @step_of(ptr %grams, i64 %node, i64 %token)
+  %slottokenp = getelementptr i8, ptr %slot, i64 8
+  store i64 %node, ptr %slot, align 8
+  store i64 %token, ptr %slottokenp, align 8
+  %ends = icmp eq i64 %k, %last
+  br i1 %ends, label %end, label %inner
+inner:
   %leadsp = getelementptr i8, ptr %slot, i64 16
   %leads = load i64, ptr %leadsp, align 8
-  %ends = icmp eq i64 %k, %last
-  %free = icmp eq i64 %leads, 0
-  br i1 %free, label %enter, label %known
+  %none = icmp eq i64 %leads, 0
+  br i1 %none, label %enter, label %went
 enter:
-  %fresh = select i1 %ends, i64 %distinct0, i64 %nodes0
-  %isend = zext i1 %ends to i64
-  %isnode = xor i64 %isend, 1
-  %distinct2 = add i64 %distinct0, %isend
-  %nodes2 = add i64 %nodes0, %isnode
-  %freshleads = add i64 %fresh, 1
-  %steptokenp = getelementptr i8, ptr %slot, i64 8
-  store i64 %node, ptr %slot, align 8
-  store i64 %token, ptr %steptokenp, align 8
-  store i64 %freshleads, ptr %leadsp, align 8
-  br label %went
-known:
-  %there = sub i64 %leads, 1
+  %nodes = load i64, ptr %nodesp, align 8
+  %nodes1 = add i64 %nodes, 1
+  %nodes2 = add i64 %nodes, 2
+  store i64 %nodes1, ptr %nodesp, align 8
+  store i64 %nodes2, ptr %leadsp, align 8
   br label %went
 went:
-  %to = phi i64 [ %fresh, %enter ], [ %there, %known ]
-  %distinct1 = phi i64 [ %distinct2, %enter ], [ %distinct0, %known ]
-  %nodes1 = phi i64 [ %nodes2, %enter ], [ %nodes0, %known ]
+  %leads1 = phi i64 [ %leads, %inner ], [ %nodes2, %enter ]
+  %to = sub i64 %leads1, 1
   %k1 = add i64 %k, 1
-  br i1 %ends, label %write, label %look
+  br label %look
+end:
+  %gramp = getelementptr i8, ptr %slot, i64 24
+  %gram = load i64, ptr %gramp, align 8
+  %fresh = icmp eq i64 %gram, 0
+  br i1 %fresh, label %number, label %write
+number:
+  %distinct = load i64, ptr %countp, align 8
+  %distinct1 = add i64 %distinct, 1
+  store i64 %distinct1, ptr %countp, align 8
+  store i64 %distinct1, ptr %gramp, align 8
+  br label %write
 write:
+  %gram1 = phi i64 [ %gram, %end ], [ %distinct1, %number ]
+  %found = sub i64 %gram1, 1
   %outp = getelementptr i64, ptr %out, i64 %i
-  store i64 %to, ptr %outp, align 8
+  store i64 %found, ptr %outp, align 8
   %after = add i64 %i, 1
   br label %next
-good:
-  ret i64 %distinct
+finished:
+  ret void
 }
 
-; Adds the occurrences of n-grams in rows of tokens to %out, one row of counts for each.
-define void @clew_gram_counts(ptr %tokens, i64 %rows, i64 %size, i64 %skips, ptr %grams, ptr %out)
-    nounwind {
+; Adds the occurrences of n-grams in rows of %size tokens to %out, one row of %width counts for each,
+; and weighs them. Between two tokens of an n-gram lie 0 to %skips - 1 others.
+define void @clew_gram_counts(ptr %tokens, i64 %rows, i64 %size, i64 %skips, ptr %grams, i64 %width,
+    i64 %mode, ptr %out) nounwind {
 entry:
-  %lengthp = getelementptr i8, ptr %grams, i64 {GRAMS_LENGTH}
-  %length = load i64, ptr %lengthp, align 8
-  %last = sub i64 %length, 1
-  %countp = getelementptr i8, ptr %grams, i64 {GRAMS_COUNT}
-  %count = load i64, ptr %countp, align 8
+  %weightsp = getelementptr i8, ptr %grams, i64 {GRAMS_WEIGHTS}
+  %weights = load ptr, ptr %weightsp, align 8
+  %columnsp = getelementptr i8, ptr %grams, i64 {GRAMS_COLUMNS}
+  %columns = load i64, ptr %columnsp, align 8
   br label %nextrow
 nextrow:
-  %row = phi i64 [ 0, %entry ], [ %row1, %rowdone ]
+  %row = phi i64 [ 0, %entry ], [ %row1, %rowend ]
   %morerows = icmp ult i64 %row, %rows
   br i1 %morerows, label %beginrow, label %finished
 beginrow:
   %rowbegin = mul i64 %row, %size
   %rowtokens = getelementptr i64, ptr %tokens, i64 %rowbegin
-  %outbegin = mul i64 %row, %count
+  %outbegin = mul i64 %row, %width
   %rowout = getelementptr float, ptr %out, i64 %outbegin
   br label %nextskip
 nextskip:
   %step = phi i64 [ 1, %beginrow ], [ %step1, %skipdone ]
   %within = icmp ule i64 %step, %skips
-  %reach = mul i64 %last, %step
-  %fits = icmp ult i64 %reach, %size
-  %skip = and i1 %within, %fits
-  br i1 %skip, label %beginskip, label %rowdone
-beginskip:
-  %starts = sub i64 %size, %reach
-  br label %nextstart
+  %closest = icmp eq i64 %step, 1
+  %reaches = icmp ult i64 %step, %size
+  %useful = or i1 %closest, %reaches
+  %skip = and i1 %within, %useful
+  br i1 %skip, label %nextstart, label %rowdone
 nextstart:
-  %start = phi i64 [ 0, %beginskip ], [ %start1, %startdone ]
-  %morestarts = icmp ult i64 %start, %starts
+  %start = phi i64 [ 0, %nextskip ], [ %start1, %startdone ]
+  %morestarts = icmp ult i64 %start, %size
   br i1 %morestarts, label %look, label %skipdone
 look:
-  %k = phi i64 [ 0, %nextstart ], [ %k1, %onward ]
   %at = phi i64 [ %start, %nextstart ], [ %at1, %onward ]
   %node = phi i64 [ 0, %nextstart ], [ %to, %onward ]
   %tokenp = getelementptr i64, ptr %rowtokens, i64 %at
   %token = load i64, ptr %tokenp, align 8
   %slot = call ptr @step_of(ptr %grams, i64 %node, i64 %token)
-  %leadsp = getelementptr i8, ptr %slot, i64 16
-  %leads = load i64, ptr %leadsp, align 8
-  %unknown = icmp eq i64 %leads, 0
-  br i1 %unknown, label %startdone, label %went
-went:
-  %to = sub i64 %leads, 1
-  %ends = icmp eq i64 %k, %last
-  br i1 %ends, label %add, label %onward
-onward:
-  %k1 = add i64 %k, 1
-  %at1 = add i64 %at, %step
-  br label %look
+  %gramp = getelementptr i8, ptr %slot, i64 24
+  %gram = load i64, ptr %gramp, align 8
+  %isgram = icmp ne i64 %gram, 0
+  %first = icmp eq i64 %at, %start
+  %later = xor i1 %first, true
+  ; A single token has nothing in between, so it counts once.
+  %counted = or i1 %closest, %later
+  %counts = and i1 %isgram, %counted
+  br i1 %counts, label %add, label %lead
 add:
-  %outp = getelementptr float, ptr %rowout, i64 %to
+  %column = sub i64 %gram, 1
+  %outp = getelementptr float, ptr %rowout, i64 %column
   %old = load float, ptr %outp, align 4
   %new = fadd float %old, 1.0
   store float %new, ptr %outp, align 4
-  br label %startdone
+  br label %lead
+lead:
+  %leadsp = getelementptr i8, ptr %slot, i64 16
+  %leads = load i64, ptr %leadsp, align 8
+  %at1 = add i64 %at, %step
+  %ends = icmp eq i64 %leads, 0
+  %beyond = icmp uge i64 %at1, %size
+  %over = or i1 %ends, %beyond
+  br i1 %over, label %startdone, label %onward
+onward:
+  %to = sub i64 %leads, 1
+  br label %look
 startdone:
   %start1 = add i64 %start, 1
   br label %nextstart
@@ -704,6 +725,35 @@ skipdone:
   %step1 = add i64 %step, 1
   br label %nextskip
 rowdone:
+  switch i64 %mode, label %rowend [ i64 1, label %nextwhether i64 2, label %nexttimes ]
+nextwhether:
+  %c1 = phi i64 [ 0, %rowdone ], [ %c1after, %whether ]
+  %more1 = icmp ult i64 %c1, %columns
+  br i1 %more1, label %whether, label %rowend
+whether:
+  %out1p = getelementptr float, ptr %rowout, i64 %c1
+  %out1 = load float, ptr %out1p, align 4
+  %weight1p = getelementptr float, ptr %weights, i64 %c1
+  %weight1 = load float, ptr %weight1p, align 4
+  %occurs = fcmp ogt float %out1, 0.0
+  %value1 = select i1 %occurs, float %weight1, float 0.0
+  store float %value1, ptr %out1p, align 4
+  %c1after = add i64 %c1, 1
+  br label %nextwhether
+nexttimes:
+  %c2 = phi i64 [ 0, %rowdone ], [ %c2after, %times ]
+  %more2 = icmp ult i64 %c2, %columns
+  br i1 %more2, label %times, label %rowend
+times:
+  %out2p = getelementptr float, ptr %rowout, i64 %c2
+  %out2 = load float, ptr %out2p, align 4
+  %weight2p = getelementptr float, ptr %weights, i64 %c2
+  %weight2 = load float, ptr %weight2p, align 4
+  %value2 = fmul float %out2, %weight2
+  store float %value2, ptr %out2p, align 4
+  %c2after = add i64 %c2, 1
+  br label %nexttimes
+rowend:
   %row1 = add i64 %row, 1
   br label %nextrow
 finished:
