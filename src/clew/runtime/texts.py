@@ -22,7 +22,7 @@ from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.runtime.text_layout import text_layout
 from clew.support.locks import once
-from clew.support.text_arrays import TEXT, holds_text
+from clew.support.text_arrays import TEXT, holds_text, zeros
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,8 @@ class TextCode:
 
     def __init__(self, layout: native.TextLayout) -> None:
         code = native_object(native.texts_text(layout), native.EXPORTS, default_cache(), "O3")
-        self._library = Library([code], addresses_of(*native.IMPORTS))
+        imports = {name: _python_function(name) for name in native.PYTHON_IMPORTS}
+        self._library = Library([code], imports | addresses_of(*native.IMPORTS))
         pointer, count = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
@@ -48,10 +49,23 @@ class TextCode:
         self.fill = function("clew_text_fill", count, pointer, count, pointer)
         self.places = function("clew_text_places", count, pointer, count, pointer, pointer)
         self.match = function("clew_text_match", count, pointer, count, pointer, pointer)
+        self.concat = function(
+            "clew_text_concat", count, *[pointer, count] * 2, count, pointer, pointer
+        )
+        self.split = function(
+            "clew_text_split", count, pointer, count, pointer, pointer, count, pointer
+        )
         self.fill_grams = function("clew_gram_fill", None, pointer, count, count, pointer, pointer)
         self.count_grams = function(
             "clew_gram_counts", None, pointer, *[count] * 3, pointer, count, count, pointer
         )
+
+
+def _python_function(name: str) -> int:
+    """Returns the address of a function of Python's C interface."""
+    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 @once
@@ -61,7 +75,7 @@ def text_code() -> TextCode | None:
     return None if layout is None else TextCode(layout)
 
 
-def _flat(array: Array) -> Array:
+def flat_texts(array: Array) -> Array:
     """Returns the elements in one contiguous row."""
     if array.ndim == 1 and array.flags.c_contiguous:
         return array
@@ -75,7 +89,7 @@ def are_texts(array: Array) -> bool:
     code = text_code()
     if code is None:
         return holds_text(array)
-    flat = _flat(array)
+    flat = flat_texts(array)
     return code.check(address_of(flat), flat.size, id(str)) == _GOOD
 
 
@@ -93,7 +107,7 @@ def characters(array: Array) -> int:
     """Returns the number of characters of an array's texts."""
     code = text_code() if array.size > _FEW else None
     if code is not None:
-        flat = _flat(array)
+        flat = flat_texts(array)
         found = code.length(address_of(flat), flat.size, id(str))
         if found >= 0:
             return found
@@ -118,7 +132,7 @@ class TextTable:
 
     def __init__(self, keys: Array) -> None:
         self._count = keys.size
-        self._keys = _flat(keys).copy()  # the table points into these texts
+        self._keys = flat_texts(keys).copy()  # the table points into these texts
         self._table: Array | None = None
         self._address = 0
         self._dict: dict[str, int] = {key: n for n, key in enumerate(self._keys.tolist())}
@@ -139,12 +153,70 @@ class TextTable:
         """Returns the place of each text, `i64` of the shape of `texts`."""
         size = texts.size
         if size > _FEW and self._table is not None:
-            flat, out = _flat(texts), np.empty(size, np.int64)
+            flat, out = flat_texts(texts), np.empty(size, np.int64)
             status = self._code.places(address_of(flat), size, self._address, address_of(out))
             if status == _GOOD:
                 return out if texts.ndim == 1 else out.reshape(texts.shape)
         found = map(self._dict.get, texts.reshape(-1).tolist(), repeat(self._count))
         return np.fromiter(found, np.int64, size).reshape(texts.shape)
+
+
+def concatenated(a: Array, b: Array) -> Array | None:
+    """Returns the texts of two arrays, joined element by element; None if not in native code: for
+    few, and for shapes of which neither is the other nor has one element.
+    """
+    count = max(a.size, b.size)
+    code = text_code() if count > _FEW else None
+    shape = a.shape if a.size == count and a.ndim >= b.ndim else b.shape
+    if code is None or not all(x.shape == shape or x.size == 1 for x in (a, b)):
+        return None
+    left, right, out = flat_texts(a), flat_texts(b), np.empty(count, TEXT)
+    status = code.concat(
+        address_of(left), int(a.size > 1), address_of(right), int(b.size > 1), count, id(str),
+        address_of(out),
+    )  # fmt: skip
+    return out.reshape(shape) if status == _GOOD else None
+
+
+class Splitter:
+    """Splits texts at single characters; with `runs`, a run of these is one, and those at the ends
+    of a text separate nothing. At most `most` splits.
+    """
+
+    def __init__(self, separators: Sequence[int], runs: bool, most: int) -> None:
+        last = max(separators)
+        rule = _body(-(-(last + 1) // 8))
+        rule[native.RULE_TYPE] = id(str)
+        rule[native.RULE_SIZE] = last + 1
+        rule[native.RULE_RUNS] = runs
+        rule[native.RULE_MOST] = most
+        rule[native.HEADER_WORDS :].view(np.uint8)[list(separators)] = 1
+        self._rule, self._address = rule, address_of(rule)
+
+    def counts(self, texts: Array) -> Array | None:
+        """Returns the number of pieces of each text of a contiguous row, `i64[n]`; None without
+        native code.
+        """
+        code = text_code()
+        if code is None:
+            return None
+        counts = np.empty(texts.size, np.int64)
+        status = code.split(
+            address_of(texts), texts.size, self._address, address_of(counts), 0, None
+        )
+        return counts if status == _GOOD else None
+
+    def pieces(self, texts: Array, width: int) -> Array | None:
+        """Returns the pieces of each text, `[n, width]`, in rows that "" fills; None if some text
+        has more.
+        """
+        code = text_code()
+        assert code is not None
+        out, counts = zeros((texts.size, width), TEXT), np.empty(texts.size, np.int64)
+        status = code.split(
+            address_of(texts), texts.size, self._address, address_of(counts), width, address_of(out)
+        )
+        return out if status == _GOOD else None
 
 
 class Automaton:
@@ -167,7 +239,7 @@ class Automaton:
         code = text_code()
         if code is None:
             return None
-        flat = _flat(texts)
+        flat = flat_texts(texts)
         out = np.empty(flat.size, np.bool_)
         status = code.match(
             address_of(flat), flat.size, address_of(self._packed), address_of(out)

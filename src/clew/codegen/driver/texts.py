@@ -3,7 +3,11 @@
 A text is read where it lies, in the compact form of CPython (PEP 393): one, two or four bytes a
 character, behind a head whose layout `TextLayout` states; `runtime.text_layout` finds it and checks
 it. An element that is not exactly a compact `str` ends a function with a status other than 0. The
-functions call nothing of Python, and write nothing but the given memory. The caller holds the GIL.
+caller holds the GIL. Most functions call nothing of Python, and all write nothing but the given
+memory.
+
+**New texts.** Two functions make texts, by functions of Python's stable interface, and put them
+into an array of objects in place of what it holds.
 
 **Tables.** A table of texts has a header (`TABLE_*`) and then slots (`SLOT_*`), a power of two, of
 which at most half are used: hash (0 in a free slot), first byte, form and place of a key. The form
@@ -12,6 +16,9 @@ its hash on. The hash depends on a secret, so that nobody can choose keys that a
 
 **Automata.** A header (`AUTOMATON_*`), and then a row of 256 states (`i16`) for each state: the
 next one by the next byte in UTF-8. State 0 accepts nothing. States from a number on accept.
+
+**Splits.** A rule has a header (`RULE_*`) and then a byte for each character up to the last one
+that separates pieces: 1 if it does.
 
 **n-grams.** A trie as a table: a slot has a node, a token, the node that the token leads to, plus 1,
 and the number of the n-gram that ends with it, plus 1. Both are 0 in a free slot, either if there
@@ -25,9 +32,10 @@ from typing import Final
 
 EXPORTS: Final = (
     "clew_text_check", "clew_text_length", "clew_text_fill", "clew_text_places", "clew_text_match",
-    "clew_gram_fill", "clew_gram_counts",
+    "clew_gram_fill", "clew_gram_counts", "clew_text_concat", "clew_text_split",
 )  # fmt: skip
 IMPORTS: Final = ("memcmp",)
+PYTHON_IMPORTS: Final = ("PyUnicode_Concat", "PyUnicode_Substring", "PyErr_Clear", "Py_DecRef")
 
 HEADER_WORDS: Final = 8
 """Of each table and automaton, in words of 8 bytes."""
@@ -39,6 +47,11 @@ SLOT_WORDS: Final = 4
 
 AUTOMATON_TYPE, AUTOMATON_START, AUTOMATON_ACCEPTS = range(3)
 """The address of `str`, the first state, the number of the first state that accepts."""
+
+RULE_TYPE, RULE_SIZE, RULE_RUNS, RULE_MOST = range(4)
+"""The address of `str`, the number of characters with a byte, whether a run of separators is one
+and those at the ends separate nothing, and the most splits.
+"""
 
 GRAMS_MASK, GRAMS_SECRET, GRAMS_NODES, GRAMS_COUNT, GRAMS_WEIGHTS, GRAMS_COLUMNS = range(6)
 """The number of slots less 1, the secret, inner nodes without the root, distinct n-grams, and the
@@ -82,12 +95,16 @@ _NAMES: Final = {
     **{
         name: 8 * value
         for name, value in globals().items()
-        if name.startswith(("TABLE_", "AUTOMATON_", "GRAMS_"))
+        if name.startswith(("TABLE_", "AUTOMATON_", "GRAMS_", "RULE_"))
     },
 }
 
 _TEXT: Final = """
 declare i32 @memcmp(ptr, ptr, i64)
+declare ptr @PyUnicode_Concat(ptr, ptr)
+declare ptr @PyUnicode_Substring(ptr, i64, i64)
+declare void @PyErr_Clear()
+declare void @Py_DecRef(ptr)
 
 %form = type { ptr, i64, i64 }
 
@@ -758,6 +775,200 @@ rowend:
   br label %nextrow
 finished:
   ret void
+}
+
+; Puts a new text in the place of an object; 1 if there is none, for want of memory.
+define internal i64 @put(ptr %place, ptr %text) nounwind {
+  %failed = icmp eq ptr %text, null
+  br i1 %failed, label %clear, label %store
+clear:
+  call void @PyErr_Clear()
+  ret i64 1
+store:
+  %old = load ptr, ptr %place, align 8
+  store ptr %text, ptr %place, align 8
+  %none = icmp eq ptr %old, null
+  br i1 %none, label %done, label %drop
+drop:
+  call void @Py_DecRef(ptr %old)
+  br label %done
+done:
+  ret i64 0
+}
+
+; Joins texts, two by two; of each side, the texts are one or %count.
+define i64 @clew_text_concat(ptr %left, i64 %leftstep, ptr %right, i64 %rightstep, i64 %count,
+    ptr %type, ptr %out) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %step ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %li = mul i64 %i, %leftstep
+  %ri = mul i64 %i, %rightstep
+  %lform = call %form @text_at(ptr %left, i64 %li, ptr %type)
+  %rform = call %form @text_at(ptr %right, i64 %ri, ptr %type)
+  %lkind = extractvalue %form %lform, 2
+  %rkind = extractvalue %form %rform, 2
+  %kinds = mul i64 %lkind, %rkind
+  %wrong = icmp eq i64 %kinds, 0
+  br i1 %wrong, label %bad, label %join
+join:
+  %lp = getelementptr ptr, ptr %left, i64 %li
+  %rp = getelementptr ptr, ptr %right, i64 %ri
+  %l = load ptr, ptr %lp, align 8
+  %r = load ptr, ptr %rp, align 8
+  %text = call ptr @PyUnicode_Concat(ptr %l, ptr %r)
+  %place = getelementptr ptr, ptr %out, i64 %i
+  %status = call i64 @put(ptr %place, ptr %text)
+  %failed = icmp ne i64 %status, 0
+  br i1 %failed, label %bad, label %step
+step:
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
+
+; The character at a position.
+define internal i64 @char_at(ptr %data, i64 %kind, i64 %at) alwaysinline nounwind {
+  %narrow = icmp eq i64 %kind, 1
+  br i1 %narrow, label %load1, label %wide
+load1:
+  %unit1p = getelementptr i8, ptr %data, i64 %at
+  %unit1 = load i8, ptr %unit1p, align 1
+  %char1 = zext i8 %unit1 to i64
+  br label %loaded
+wide:
+  %paired = icmp eq i64 %kind, 2
+  br i1 %paired, label %load2, label %load4
+load2:
+  %unit2p = getelementptr i16, ptr %data, i64 %at
+  %unit2 = load i16, ptr %unit2p, align 2
+  %char2 = zext i16 %unit2 to i64
+  br label %loaded
+load4:
+  %unit4p = getelementptr i32, ptr %data, i64 %at
+  %unit4 = load i32, ptr %unit4p, align 4
+  %char4 = zext i32 %unit4 to i64
+  br label %loaded
+loaded:
+  %char = phi i64 [ %char1, %load1 ], [ %char2, %load2 ], [ %char4, %load4 ]
+  ret i64 %char
+}
+
+; Whether a character separates pieces.
+define internal i1 @separates(ptr %rule, i64 %known, i64 %char) alwaysinline nounwind {
+  %inside = icmp ult i64 %char, %known
+  br i1 %inside, label %look, label %done
+look:
+  %bytes = getelementptr i8, ptr %rule, i64 {BODY}
+  %bytep = getelementptr i8, ptr %bytes, i64 %char
+  %byte = load i8, ptr %bytep, align 1
+  %set = icmp ne i8 %byte, 0
+  br label %done
+done:
+  %is = phi i1 [ false, %0 ], [ %set, %look ]
+  ret i1 %is
+}
+
+; Counts the pieces of each text; with %out, also puts them there, at most %width of each.
+define i64 @clew_text_split(ptr %texts, i64 %count, ptr %rule, ptr %counts, i64 %width, ptr %out)
+    nounwind {
+entry:
+  %typep = getelementptr i8, ptr %rule, i64 {RULE_TYPE}
+  %type = load ptr, ptr %typep, align 8
+  %knownp = getelementptr i8, ptr %rule, i64 {RULE_SIZE}
+  %known = load i64, ptr %knownp, align 8
+  %runsp = getelementptr i8, ptr %rule, i64 {RULE_RUNS}
+  %runs64 = load i64, ptr %runsp, align 8
+  %runs = icmp ne i64 %runs64, 0
+  %mostp = getelementptr i8, ptr %rule, i64 {RULE_MOST}
+  %most = load i64, ptr %mostp, align 8
+  %puts = icmp ne ptr %out, null
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %write ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
+  %data = extractvalue %form %text, 0
+  %size = extractvalue %form %text, 1
+  %kind = extractvalue %form %text, 2
+  %wrong = icmp eq i64 %kind, 0
+  br i1 %wrong, label %bad, label %begin
+begin:
+  %shift = lshr i64 %kind, 1
+  %length = lshr i64 %size, %shift
+  %objectp = getelementptr ptr, ptr %texts, i64 %i
+  %object = load ptr, ptr %objectp, align 8
+  %cell = mul i64 %i, %width
+  %row = getelementptr ptr, ptr %out, i64 %cell
+  br label %piece
+piece:
+  %from0 = phi i64 [ 0, %begin ], [ %nextfrom, %onward ]
+  %pieces = phi i64 [ 0, %begin ], [ %pieces1, %onward ]
+  br i1 %runs, label %skip, label %start
+skip:
+  %from1 = phi i64 [ %from0, %piece ], [ %from2, %skipped ]
+  %left = icmp ult i64 %from1, %length
+  br i1 %left, label %skiplook, label %write
+skiplook:
+  %skipchar = call i64 @char_at(ptr %data, i64 %kind, i64 %from1)
+  %skips = call i1 @separates(ptr %rule, i64 %known, i64 %skipchar)
+  br i1 %skips, label %skipped, label %start
+skipped:
+  %from2 = add i64 %from1, 1
+  br label %skip
+start:
+  %from = phi i64 [ %from0, %piece ], [ %from1, %skiplook ]
+  %final = icmp uge i64 %pieces, %most
+  %first = select i1 %final, i64 %length, i64 %from
+  br label %scan
+scan:
+  %at = phi i64 [ %first, %start ], [ %at1, %scanned ]
+  %inside = icmp ult i64 %at, %length
+  br i1 %inside, label %look, label %found
+look:
+  %char = call i64 @char_at(ptr %data, i64 %kind, i64 %at)
+  %stops = call i1 @separates(ptr %rule, i64 %known, i64 %char)
+  br i1 %stops, label %found, label %scanned
+scanned:
+  %at1 = add i64 %at, 1
+  br label %scan
+found:
+  %pieces1 = add i64 %pieces, 1
+  br i1 %puts, label %room, label %found1
+room:
+  %fits = icmp ult i64 %pieces, %width
+  br i1 %fits, label %make, label %bad
+make:
+  %made = call ptr @PyUnicode_Substring(ptr %object, i64 %from, i64 %at)
+  %place = getelementptr ptr, ptr %row, i64 %pieces
+  %status = call i64 @put(ptr %place, ptr %made)
+  %failed = icmp ne i64 %status, 0
+  br i1 %failed, label %bad, label %found1
+found1:
+  %goes = icmp ult i64 %at, %length
+  br i1 %goes, label %onward, label %write
+onward:
+  %nextfrom = add i64 %at, 1
+  br label %piece
+write:
+  %total = phi i64 [ %pieces, %skip ], [ %pieces1, %found1 ]
+  %countp = getelementptr i64, ptr %counts, i64 %i
+  store i64 %total, ptr %countp, align 8
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
 }
 """
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress, repeat
-from operator import not_
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -20,16 +20,18 @@ from clew.ops.data.regex.automaton import automaton
 from clew.ops.data.regex.classes import Classes
 from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.registry import Sample, Traits, register_op
-from clew.runtime.texts import Automaton
+from clew.runtime.texts import Automaton, Splitter, TextTable, characters, concatenated, flat_texts
 from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
+from clew.support.locks import once
 from clew.support.text_arrays import TEXT, text_array, zeros
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
+_FEW_TEXTS: Final = 16  # that are split without native code
 _TEXT_BYTES: Final = 64  # of a text and the reference to it, besides its characters
 MAX_PIECES: Final = 1 << 28
 """The most elements in the result of a split: every row is as long as the longest."""
@@ -80,7 +82,9 @@ def text_concat(a: Array, b: Array) -> Array:
     """
     size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
-    made: Array = np.add(a, b)
+    made = concatenated(a, b)
+    if made is None:
+        made = np.add(a, b)
     return made
 
 
@@ -88,12 +92,11 @@ def _bytes(size: int, *given: Array) -> int:
     """Returns an upper bound of the memory of texts, as if repeated to `size` elements and joined.
     A text takes as many bytes for each character as its widest one needs.
     """
-    texts = [x.reshape(-1).tolist() for x in given if x.size]
-    characters = sum(size // len(some) * sum(map(len, some)) for some in texts)
-    bound = _WIDEST_BYTES * characters
+    count = sum(size // x.size * characters(x) for x in given if x.size)
+    bound = _WIDEST_BYTES * count
     if bound <= current().allocated_bytes:
         return bound
-    return characters if all(text.isascii() for some in texts for text in some) else bound
+    return count if all(text.isascii() for x in given for text in x.flat) else bound
 
 
 @text_concat.types
@@ -122,7 +125,15 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    texts = x.reshape(-1).tolist()
+    splitter = _splitter(delimiter, max_splits) if x.size > _FEW_TEXTS else None
+    flat = flat_texts(x)
+    counts = None if splitter is None else splitter.counts(flat)
+    if splitter is not None and counts is not None:
+        longest = _checked_longest(counts, x, _TEXT_BYTES * int(counts.sum()) + _bytes(x.size, x))
+        made = splitter.pieces(flat, longest)
+        if made is not None:
+            return made.reshape(*x.shape, longest), counts.reshape(x.shape)
+    texts = flat.tolist()
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
@@ -130,20 +141,45 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
         size_bytes = _TEXT_BYTES * most + _bytes(copies * len(texts), x)
         check_run_bytes("the pieces of text.split", size_bytes)
     pieces, counts = _pieces(texts, delimiter, max_splits)
-    longest = int(counts.max(initial=0))
-    check_run_bytes("the result of text.split", longest * len(texts) * x.itemsize)
-    if longest * len(texts) > MAX_PIECES:
-        raise GraphTypeError(
-            "T161",
-            f"text.split: {len(texts)} texts of up to {longest} pieces each are more than "
-            f"{MAX_PIECES} results",
-            hint="split shorter texts, or set maxsplit",
-        )
+    longest = _checked_longest(counts, x, 0)
     if longest * len(texts) == len(pieces):
         return text_array(pieces, (*x.shape, longest)), counts.reshape(x.shape)
     filled = zeros((len(texts), longest), TEXT)
     filled[np.arange(longest) < counts[:, None]] = text_array(pieces, (len(pieces),))
     return filled.reshape(*x.shape, longest), counts.reshape(x.shape)
+
+
+def _checked_longest(counts: Array, x: Array, pieces_bytes: int) -> int:
+    """Returns the largest number of pieces, of texts whose pieces have so many bytes.
+
+    Errors: I265, T161.
+    """
+    check_run_bytes("the pieces of text.split", pieces_bytes)
+    longest = int(counts.max(initial=0))
+    check_run_bytes("the result of text.split", longest * x.size * x.itemsize)
+    if longest * x.size > MAX_PIECES:
+        raise GraphTypeError(
+            "T161",
+            f"text.split: {x.size} texts of up to {longest} pieces each are more than "
+            f"{MAX_PIECES} results",
+            hint="split shorter texts, or set maxsplit",
+        )
+    return longest
+
+
+@bounded_cache(1 << 20)
+def _splitter(delimiter: str, max_splits: int) -> Splitter | None:
+    """Returns the native form of a split at single characters; None for longer delimiters."""
+    most = max_splits if max_splits >= 0 else sys.maxsize
+    if not delimiter:
+        return Splitter(_spaces(), runs=True, most=most)
+    return Splitter([ord(delimiter)], runs=False, most=most) if len(delimiter) == 1 else None
+
+
+@once
+def _spaces() -> list[int]:
+    """Returns the characters that Python takes for white space."""
+    return [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]
 
 
 def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
@@ -181,7 +217,14 @@ _ACTIONS: Final = ("NONE", "LOWER", "UPPER")
 _TWO_I: Final = ("tr", "az")
 
 
-def _case(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
+def _case(action: str, locale: str, texts: Array) -> Array:
+    """Returns texts in another case, the same array for NONE."""
+    if action == "NONE":
+        return texts
+    return text_array(_cased(action, locale, texts.tolist()), texts.shape)
+
+
+def _cased(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
     """Returns texts in another case."""
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(action)
     if change is None:
@@ -223,17 +266,29 @@ def text_normalize(
 
     Errors: T102, T105, T107, I265. Source: ONNX StringNormalizer-10.
     """
-    texts: Sequence[str] = x.reshape(-1).tolist()
     compared = "NONE" if case_sensitive else "LOWER"
-    dropped = set(_case(compared, locale, stopwords))
-    copies = (case != "NONE") + (bool(dropped) and not case_sensitive)
+    copies = (case != "NONE") + (bool(stopwords) and compared not in ("NONE", case))
     size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
     check_run_bytes("the result of text.normalize", size_bytes)
-    if dropped:
-        keys = _case(compared, locale, texts)
-        texts = list(compress(texts, map(not_, map(dropped.__contains__, keys))))
-    kept = _case(case, locale, texts) or [""]
-    return text_array(kept, (1, len(kept)) if x.ndim == 2 else (len(kept),))
+    kept = x.reshape(-1)
+    if stopwords:
+        keys = _case(compared, locale, kept)
+        stays = _stop_words(tuple(_cased(compared, locale, stopwords)))(keys)
+        kept = (keys if compared == case else kept)[stays]
+    if case != "NONE" and not (stopwords and compared == case):
+        kept = _case(case, locale, kept)
+    elif not stopwords:
+        kept = kept.copy()
+    if not kept.size:
+        kept = text_array([""], (1,))
+    return kept.reshape(1, -1) if x.ndim == 2 else kept
+
+
+@bounded_cache(1 << 20)
+def _stop_words(words: tuple[str, ...]) -> Callable[[Array], Array]:
+    """Returns a function that tells whether texts are none of the words."""
+    table = TextTable(text_array(words, (len(words),)))
+    return lambda texts: table(texts) == len(words)
 
 
 @text_normalize.types
