@@ -22,7 +22,7 @@ from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.runtime.text_layout import text_layout
 from clew.support.locks import once
-from clew.support.text_arrays import TEXT, holds_text, zeros
+from clew.support.text_arrays import TEXT, holds_text
 
 Array = np.ndarray[Any, Any]
 
@@ -191,20 +191,24 @@ class Splitter:
         rule[native.RULE_RUNS] = runs
         rule[native.RULE_MOST] = most
         rule[native.HEADER_WORDS :].view(np.uint8)[list(separators)] = 1
+        single = len(separators) == 1 and not runs and last < 256
+        rule[native.RULE_SINGLE] = last if single else -1
+        self._empty = ""
+        rule[native.RULE_EMPTY] = id(self._empty)
         self._rule, self._address = rule, address_of(rule)
 
-    def counts(self, texts: Array) -> Array | None:
-        """Returns the number of pieces of each text of a contiguous row, `i64[n]`; None without
-        native code.
+    def counts(self, texts: Array) -> tuple[Array, int, int] | None:
+        """Returns the number of pieces of each text of a contiguous row, `i64[n]`, the largest and
+        the sum; None without native code.
         """
         code = text_code()
         if code is None:
             return None
-        counts = np.empty(texts.size, np.int64)
-        status = code.split(
-            address_of(texts), texts.size, self._address, address_of(counts), 0, None
-        )
-        return counts if status == _GOOD else None
+        size = texts.size
+        counts = np.empty(size + 2, np.int64)
+        if code.split(address_of(texts), size, self._address, address_of(counts), 0, None) != _GOOD:
+            return None
+        return counts[:size], int(counts[size]), int(counts[size + 1])
 
     def pieces(self, texts: Array, width: int) -> Array | None:
         """Returns the pieces of each text, `[n, width]`, in rows that "" fills; None if some text
@@ -212,7 +216,7 @@ class Splitter:
         """
         code = text_code()
         assert code is not None
-        out, counts = zeros((texts.size, width), TEXT), np.empty(texts.size, np.int64)
+        out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
         status = code.split(
             address_of(texts), texts.size, self._address, address_of(counts), width, address_of(out)
         )

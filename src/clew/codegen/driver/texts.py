@@ -34,8 +34,8 @@ EXPORTS: Final = (
     "clew_text_check", "clew_text_length", "clew_text_fill", "clew_text_places", "clew_text_match",
     "clew_gram_fill", "clew_gram_counts", "clew_text_concat", "clew_text_split",
 )  # fmt: skip
-IMPORTS: Final = ("memcmp",)
-PYTHON_IMPORTS: Final = ("PyUnicode_Concat", "PyUnicode_Substring", "PyErr_Clear", "Py_DecRef")
+IMPORTS: Final = ("memcmp", "memchr")
+PYTHON_IMPORTS: Final = ("PyUnicode_Concat", "PyUnicode_Substring", "PyErr_Clear", "Py_IncRef", "Py_DecRef")
 
 HEADER_WORDS: Final = 8
 """Of each table and automaton, in words of 8 bytes."""
@@ -48,9 +48,10 @@ SLOT_WORDS: Final = 4
 AUTOMATON_TYPE, AUTOMATON_START, AUTOMATON_ACCEPTS = range(3)
 """The address of `str`, the first state, the number of the first state that accepts."""
 
-RULE_TYPE, RULE_SIZE, RULE_RUNS, RULE_MOST = range(4)
+RULE_TYPE, RULE_SIZE, RULE_RUNS, RULE_MOST, RULE_EMPTY, RULE_SINGLE = range(6)
 """The address of `str`, the number of characters with a byte, whether a run of separators is one
-and those at the ends separate nothing, and the most splits.
+and those at the ends separate nothing, the most splits, the address of a text without any character,
+and the only separator if it is below 256, else -1.
 """
 
 GRAMS_MASK, GRAMS_SECRET, GRAMS_NODES, GRAMS_COUNT, GRAMS_WEIGHTS, GRAMS_COLUMNS = range(6)
@@ -101,9 +102,11 @@ _NAMES: Final = {
 
 _TEXT: Final = """
 declare i32 @memcmp(ptr, ptr, i64)
+declare ptr @memchr(ptr, i32, i64)
 declare ptr @PyUnicode_Concat(ptr, ptr)
 declare ptr @PyUnicode_Substring(ptr, i64, i64)
 declare void @PyErr_Clear()
+declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
 %form = type { ptr, i64, i64 }
@@ -876,7 +879,8 @@ done:
   ret i1 %is
 }
 
-; Counts the pieces of each text; with %out, also puts them there, at most %width of each.
+; Counts the pieces of each text, and writes the most and the sum behind these counts. With %out, it
+; also puts the pieces there, %width for each text, the last of which are empty.
 define i64 @clew_text_split(ptr %texts, i64 %count, ptr %rule, ptr %counts, i64 %width, ptr %out)
     nounwind {
 entry:
@@ -889,12 +893,20 @@ entry:
   %runs = icmp ne i64 %runs64, 0
   %mostp = getelementptr i8, ptr %rule, i64 {RULE_MOST}
   %most = load i64, ptr %mostp, align 8
+  %emptyp = getelementptr i8, ptr %rule, i64 {RULE_EMPTY}
+  %empty = load ptr, ptr %emptyp, align 8
+  %singlep = getelementptr i8, ptr %rule, i64 {RULE_SINGLE}
+  %single = load i64, ptr %singlep, align 8
+  %single32 = trunc i64 %single to i32
+  %hasone = icmp sge i64 %single, 0
   %puts = icmp ne ptr %out, null
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ %after, %write ]
+  %i = phi i64 [ 0, %entry ], [ %after, %written ]
+  %longest = phi i64 [ 0, %entry ], [ %longest1, %written ]
+  %sum = phi i64 [ 0, %entry ], [ %sum1, %written ]
   %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %good
+  br i1 %more, label %one, label %ends
 one:
   %text = call %form @text_at(ptr %texts, i64 %i, ptr %type)
   %data = extractvalue %form %text, 0
@@ -928,20 +940,34 @@ skipped:
 start:
   %from = phi i64 [ %from0, %piece ], [ %from1, %skiplook ]
   %final = icmp uge i64 %pieces, %most
-  %first = select i1 %final, i64 %length, i64 %from
-  br label %scan
+  br i1 %final, label %found, label %search
+search:
+  %bytes = icmp eq i64 %kind, 1
+  %quick = and i1 %bytes, %hasone
+  br i1 %quick, label %byte, label %scan
+byte:
+  %fromp = getelementptr i8, ptr %data, i64 %from
+  %rest = sub i64 %length, %from
+  %hit = call ptr @memchr(ptr %fromp, i32 %single32, i64 %rest)
+  %missed = icmp eq ptr %hit, null
+  %hitaddress = ptrtoint ptr %hit to i64
+  %dataaddress = ptrtoint ptr %data to i64
+  %distance = sub i64 %hitaddress, %dataaddress
+  %hitat = select i1 %missed, i64 %length, i64 %distance
+  br label %found
 scan:
-  %at = phi i64 [ %first, %start ], [ %at1, %scanned ]
-  %inside = icmp ult i64 %at, %length
+  %at0 = phi i64 [ %from, %search ], [ %at1, %scanned ]
+  %inside = icmp ult i64 %at0, %length
   br i1 %inside, label %look, label %found
 look:
-  %char = call i64 @char_at(ptr %data, i64 %kind, i64 %at)
+  %char = call i64 @char_at(ptr %data, i64 %kind, i64 %at0)
   %stops = call i1 @separates(ptr %rule, i64 %known, i64 %char)
   br i1 %stops, label %found, label %scanned
 scanned:
-  %at1 = add i64 %at, 1
+  %at1 = add i64 %at0, 1
   br label %scan
 found:
+  %at = phi i64 [ %length, %start ], [ %hitat, %byte ], [ %at0, %scan ], [ %at0, %look ]
   %pieces1 = add i64 %pieces, 1
   br i1 %puts, label %room, label %found1
 room:
@@ -964,7 +990,29 @@ write:
   %countp = getelementptr i64, ptr %counts, i64 %i
   store i64 %total, ptr %countp, align 8
   %after = add i64 %i, 1
+  %longer = icmp ugt i64 %total, %longest
+  %longest1 = select i1 %longer, i64 %total, i64 %longest
+  %sum1 = add i64 %sum, %total
+  br label %pad
+pad:
+  %column = phi i64 [ %total, %write ], [ %column1, %padded ]
+  %short = icmp ult i64 %column, %width
+  %pads = and i1 %short, %puts
+  br i1 %pads, label %padded, label %written
+padded:
+  %padp = getelementptr ptr, ptr %row, i64 %column
+  call void @Py_IncRef(ptr %empty)
+  %padstatus = call i64 @put(ptr %padp, ptr %empty)
+  %column1 = add i64 %column, 1
+  br label %pad
+written:
   br label %next
+ends:
+  %longestp = getelementptr i64, ptr %counts, i64 %count
+  %sump = getelementptr i64, ptr %longestp, i64 1
+  store i64 %longest, ptr %longestp, align 8
+  store i64 %sum, ptr %sump, align 8
+  br label %good
 good:
   ret i64 0
 bad:

@@ -80,7 +80,10 @@ def text_concat(a: Array, b: Array) -> Array:
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
-    size = math.prod(np.broadcast_shapes(a.shape, b.shape))
+    if a.shape == b.shape or (b.size == 1 and b.ndim <= a.ndim):
+        size = a.size
+    else:
+        size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
     made = concatenated(a, b)
     if made is None:
@@ -127,9 +130,11 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     """
     splitter = _splitter(delimiter, max_splits) if x.size > _FEW_TEXTS else None
     flat = flat_texts(x)
-    counts = None if splitter is None else splitter.counts(flat)
-    if splitter is not None and counts is not None:
-        longest = _checked_longest(counts, x, _TEXT_BYTES * int(counts.sum()) + _bytes(x.size, x))
+    found = None if splitter is None else splitter.counts(flat)
+    if splitter is not None and found is not None:
+        counts, longest, total = found
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, x))
+        _check_longest(longest, x)
         made = splitter.pieces(flat, longest)
         if made is not None:
             return made.reshape(*x.shape, longest), counts.reshape(x.shape)
@@ -137,25 +142,20 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
-        copies = 2 if _splits_at_once(delimiter, max_splits) else 1
-        size_bytes = _TEXT_BYTES * most + _bytes(copies * len(texts), x)
-        check_run_bytes("the pieces of text.split", size_bytes)
-    pieces, counts = _pieces(texts, delimiter, max_splits)
-    longest = _checked_longest(counts, x, 0)
-    if longest * len(texts) == len(pieces):
-        return text_array(pieces, (*x.shape, longest)), counts.reshape(x.shape)
-    filled = zeros((len(texts), longest), TEXT)
-    filled[np.arange(longest) < counts[:, None]] = text_array(pieces, (len(pieces),))
-    return filled.reshape(*x.shape, longest), counts.reshape(x.shape)
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, x))
+    rows = [text.split(delimiter or None, max_splits) for text in texts]
+    sizes = list(map(len, rows))
+    longest = max(sizes, default=0)
+    _check_longest(longest, x)
+    pieces = [piece for row in rows for piece in chain(row, repeat("", longest - len(row)))]
+    return text_array(pieces, (*x.shape, longest)), np.array(sizes, np.int64).reshape(x.shape)
 
 
-def _checked_longest(counts: Array, x: Array, pieces_bytes: int) -> int:
-    """Returns the largest number of pieces, of texts whose pieces have so many bytes.
+def _check_longest(longest: int, x: Array) -> None:
+    """Checks the largest number of pieces.
 
     Errors: I265, T161.
     """
-    check_run_bytes("the pieces of text.split", pieces_bytes)
-    longest = int(counts.max(initial=0))
     check_run_bytes("the result of text.split", longest * x.size * x.itemsize)
     if longest * x.size > MAX_PIECES:
         raise GraphTypeError(
@@ -164,7 +164,6 @@ def _checked_longest(counts: Array, x: Array, pieces_bytes: int) -> int:
             f"{MAX_PIECES} results",
             hint="split shorter texts, or set maxsplit",
         )
-    return longest
 
 
 @bounded_cache(1 << 20)
@@ -180,21 +179,6 @@ def _splitter(delimiter: str, max_splits: int) -> Splitter | None:
 def _spaces() -> list[int]:
     """Returns the characters that Python takes for white space."""
     return [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]
-
-
-def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
-    """Returns the pieces of all texts in order, and the number of pieces of each."""
-    if _splits_at_once(delimiter, max_splits) and texts:
-        delimiters = map(str.count, texts, repeat(delimiter))
-        counts = np.fromiter(delimiters, np.int64, len(texts)) + 1
-        return delimiter.join(texts).split(delimiter), counts
-    rows = [text.split(delimiter or None, max_splits) for text in texts]
-    return list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
-
-
-def _splits_at_once(delimiter: str, max_splits: int) -> bool:
-    """Whether all texts are joined and split once, which makes no list for each text."""
-    return len(delimiter) == 1 and max_splits < 0
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
@@ -229,7 +213,7 @@ def _cased(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(action)
     if change is None:
         return texts
-    if re.split(r"[_.\-@]", locale)[0].lower() in _TWO_I:
+    if locale and re.split(r"[_.\-@]", locale)[0].lower() in _TWO_I:
         mapping = str.maketrans({"I": "ı", "İ": "i"} if action == "LOWER" else {"i": "İ", "ı": "I"})
         texts = [text.translate(mapping) for text in texts]
     return list(map(change, texts))
@@ -273,7 +257,7 @@ def text_normalize(
     kept = x.reshape(-1)
     if stopwords:
         keys = _case(compared, locale, kept)
-        stays = _stop_words(tuple(_cased(compared, locale, stopwords)))(keys)
+        stays = _stop_words(stopwords, compared, locale)(keys)
         kept = (keys if compared == case else kept)[stays]
     if case != "NONE" and not (stopwords and compared == case):
         kept = _case(case, locale, kept)
@@ -285,9 +269,11 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(words: tuple[str, ...]) -> Callable[[Array], Array]:
-    """Returns a function that tells whether texts are none of the words."""
-    table = TextTable(text_array(words, (len(words),)))
+def _stop_words(
+    words: tuple[str, ...], action: str, locale: str
+) -> Callable[[Array], Array]:
+    """Returns a function that tells whether texts are none of the words in a case."""
+    table = TextTable(text_array(_cased(action, locale, words), (len(words),)))
     return lambda texts: table(texts) == len(words)
 
 
