@@ -36,6 +36,7 @@ class _Places:
     free: list[list[int]] = field(default_factory=list)
     at_begin: list[list[int]] = field(default_factory=list)
     at_end: list[list[int]] = field(default_factory=list)
+    entered: int = 0
 
     def new(self) -> int:
         """Returns a new place."""
@@ -47,6 +48,9 @@ class _Places:
 
     def enter(self, node: Node, begin: int) -> int:
         """Enters a node from a place on, and returns the place behind it."""
+        self.entered += 1  # nodes without a place of their own, too, take time
+        if self.entered > _MOST_PLACES:
+            raise Unsupported
         match node:
             case Sequence(parts):
                 for part in parts:
