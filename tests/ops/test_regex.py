@@ -18,23 +18,103 @@ from clew.support.text_arrays import TEXT
 re2 = pytest.importorskip("re2")
 pytestmark = pytest.mark.skipif(text_code() is None, reason="no native code reads texts here")
 
-ATOMS = (
-    r"a b k S é ß 日 😀 . \d \w \s \D \W \S [a-c] [^a-c] [^\n] [[:alpha:]] [a-z\d_-] []a] [^]a] \x41 "
-    r"\x{1F600} \. \- ^ $ \A \z (?i) (?s) (?-i) (?i:k) (?s:.) (?P<n>a) (?:b) { } ] a{ x{,2} \n \t - , "
-    r"[a-é] [é-日] [\x{800}-\x{10FFF}] (?m) (?U) \b [k-s] [[:^digit:]] [z-] [a-c-e] \Q \C \101 [\b] "
-    r"(?i)S (?i:[k-t]) (?i)[^k] \v [\]] (?P<name>"
-).split()
-TIMES = ["", "", "", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "{1}", "{0}", "**", "{2}{2}"]
+ATOMS = [
+    r"a",
+    r"b",
+    r"k",
+    r"S",
+    r"é",
+    r"ß",
+    r"日",
+    r"😀",
+    r".",
+    r"\d",
+    r"\w",
+    r"\s",
+    r"\D",
+    r"\W",
+    r"\S",
+    r"[a-c]",
+    r"[^a-c]",
+    r"[^\n]",
+    r"[[:alpha:]]",
+    r"[a-z\d_-]",
+    r"[]a]",
+    r"[^]a]",
+    r"\x41",
+    r"\x{1F600}",
+    r"\.",
+    r"\-",
+    r"^",
+    r"$",
+    r"\A",
+    r"\z",
+    r"(?i)",
+    r"(?s)",
+    r"(?-i)",
+    r"(?i:k)",
+    r"(?s:.)",
+    r"(?P<n>a)",
+    r"(?:b)",
+    r"{",
+    r"}",
+    r"]",
+    r"a{",
+    r"x{,2}",
+    r"\n",
+    r"\t",
+    r"-",
+    r",",
+    r"[a-é]",
+    r"[é-日]",
+    r"[\x{800}-\x{10FFF}]",
+    r"(?m)",
+    r"(?U)",
+    r"\b",
+    r"[k-s]",
+    r"[[:^digit:]]",
+    r"[z-]",
+    r"[a-c-e]",
+    r"\Q",
+    r"\C",
+    r"\101",
+    r"[\b]",
+    r"(?i)S",
+    r"(?i:[k-t])",
+    r"(?i)[^k]",
+    r"\v",
+    r"[\]]",
+    r"(?P<name>",
+]
+TIMES = [
+    "",
+    "",
+    "",
+    "*",
+    "+",
+    "?",
+    "{2}",
+    "{1,3}",
+    "{0,2}",
+    "{2,}",
+    "*?",
+    "{1}",
+    "{0}",
+    "**",
+    "{2}{2}",
+]
 PIECES = st.builds(str.__add__, st.sampled_from(ATOMS), st.sampled_from(TIMES))
 PATTERNS = st.recursive(
     st.lists(PIECES, max_size=4).map("".join),
-    lambda inner: st.builds(
-        lambda group, parts, times: f"{group}{'|'.join(parts)}){times}",
-        st.sampled_from(["(", "(?:", "(?i:", "(?s-i:"]),
-        st.lists(inner, min_size=1, max_size=3),
-        st.sampled_from(TIMES),
-    )
-    | st.builds(str.__add__, inner, inner),
+    lambda inner: (
+        st.builds(
+            lambda group, parts, times: f"{group}{'|'.join(parts)}){times}",
+            st.sampled_from(["(", "(?:", "(?i:", "(?s-i:"]),
+            st.lists(inner, min_size=1, max_size=3),
+            st.sampled_from(TIMES),
+        )
+        | st.builds(str.__add__, inner, inner)
+    ),
     max_leaves=6,
 )
 LETTERS = st.sampled_from(
@@ -61,13 +141,25 @@ def test_automata_accept_what_re2_matches(written, texts):
 
 @pytest.mark.parametrize(
     "written",
-    [r"[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}", r"(?i)mon\w+|[^b]*", r"\p{Lu}.*", r"(?i)straße|ΣΟΦΟΣ",
-     r"\d{4}-\d{2}-\d{2}", "(?s).*", "^$", "a|", "()", r"[\p{Greek}\pN]+"],
+    [r"[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}", r"(?i)mon\w+|[^b]*", r"\p{Lu}.*",
+     r"(?i)straße|ΣΟΦΟΣ", r"\d{4}-\d{2}-\d{2}", "(?s).*", "^$", "a|", "()", r"[\p{Greek}\pN]+"],
 )  # fmt: skip
 def test_usual_patterns_have_automata(written):
     pattern = compiled_pattern(written)
     assert pattern.automaton is not None
-    texts = ["ann@x.org", "Ann", "", "σοφος", "ΣΟΦΟΣ", "STRAßE", "straẞe", "2020-01-02", "a", "\n", "Ω٣"]
+    texts = [
+        "ann@x.org",
+        "Ann",
+        "",
+        "σοφος",
+        "ΣΟΦΟΣ",
+        "STRAßE",
+        "straẞe",
+        "2020-01-02",
+        "a",
+        "\n",
+        "Ω٣",
+    ]
     assert pattern.matched(np.array(texts, TEXT)).tolist() == by_re2(pattern, texts)
 
 
@@ -99,7 +191,11 @@ def test_every_class_has_the_characters_that_re2_gives_it():
 def test_bytes_of_ranges_are_those_of_their_characters(ends):
     low, high = ends
     ranges = classes.byte_ranges(((low, high),))
-    edges = {low, high, *(e + d for e in (low, high, 0x80, 0x800, 0xFFFF, 0x10000) for d in (-1, 1))}
+    edges = {
+        low,
+        high,
+        *(e + d for e in (low, high, 0x80, 0x800, 0xFFFF, 0x10000) for d in (-1, 1)),
+    }
     for code in edges:
         if not 0 <= code <= classes.LAST:
             continue

@@ -45,7 +45,9 @@ class Derived(str):
 LETTERS = st.sampled_from(list("ab ,\t\0é\xff\u1680日語😀\U0010ffff"))
 TEXTS = st.text(LETTERS, max_size=20)
 MANY = st.lists(TEXTS, min_size=17, max_size=40)
-OTHERS = st.sampled_from([None, 1, 1.5, b"a", Derived("a"), "\ud800", "a\udfffb", "\ud83d\ude00", ()])
+OTHERS = st.sampled_from(
+    [None, 1, 1.5, b"a", Derived("a"), "\ud800", "a\udfffb", "\ud83d\ude00", ()]
+)
 
 
 def array_of(items):
@@ -92,7 +94,9 @@ def test_places_among_keys(keys, items):
 
 def test_all_keys_of_a_large_table_are_found():
     keys = [f"{n:x}" * (n % 5) + "é日"[: n % 3] + str(n) for n in range(20_000)]
-    assert (TextTable(array_of(keys))(array_of([k[:1] + k[1:] for k in keys])) == range(20_000)).all()
+    assert (
+        TextTable(array_of(keys))(array_of([k[:1] + k[1:] for k in keys])) == range(20_000)
+    ).all()
 
 
 def test_elements_that_are_no_texts_have_the_places_that_a_dictionary_gives():

@@ -120,9 +120,9 @@ class Traits:
     """
 
     collects: bool = False
-    """A host operator that puts elements or texts in new arrays, without arithmetic on floats. Read
-    by the runtime: its results share no memory with operands, NumPy gives no warnings about them,
-    and a build for single sizes gains nothing.
+    """A host operator that puts elements, texts or counts in new arrays. Read by the runtime: its
+    results share no memory with operands, NumPy gives no warnings about them, and a build for
+    single sizes gains nothing.
     """
 
 

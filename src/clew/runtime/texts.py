@@ -229,8 +229,9 @@ class Automaton:
     """
 
     def __init__(self, rows: Array, start: int, accepts: int) -> None:
-        assert rows.shape[1:] == (256,) and len(rows) <= 1 << 16
-        assert 0 <= start < len(rows) and 1 <= accepts and int(rows.max()) < len(rows)
+        assert rows.shape[1:] == (256,)
+        assert max(start, int(rows.max())) < len(rows) <= 1 << 16
+        assert start >= 0 < accepts
         packed = _body(rows.size // 4)
         packed[native.AUTOMATON_TYPE] = id(str)
         packed[native.AUTOMATON_START] = start
@@ -245,14 +246,12 @@ class Automaton:
             return None
         flat = flat_texts(texts)
         out = np.empty(flat.size, np.bool_)
-        status = code.match(
-            address_of(flat), flat.size, address_of(self._packed), address_of(out)
-        )
+        status = code.match(address_of(flat), flat.size, address_of(self._packed), address_of(out))
         return out.reshape(texts.shape) if status == _GOOD else None
 
 
 class GramTable:
-    """Counts n-grams, `grams[G, n]` (`i64`) of each length n, in rows of tokens: those of n-gram g in
+    """Counts n-grams, `grams[G, n]` (`i64`) of each length n, in rows of tokens: n-gram g in
     column `columns[g]`. `weights[c]` (`f32`) are those of columns. Only where there is native code.
 
     Raises `ValueError` for columns without a weight.
@@ -276,9 +275,7 @@ class GramTable:
         for some in grams:
             tokens = np.ascontiguousarray(some, np.int64)
             numbers = np.empty(len(tokens), np.int64)
-            code.fill_grams(
-                address_of(tokens), *tokens.shape, self._address, address_of(numbers)
-            )
+            code.fill_grams(address_of(tokens), *tokens.shape, self._address, address_of(numbers))
             found.append(numbers)
         numbers = np.concatenate(found)
         self._distinct = int(table[native.GRAMS_COUNT])
@@ -292,7 +289,7 @@ class GramTable:
         slot_grams[:] = into[slot_grams]
 
     def counts(self, tokens: Array, skips: int, width: int, mode: str) -> Array:
-        """Returns `f32[N, width]`, which has a column for each weight: occurrences in `tokens[N, C]`
+        """Returns `f32[N, width]`, with a column for each weight: occurrences in `tokens[N, C]`
         (`i64`), with 0 to `skips - 1` tokens between two of an n-gram. With TFIDF, they are times
         the weights; IDF gives the weights of those that occur.
 

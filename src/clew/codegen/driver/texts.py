@@ -20,9 +20,9 @@ next one by the next byte in UTF-8. State 0 accepts nothing. States from a numbe
 **Splits.** A rule has a header (`RULE_*`) and then a byte for each character up to the last one
 that separates pieces: 1 if it does.
 
-**n-grams.** A trie as a table: a slot has a node, a token, the node that the token leads to, plus 1,
-and the number of the n-gram that ends with it, plus 1. Both are 0 in a free slot, either if there
-is none.
+**n-grams.** A trie as a table: a slot (4 words) has a node, a token, the node that the token leads
+to, plus 1, and the number of the n-gram that ends with the token, plus 1. Either is 0 if there is
+none, and both are in a free slot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ EXPORTS: Final = (
     "clew_gram_fill", "clew_gram_counts", "clew_text_concat", "clew_text_split",
 )  # fmt: skip
 IMPORTS: Final = ("memcmp", "memchr")
-PYTHON_IMPORTS: Final = ("PyUnicode_Concat", "PyUnicode_Substring", "PyErr_Clear", "Py_IncRef", "Py_DecRef")
+PYTHON_IMPORTS: Final = (
+    "PyUnicode_Concat",
+    "PyUnicode_Substring",
+    "PyErr_Clear",
+    "Py_IncRef",
+    "Py_DecRef",
+)
 
 HEADER_WORDS: Final = 8
 """Of each table and automaton, in words of 8 bytes."""
@@ -50,8 +56,8 @@ AUTOMATON_TYPE, AUTOMATON_START, AUTOMATON_ACCEPTS = range(3)
 
 RULE_TYPE, RULE_SIZE, RULE_RUNS, RULE_MOST, RULE_EMPTY, RULE_SINGLE = range(6)
 """The address of `str`, the number of characters with a byte, whether a run of separators is one
-and those at the ends separate nothing, the most splits, the address of a text without any character,
-and the only separator if it is below 256, else -1.
+and those at the ends separate nothing, the most splits, the address of the empty text, and the only
+separator if it is below 256, else -1.
 """
 
 GRAMS_MASK, GRAMS_SECRET, GRAMS_NODES, GRAMS_COUNT, GRAMS_WEIGHTS, GRAMS_COLUMNS = range(6)
@@ -268,7 +274,8 @@ finish:
 }
 
 ; The slot of a key: its own, or the free one where it belongs.
-define internal ptr @slot_of(ptr %table, ptr %bytes, i64 %size, i64 %form, i64 %hash) alwaysinline nounwind {
+define internal ptr @slot_of(ptr %table, ptr %bytes, i64 %size, i64 %form, i64 %hash)
+    alwaysinline nounwind {
   %maskp = getelementptr i8, ptr %table, i64 {TABLE_MASK}
   %mask = load i64, ptr %maskp, align 8
   %slots = getelementptr i8, ptr %table, i64 {BODY}
@@ -673,8 +680,8 @@ finished:
   ret void
 }
 
-; Adds the occurrences of n-grams in rows of %size tokens to %out, one row of %width counts for each,
-; and weighs them. Between two tokens of an n-gram lie 0 to %skips - 1 others.
+; Adds the occurrences of n-grams in rows of %size tokens to rows of %width counts in %out, and
+; weighs them. Between two tokens of an n-gram lie 0 to %skips - 1 others.
 define void @clew_gram_counts(ptr %tokens, i64 %rows, i64 %size, i64 %skips, ptr %grams, i64 %width,
     i64 %mode, ptr %out) nounwind {
 entry:

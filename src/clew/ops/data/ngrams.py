@@ -79,9 +79,7 @@ def _ngram_counts_reference(x: Array, grams: Array, *, max_skip: int) -> Array:
     return _counted(x, [grams], np.arange(len(grams)), len(grams), max_skip)
 
 
-def _counted(
-    x: Array, grams: Sequence[Array], columns: Array, width: int, max_skip: int
-) -> Array:
+def _counted(x: Array, grams: Sequence[Array], columns: Array, width: int, max_skip: int) -> Array:
     """Returns the occurrences of n-grams of several lengths, each in its column."""
     places: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     found = (tuple(gram) for some in grams for gram in some.tolist())

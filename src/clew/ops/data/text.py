@@ -26,7 +26,7 @@ from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.locks import once
-from clew.support.text_arrays import TEXT, text_array, zeros
+from clew.support.text_arrays import TEXT, text_array
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -269,9 +269,7 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(
-    words: tuple[str, ...], action: str, locale: str
-) -> Callable[[Array], Array]:
+def _stop_words(words: tuple[str, ...], action: str, locale: str) -> Callable[[Array], Array]:
     """Returns a function that tells whether texts are none of the words in a case."""
     table = TextTable(text_array(_cased(action, locale, words), (len(words),)))
     return lambda texts: table(texts) == len(words)

@@ -201,7 +201,9 @@ class _Parser:
         least, most = self._times()
         if (least, most) == (1, 1):
             return part
-        self.at += self._next() == "?"  # the shortest match first, which is the same for a whole one
+        self.at += (
+            self._next() == "?"
+        )  # the shortest match first, which is the same for a whole one
         if self._times() != (1, 1):
             raise Unsupported
         return Repeat(part, least, most)
