@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import clew.runtime.texts  # noqa: F401 - it provides native code
 from clew.ops.data.regex import classes
 from clew.ops.data.regex.automaton import automaton
 from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.data.text import compiled_pattern
-from clew.runtime.texts import text_code
 from clew.support.errors import GraphTypeError
+from clew.support.native_texts import text_code
 from clew.support.text_arrays import TEXT
 
 re2 = pytest.importorskip("re2")

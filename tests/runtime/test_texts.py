@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from clew.codegen.driver.texts import TextLayout
 from clew.runtime import text_layout as layouts
-from clew.runtime.memory import address_of
-from clew.runtime.texts import (
+from clew.runtime.texts import are_texts
+from clew.support.addresses import address_of
+from clew.support.native_texts import (
     Automaton,
     GramTable,
     Splitter,
     TextTable,
-    are_texts,
     characters,
     concatenated,
     flat_texts,
@@ -221,7 +221,7 @@ native.text_layout = lambda: None
 from clew.ops.registry import get_op
 run = lambda name, args, **attrs: get_op(name).run_reference(args, get_op(name).bind(attrs))
 x = np.array(["a b", "b", "", "日 語"] * 10, object)
-assert native.text_code() is None
+assert native.native_code() is None
 assert native.are_texts(x) and not native.are_texts(np.array([None] * 40, object))
 keys = np.array(["b", "日 語"], object)
 lookup = run("text.lookup", [x, keys, np.array([5, 6]), np.array(7)])

@@ -33,13 +33,13 @@ from clew.runtime.memory import (
     check_plan,
     round_up,
     small_bytes,
-    write_addresses,
 )
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
+from clew.support.addresses import write_addresses
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
 from clew.support.budgets import current, too_many_iterations
 from clew.support.errors import InputError

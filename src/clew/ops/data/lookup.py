@@ -15,9 +15,9 @@ from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
 from clew.ops.data.made_once import made_once
 from clew.ops.registry import Sample, Traits, register_op
-from clew.runtime.texts import TextTable
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
+from clew.support.native_texts import TextTable
 from clew.support.text_arrays import TEXT, text_array
 from clew.te import Scalar, Tensor
 
@@ -136,7 +136,7 @@ class _Pairs:
         """Returns the values of the elements of an array."""
         if x.size > _FEW_ELEMENTS:
             return self._values.take(self._places(x))
-        found = list(map(self._dict.get, x.reshape(-1).tolist(), repeat(self._default)))
+        found: list[Any] = list(map(self._dict.get, x.reshape(-1).tolist(), repeat(self._default)))
         if self._values.dtype == TEXT:
             return text_array(found, x.shape)
         return np.array(found, self._values.dtype).reshape(x.shape)

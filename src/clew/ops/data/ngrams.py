@@ -13,9 +13,9 @@ from clew.ir.types import TensorType, Type
 from clew.ops.common import f32, i32, i64, need_rank, same_dtype, tensor_type
 from clew.ops.data.made_once import made_once
 from clew.ops.registry import Sample, Traits, register_op
-from clew.runtime.texts import GramTable, TextTable, text_code, weighted
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
+from clew.support.native_texts import GramTable, TextTable, text_code, weighted
 from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 

@@ -20,18 +20,25 @@ from clew.ops.data.regex.automaton import automaton
 from clew.ops.data.regex.classes import Classes
 from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.registry import Sample, Traits, register_op
-from clew.runtime.texts import Automaton, Splitter, TextTable, characters, concatenated, flat_texts
 from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.locks import once
+from clew.support.native_texts import (
+    FEW_TEXTS,
+    Automaton,
+    Splitter,
+    TextTable,
+    characters,
+    concatenated,
+    flat_texts,
+)
 from clew.support.text_arrays import TEXT, text_array
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-_FEW_TEXTS: Final = 16  # that are split without native code
 _TEXT_BYTES: Final = 64  # of a text and the reference to it, besides its characters
 MAX_PIECES: Final = 1 << 28
 """The most elements in the result of a split: every row is as long as the longest."""
@@ -128,7 +135,7 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    splitter = _splitter(delimiter, max_splits) if x.size > _FEW_TEXTS else None
+    splitter = _splitter(delimiter, max_splits) if x.size > FEW_TEXTS else None
     flat = flat_texts(x)
     found = None if splitter is None else splitter.counts(flat)
     if splitter is not None and found is not None:

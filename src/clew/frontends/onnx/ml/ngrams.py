@@ -100,7 +100,9 @@ def _weighted(
     if rows.tensor.dtype == "str" or len(places) >= _HASHED:
         given = (Constant(columns), Constant(weights), *map(Constant, tables))
         return call("ngram_weights", rows, *given, width=width, max_skip=skip, mode=mode)
-    counts = [call("ngram_counts", rows, Constant(table), max_skip=skip) for table in tables]
+    counts: list[Expr] = [
+        call("ngram_counts", rows, Constant(table), max_skip=skip) for table in tables
+    ]
     return _placed(counts, columns, weights, width, mode)
 
 
@@ -108,7 +110,7 @@ def _placed(counts: list[Expr], columns: Array, weights: Array, width: int, mode
     """Returns counts times their weights at their positions."""
     # A dummy n-gram without matches, which columns without an n-gram read.
     nothing = call("full", shape=(counts[0].tensor.shape[0], 1), value=0.0, dtype="f32")
-    found = call("concatenate", *counts, nothing, axis=1)
+    found: Expr = call("concatenate", *counts, nothing, axis=1)
     if mode == "IDF":
         found = cast(call("greater", found, scalar(0, "f32")), "f32")
     if mode != "TF" and (weights != 1).any():
