@@ -79,7 +79,8 @@ def are_texts(array: Array) -> bool:
     if code is None:
         return holds_text(array)
     flat = flat_texts(array)
-    return code.check(address_of(flat), flat.size, id(str)) == GOOD
+    status: int = code.check(address_of(flat), flat.size, id(str))
+    return status == GOOD
 
 
 def _few_are_texts(items: list[Any]) -> bool:

@@ -72,7 +72,7 @@ def characters(array: Array) -> int:
     code = text_code() if array.size > FEW_TEXTS else None
     if code is not None:
         flat = flat_texts(array)
-        found = code.length(address_of(flat), flat.size, id(str))
+        found: int = code.length(address_of(flat), flat.size, id(str))
         if found >= 0:
             return found
     return sum(map(len, array.reshape(-1).tolist()))

@@ -171,8 +171,9 @@ def _dense(keys: Array, low: Any, span: int) -> tuple[Array, Any]:
 
 def _dense_places(table: Array, low: Any, x: Array) -> Array:
     # The difference of other numbers, too, is exact modulo 2^64.
-    beyond = (x.astype(np.int64) - low).view(np.uint64)
-    return table.take(np.minimum(beyond, np.uint64(len(table) - 1)).view(np.int64))
+    beyond = np.subtract(x, low, dtype=np.int64, casting="unsafe").view(np.uint64)
+    places: Array = table.take(np.minimum(beyond, np.uint64(len(table) - 1)).view(np.int64))
+    return places
 
 
 @text_lookup.types
