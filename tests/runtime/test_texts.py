@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clew.backends.host.steps import HostStep
 from clew.codegen.driver.texts import TextLayout
+from clew.ops.registry import get_op
 from clew.runtime import text_layout as layouts
 from clew.runtime.texts import are_texts
 from clew.support.addresses import address_of
+from clew.support.errors import GraphTypeError
 from clew.support.native_texts import (
     Automaton,
     GramTable,
@@ -153,6 +156,47 @@ def test_an_automaton_reads_utf_8(items):
     ends = ("é".encode()[-1:], "日".encode()[-1:])
     expected = [text.encode().endswith(ends) for text in items]
     assert Automaton(rows, 1, 2).accepted(array_of(items)).tolist() == expected
+
+
+def test_numbers_are_never_taken_for_texts():
+    """A saved model's steps run without a check of types: a damaged one may hold other dtypes."""
+    numbers, texts = np.arange(1, 41), array_of(["a"] * 40)
+    table, automaton = TextTable(texts), Automaton(np.ones((2, 256), np.uint16), 1, 1)
+    for refused in (
+        lambda: table(numbers),
+        lambda: TextTable(numbers),
+        lambda: automaton.accepted(numbers),
+        lambda: concatenated(numbers, texts),
+        lambda: concatenated(texts, numbers),
+        lambda: characters(numbers),
+        lambda: flat_texts(numbers),
+    ):
+        with pytest.raises(ValueError, match="int64 holds no texts"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "attrs"),
+    [
+        ("text.lookup", (3, "a", 1, 2), {}),
+        ("one_hot_of_keys", (3, "a"), {"unknown": True}),
+        ("text.concat", (3, "a"), {}),
+        ("text.split", (3,), {}),
+        ("text.full_match", (3,), {"pattern": "a"}),
+        ("text.normalize", (3,), {"stopwords": ("a",)}),
+        ("ngram_weights", (3, 0, 1.0, "a"), {"width": 2}),
+    ],
+)
+def test_steps_refuse_numbers_for_texts(name, args, attrs):
+    op = get_op(name)
+    step = HostStep(op, op.bind(attrs))
+    arrays = [np.full(40, arg, TEXT if isinstance(arg, str) else None) for arg in args]
+    if name == "text.lookup":
+        arrays[3] = arrays[3][:1].reshape(())
+    if name == "ngram_weights":
+        arrays[0], arrays[3] = arrays[0].reshape(4, 10), arrays[3].reshape(40, 1)
+    with pytest.raises(GraphTypeError):
+        step(*arrays)
 
 
 def test_counts_of_columns_without_weights_are_refused():

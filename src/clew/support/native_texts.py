@@ -61,7 +61,13 @@ def text_code() -> TextCode | None:
 
 
 def flat_texts(array: Array) -> Array:
-    """Returns the elements in one contiguous row."""
+    """Returns texts in one contiguous row.
+
+    Raises `ValueError` for an array of another dtype, whose elements native code would take for
+    addresses.
+    """
+    if array.dtype.char != TEXT.char:
+        raise ValueError(f"an array of {array.dtype} holds no texts")
     if array.ndim == 1 and array.flags.c_contiguous:
         return array
     return np.ascontiguousarray(array).reshape(-1)
