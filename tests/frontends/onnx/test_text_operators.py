@@ -53,7 +53,6 @@ NODES = {
     "split at most": node("StringSplit", outputs=["y", "c"], delimiter=",", maxsplit=2),
     "split by two": node("StringSplit", outputs=["y", "c"], delimiter="ab"),
     "split words": node("StringSplit", outputs=["y", "c"]),
-    "split first word": node("StringSplit", outputs=["y", "c"], maxsplit=1),
     "regex": node("RegexFullMatch", pattern=r"(?i)[a-b]+|.é?\S{2,}|[^ab]*"),
     "regex by RE2": node("RegexFullMatch", pattern=r"\b\w+\b.*"),
     "stop words": node(
