@@ -25,6 +25,7 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     pool,
     quantization,
     reduce,
+    same,
     scan,
     signal,
     slicing,

@@ -53,6 +53,7 @@ from clew.frontends.onnx.converters import (  # noqa: F401  registers converters
     recurrent,
     reduce,
     regions,
+    same,
     sampling,
     signal,
     text,

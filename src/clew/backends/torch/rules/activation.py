@@ -8,40 +8,16 @@ import torch
 from torch.nn import functional
 
 from clew.backends.torch.registry import Building, Step, builds
-from clew.backends.torch.rules.unary import direct
 from clew.ir.types import bits, is_integer
 
-_DIRECT: Final = {
-    "nn.mish": functional.mish,
-    "nn.relu": torch.relu,
-    "nn.silu": functional.silu,
-    "nn.softsign": functional.softsign,
-}
 _SIXTH: Final = 0.1666666716337204
 """1/6 as f32, as in `nn.hard_swish`."""
-
-for _name, _function in _DIRECT.items():
-    builds(_name)(direct(_function))
-
-
-@builds("nn.leaky_relu")
-def leaky_relu(b: Building) -> Step:
-    """`leaky_relu`."""
-    alpha = b.attrs.alpha
-    return lambda x: functional.leaky_relu(x, alpha)
 
 
 @builds("nn.prelu")
 def prelu(b: Building) -> Step:
     """A selection: `prelu` of torch has a slope for each channel."""
     return lambda x, slope: torch.where(x < 0, x * slope, x)
-
-
-@builds("nn.elu")
-def elu(b: Building) -> Step:
-    """`elu`."""
-    alpha = b.attrs.alpha
-    return lambda x: functional.elu(x, alpha)
 
 
 @builds("nn.selu")
@@ -58,13 +34,6 @@ def celu(b: Building) -> Step:
     if not alpha:
         b.refuse("alpha is 0")
     return lambda x: torch.ops.aten.elu(x, alpha, 1.0, 1 / alpha)
-
-
-@builds("nn.gelu")
-def gelu(b: Building) -> Step:
-    """`gelu`, also where a lower accuracy suffices."""
-    approximate = b.attrs.approximate
-    return lambda x: functional.gelu(x, approximate=approximate)
 
 
 @builds("nn.swish")

@@ -8,31 +8,14 @@ import numpy as np
 import torch
 
 from clew.backends.torch.registry import Building, Step, builds
-from clew.backends.torch.rules.unary import direct
 from clew.ir.types import is_float
 
-_DIRECT: Final = {
-    "add": torch.add,
-    "subtract": torch.sub,
-    "multiply": torch.mul,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "equal": torch.eq,
-    "not_equal": torch.ne,
-    "less": torch.lt,
-    "less_equal": torch.le,
-    "greater": torch.gt,
-    "greater_equal": torch.ge,
-}
 _DIV: Final[Step] = torch.div
 _FMOD: Final[Step] = torch.fmod
 _REMAINDER: Final[Step] = torch.remainder
 _POW: Final[Step] = torch.pow
 # The largest exponent whose integer power clew computes as it is.
 _MOST_EXPONENT: Final = 63
-
-for _name, _function in _DIRECT.items():
-    builds(_name)(direct(_function))
 
 
 def _is_safe(b: Building) -> bool:

@@ -21,13 +21,6 @@ def reshape(b: Building) -> Step:
     return lambda x: x.reshape(shape)
 
 
-@builds("transpose")
-def transpose(b: Building) -> Step:
-    """`permute`."""
-    axes = b.attrs.axes
-    return lambda x: x.permute(axes)
-
-
 @builds("broadcast_to")
 def broadcast_to(b: Building) -> Step:
     """`expand`."""
@@ -35,25 +28,11 @@ def broadcast_to(b: Building) -> Step:
     return lambda x: x.expand(shape)
 
 
-@builds("tile")
-def tile(b: Building) -> Step:
-    """`tile`."""
-    repeats = b.attrs.repeats
-    return lambda x: torch.tile(x, repeats)
-
-
 @builds("repeat")
 def repeat(b: Building) -> Step:
     """`repeat_interleave`, cropped."""
     axis, repeats, size = b.attrs.axis, b.attrs.repeats, b.attrs.size
     return lambda x: x.repeat_interleave(repeats, axis).narrow(axis, 0, size)
-
-
-@builds("flip")
-def flip(b: Building) -> Step:
-    """`flip`."""
-    axes = b.attrs.axes
-    return lambda x: torch.flip(x, axes)
 
 
 @builds("trilu")

@@ -3,54 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
 
 import torch
 
-from clew.backends.torch.registry import Building, Rule, Step, builds
+from clew.backends.torch.registry import Building, Step, builds
 from clew.backends.torch.tensors import DTYPES
 from clew.ir.types import NARROW_FLOATS, bits, integer_limits, is_float, is_integer
-
-_DIRECT: Final = {
-    "abs": torch.abs,
-    "acos": torch.acos,
-    "acosh": torch.acosh,
-    "asin": torch.asin,
-    "asinh": torch.asinh,
-    "atan": torch.atan,
-    "atanh": torch.atanh,
-    "bitwise_not": torch.bitwise_not,
-    "ceil": torch.ceil,
-    "cos": torch.cos,
-    "cosh": torch.cosh,
-    "erf": torch.erf,
-    "exp": torch.exp,
-    "floor": torch.floor,
-    "isnan": torch.isnan,
-    "log": torch.log,
-    "logical_not": torch.logical_not,
-    "negative": torch.neg,
-    "reciprocal": torch.reciprocal,
-    "round": torch.round,
-    "rsqrt": torch.rsqrt,
-    "sigmoid": torch.sigmoid,
-    "sin": torch.sin,
-    "sinh": torch.sinh,
-    "sqrt": torch.sqrt,
-    "tan": torch.tan,
-    "tanh": torch.tanh,
-    "trunc": torch.trunc,
-}
-
-
-def direct(function: Callable[..., torch.Tensor]) -> Rule:
-    """Returns the rule of an operator that is a function of torch with the same arguments."""
-    return lambda b: function
-
-
-for _name, _function in _DIRECT.items():
-    builds(_name)(direct(_function))
 
 
 @builds("isinf")

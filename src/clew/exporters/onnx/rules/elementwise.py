@@ -7,26 +7,10 @@ from typing import Final
 import numpy as np
 
 from clew.exporters.onnx.registry import Writing, writes
-from clew.exporters.onnx.rules.unary import direct
 from clew.ir.types import is_float
 
-_DIRECT: Final = {
-    "add": "Add",
-    "subtract": "Sub",
-    "multiply": "Mul",
-    "maximum": "Max",
-    "minimum": "Min",
-    "equal": "Equal",
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-}
 # The largest known exponent of an integer power that becomes products.
 _MOST_FACTORS: Final = 16
-
-for _name, _op in _DIRECT.items():
-    writes(_name)(direct(_op))
 
 
 @writes("not_equal")

@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from clew.exporters.onnx.registry import Writing, writes
-from clew.exporters.onnx.rules.unary import direct
 from clew.ir.types import bits
-
-_DIRECT: Final = {
-    "logical_and": "And",
-    "logical_or": "Or",
-    "logical_xor": "Xor",
-    "logical_not": "Not",
-    "bitwise_and": "BitwiseAnd",
-    "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor",
-    "bitwise_not": "BitwiseNot",
-    "where": "Where",
-}
-
-for _name, _op in _DIRECT.items():
-    writes(_name)(direct(_op))
 
 
 @writes("left_shift")

@@ -8,12 +8,6 @@ from clew.exporters.onnx.registry import Writing, writes
 from clew.ops.movement.layouts import parse_layout
 
 
-@writes("identity")
-def identity(w: Writing) -> str:
-    """`Identity`."""
-    return w.emit("Identity", *w.inputs)
-
-
 @writes("reshape")
 def reshape(w: Writing) -> str:
     """`Reshape`."""
@@ -103,15 +97,3 @@ def layout_transform(w: Writing) -> str:
     if source.factors or target.factors:
         w.refuse("a layout has blocks")
     return w.emit("Transpose", *w.inputs, perm=[source.axes.index(a) for a in target.axes])
-
-
-@writes("depth_to_space")
-def depth_to_space(w: Writing) -> str:
-    """`DepthToSpace`."""
-    return w.emit("DepthToSpace", *w.inputs, blocksize=w.attrs.block, mode=w.attrs.mode)
-
-
-@writes("space_to_depth")
-def space_to_depth(w: Writing) -> str:
-    """`SpaceToDepth`."""
-    return w.emit("SpaceToDepth", *w.inputs, blocksize=w.attrs.block)

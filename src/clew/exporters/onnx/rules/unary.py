@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from clew.exporters.onnx.registry import Rule, Writing, writes
+from clew.exporters.onnx.registry import Writing, writes
 from clew.ir.types import STORAGE, bits, integer_limits, is_float, is_integer
-
-_DIRECT: Final = {
-    "abs": "Abs",
-    "acos": "Acos",
-    "acosh": "Acosh",
-    "asin": "Asin",
-    "asinh": "Asinh",
-    "atan": "Atan",
-    "atanh": "Atanh",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "isnan": "IsNaN",
-    "log": "Log",
-    "reciprocal": "Reciprocal",
-    "round": "Round",
-    "sigmoid": "Sigmoid",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "sqrt": "Sqrt",
-    "tan": "Tan",
-    "tanh": "Tanh",
-}
-
-
-def direct(op: str) -> Rule:
-    """Returns the rule of an operator that an ONNX operator without attributes equals."""
-    return lambda w: w.emit(op, *w.inputs)
-
-
-for _name, _op in _DIRECT.items():
-    writes(_name)(direct(_op))
 
 
 @writes("negative")
@@ -67,14 +29,6 @@ def trunc(w: Writing) -> str:
     (x,) = w.inputs
     below = w.emit("Less", x, w.scalar(0, x))
     return w.emit("Where", below, w.emit("Ceil", x), w.emit("Floor", x))
-
-
-@writes("isinf")
-def isinf(w: Writing) -> str:
-    """Infinities of the selected signs."""
-    return w.emit(
-        "IsInf", *w.inputs, detect_positive=w.attrs.positive, detect_negative=w.attrs.negative
-    )
 
 
 @writes("cast")

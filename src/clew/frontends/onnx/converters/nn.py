@@ -265,14 +265,6 @@ def rms_norm(layer: Layer) -> Result:
     return root_mean_square(layer.input(0), layer.input(1), layer.axis(), layer.real("epsilon"))
 
 
-@converter("InstanceNormalization")
-def instance_norm(layer: Layer) -> Result:
-    """Normalization of each channel of each image."""
-    return call(
-        "nn.instance_norm", *(layer.input(n) for n in range(3)), epsilon=layer.real("epsilon")
-    )
-
-
 @converter("GroupNormalization", since=18)
 def group_norm_by_groups(layer: Layer) -> Result:
     """Version 18: scale and bias have one element per group."""
@@ -301,17 +293,4 @@ def _group_norm(layer: Layer, scale: Expr, bias: Expr) -> Expr:
         bias,
         groups=layer.integer("num_groups"),
         epsilon=layer.real("epsilon"),
-    )
-
-
-@converter("LRN")
-def local_response_norm(layer: Layer) -> Result:
-    """`x / (bias + alpha / size * sum of squares over near channels) ** beta`."""
-    return call(
-        "nn.lrn",
-        layer.input(0),
-        size=layer.integer("size"),
-        alpha=layer.real("alpha"),
-        beta=layer.real("beta"),
-        bias=layer.real("bias"),
     )

@@ -15,19 +15,9 @@ from clew.ir.dims import product
 from clew.ir.expr import Expr
 from clew.ir.types import is_float, is_integer
 from clew.ops.math.ranking import selects_by_rank
+from clew.vocabularies.onnx import REDUCTIONS
+from clew.vocabularies.same import read
 
-_REDUCTIONS: Final = {
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceLogSum": "log_sum",
-    "ReduceLogSumExp": "logsumexp",
-    "ReduceMax": "max",
-    "ReduceMean": "mean",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceSum": "sum",
-    "ReduceSumSquare": "sum_square",
-}
 # For integers these are computed in f64 and truncated.
 _OF_FLOATS: Final = ("l2", "log_sum", "logsumexp")
 _OF_TRUTHS: Final = {"max": "any", "min": "all"}
@@ -72,21 +62,8 @@ def _over_unknown(layer: Layer, x: Expr, name: str, skip: bool) -> Expr:
     return cast(found, layer.type(0).dtype)
 
 
-for _onnx, _op in _REDUCTIONS.items():
-    converter(_onnx)(_reduction(_op))
-
-
-@converter("ArgMax", "ArgMin")
-def position(layer: Layer) -> Result:
-    """The index of the extreme element."""
-    last = "select_last_index" in layer.schema.attributes and layer.flag("select_last_index")
-    return call(
-        layer.op.lower(),
-        layer.input(0),
-        axis=layer.axis(),
-        keepdims=layer.flag("keepdims"),
-        select_last=last,
-    )
+for _pair in read(REDUCTIONS):
+    converter(_pair.foreign)(_reduction(_pair.op))
 
 
 @converter("CumSum")

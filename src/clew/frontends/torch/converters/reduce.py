@@ -89,9 +89,7 @@ def place(layer: Layer) -> Result:
 @converter("any", "all", "_is_any_true", "_is_all_true")
 def truth(layer: Layer) -> Result:
     """Whether any or all elements are not zero."""
-    x = layer.tensor()
-    if x.tensor.dtype != "bool":
-        x = call("not_equal", x, scalar(0, x.tensor.dtype))
+    x = layer.truth()
     op = "any" if "any" in layer.op.partition(".")[0] else "all"
     return layer.shaped(reduced(op, x, layer.axes(), layer.flag("keepdim")))
 
@@ -177,6 +175,5 @@ def both_extremes(layer: Layer) -> Result:
 @converter("count_nonzero")
 def count_nonzero(layer: Layer) -> Result:
     """The number of elements that are not zero."""
-    x = layer.tensor()
-    x = x if x.tensor.dtype == "bool" else call("not_equal", x, scalar(0, x.tensor.dtype))
+    x = layer.truth()
     return layer.shaped(reduced("sum", cast(x, "i64"), layer.axes(), False))
