@@ -19,11 +19,12 @@ from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.visit import post_order
 from clew.machine.target import Target
+from clew.ops.work import call_flops
 from clew.passes.placement.claims import with_composites
 from clew.placement.book import Book
 from clew.placement.clock import alone_seconds, in_turns
 from clew.placement.search import Problem
-from clew.placement.units import Edge, Unit, UnitGraph, flops_of_unit
+from clew.placement.units import Edge, Unit, UnitGraph
 from clew.placement.work import work_of
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import PASSED_ON
@@ -155,9 +156,10 @@ def _cpu_costs(costs: Costs, layer_seconds: Mapping[str, float]) -> None:
     """Divides the time of each layer among the units that compute it, by their operations."""
     weights: dict[str, dict[int, float]] = {}
     for unit in costs.graph.units:
+        flops = sum(map(call_flops, unit.calls))
+        assert isinstance(flops, int), "the shapes of units are known"
         for layer in unit.layers:
-            flops = max(1.0, flops_of_unit(unit)) / len(unit.layers)
-            weights.setdefault(layer, {})[unit.number] = flops
+            weights.setdefault(layer, {})[unit.number] = max(1, flops) / len(unit.layers)
     found = dict.fromkeys(range(len(costs.graph.units)), 0.0)
     for layer, by_unit in weights.items():
         total = sum(by_unit.values())

@@ -7,7 +7,7 @@ import math
 import torch
 
 from clew.frontends.building import call, cast, cast_wide, constant, reshaped, scalar
-from clew.frontends.torch.converters.reduce import reduced
+from clew.frontends.lowering.reduction import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter, name_of
 from clew.ir.dims import product

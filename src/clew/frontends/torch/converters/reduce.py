@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
+from clew.frontends.lowering.reduction import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import NARROW_FLOATS
-
-
-def reduced(op: str, x: Expr, axes: Sequence[int], keep: bool) -> Expr:
-    """Returns a reduction; a scalar has no axes to reduce."""
-    if x.tensor.rank == 0:
-        return x
-    if x.tensor.dtype == "bool":
-        op = _OF_TRUTHS.get(op, op)
-    return call(op, x, axes=tuple(axes), keepdims=keep)
-
-
-_OF_TRUTHS: Final = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 
 
 def _wide(layer: Layer, x: Expr) -> Expr:
