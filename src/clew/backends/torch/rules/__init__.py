@@ -1,12 +1,10 @@
-"""Rules that run operators with torch, by kind; each file mirrors one of `clew.ops`."""
+"""Rules that run operators with torch, one file per family."""
 
 from __future__ import annotations
 
 from clew.backends.torch.rules import (  # noqa: F401  registers rules
-    activation,
     attention,
     convolution,
-    create,
     elementwise,
     images,
     indexing,
@@ -16,8 +14,6 @@ from clew.backends.torch.rules import (  # noqa: F401  registers rules
     quantization,
     reduce,
     same,
-    scan,
     slicing,
     transform,
-    unary,
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from clew.backends.torch.registry import Building, Step, builds
 from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import get_op
 
 
 @builds("identity")
@@ -78,3 +80,17 @@ def space_to_depth(b: Building) -> Step:
     block, (n, c, h, w), shape = b.attrs.block, b.shape(), b.type.concrete
     apart = (n, c, h // block, block, w // block, block)
     return lambda x: x.reshape(apart).permute(0, 3, 5, 1, 2, 4).reshape(shape)
+
+
+@builds("full", "arange")
+def constant(b: Building) -> Step:
+    """The value of the reference."""
+    made = b.constant(get_op(b.call.op_name).run_reference([], b.attrs))
+    return lambda: made
+
+
+@builds("shape_of")
+def shape_of(b: Building) -> Step:
+    """The sizes, which are known."""
+    made = b.constant(np.array(b.shape(), np.int64))
+    return lambda x: made

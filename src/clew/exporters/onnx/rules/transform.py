@@ -6,6 +6,7 @@ import numpy as np
 
 from clew.exporters.onnx.registry import Writing, writes
 from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import get_op
 
 
 @writes("reshape")
@@ -97,3 +98,15 @@ def layout_transform(w: Writing) -> str:
     if source.factors or target.factors:
         w.refuse("a layout has blocks")
     return w.emit("Transpose", *w.inputs, perm=[source.axes.index(a) for a in target.axes])
+
+
+@writes("full", "arange", "mel_weight_matrix", "window")
+def constant(w: Writing) -> str:
+    """The value of the reference."""
+    return w.constant(get_op(w.call.op_name).run_reference([], w.attrs))
+
+
+@writes("shape_of")
+def shape_of(w: Writing) -> str:
+    """The sizes, which are known."""
+    return w.integers(*w.shape())
