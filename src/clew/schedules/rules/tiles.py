@@ -27,6 +27,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.images import blocked_image
+from clew.schedules.library.panels import write_vectors
 from clew.schedules.library.products import packed
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
@@ -230,7 +231,7 @@ def _rows(
     if not whole:
         attach, _ = split_tiles(schedule, row, size)
     schedule.compute_at(info.name, attach, "scratch")
-    _vectors(schedule, inner, target)
+    write_vectors(schedule, inner, target)
     return [*batch, panel], panel, [] if whole else [attach]
 
 
@@ -251,7 +252,7 @@ def _image(
         size = balanced(schedule.extent(pixels), TILES_HIGH * tile[0])
         outer, _ = split_tiles(schedule, pixels, size)
         schedule.compute_at(info.name, outer, "scratch")
-        _vectors(schedule, ci, target)
+        write_vectors(schedule, ci, target)
         return batch, batch[-1], [outer]
     n, co, oh, ow, ci = axes
     width = schedule.extent(ow)
@@ -262,14 +263,8 @@ def _image(
     ow_outer, ow_inner = split_tiles(schedule, ow, size)
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "scratch")
-    _vectors(schedule, ci, target)
+    write_vectors(schedule, ci, target)
     return [n, co], co, [oh_outer, ow_outer]
-
-
-def _vectors(schedule: Schedule, column: str, target: Target) -> None:
-    vector, lane = schedule.split(column, target.vector_lanes("f32"), tail="guard")
-    schedule.unroll(vector)
-    schedule.vectorize(lane)
 
 
 def joined(info: StageInfo) -> StageInfo:
