@@ -109,23 +109,6 @@ class StageInfo:
         )
 
     @property
-    def case_axes(self) -> list[str]:
-        """Names of the axes whose index selects among expressions; they must be unrolled."""
-        compared: set[int] = set()
-        stack: list[Scalar] = [self.store.value]
-        seen: set[int] = set()
-        while stack:
-            node = stack.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            cond = node.cond if isinstance(node, Select) else None
-            if isinstance(cond, Binary) and cond.op == "eq" and isinstance(cond.b, Imm):
-                compared.add(id(cond.a))
-            stack.extend(node.children)
-        return [n.name for n in self.loops if id(n.index) in compared]
-
-    @property
     def operations(self) -> int:
         """The approximate number of operations in the value."""
         made = (Binary, Unary, Select, Cast, Intrinsic)
