@@ -54,7 +54,6 @@ from clew.frontends.onnx.converters import (  # noqa: F401  registers converters
     reduce,
     regions,
     same,
-    sampling,
     signal,
     text,
     training,

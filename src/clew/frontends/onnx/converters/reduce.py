@@ -62,14 +62,14 @@ for _pair in read(REDUCTIONS):
     converter(_pair.foreign)(_reduction(_pair.op))
 
 
-@converter("CumSum")
-def cumulative_sum(layer: Layer) -> Result:
-    """Sums up to each element along an axis."""
-    flags = {name: layer.flag(name) for name in ("exclusive", "reverse")}
+@converter("CumProd", "CumSum")
+def cumulative(layer: Layer) -> Result:
+    """Products or sums up to each element along an axis."""
+    op, flags = layer.op.lower(), {name: layer.flag(name) for name in ("exclusive", "reverse")}
     if layer.known(1) is None:
-        return held(layer, "cumsum", [layer.input(0)], {"axis": 1}, **flags)
+        return held(layer, op, [layer.input(0)], {"axis": 1}, **flags)
     axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
-    return call("cumsum", layer.input(0), axis=axis, **flags)
+    return call(op, layer.input(0), axis=axis, **flags)
 
 
 @converter("TopK", since=10)
