@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.support.errors import ClewError, ClewWarning
+from clew.support.exhausted import coded_exhaustion
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.version import VERSION as __version__
@@ -153,9 +155,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with LOADING, held_interrupts():
         if home is None:
-            return importlib.import_module(f"{__name__}.{name}")
-        value = globals()[name] = getattr(importlib.import_module(home), name)
+            return _imported(f"{__name__}.{name}")
+        value = globals()[name] = getattr(_imported(home), name)
     return value
+
+
+@coded_exhaustion
+def _imported(module: str) -> ModuleType:
+    """Errors: C160 to C163 if memory or files do not suffice to import it."""
+    return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:
