@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
 Spec: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
