@@ -37,6 +37,7 @@ from clew.runtime.memory import (
 )
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
+from clew.runtime.result_memory import LARGE_BYTES, RESULTS
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
@@ -493,11 +494,14 @@ class NativeSegment(Shown):
             for shape, dtype, size_bytes in self._outputs:
                 if size_bytes <= SMALL_BYTES:
                     room, begin, bases[position] = small_bytes(size_bytes)
-                else:
+                elif size_bytes < LARGE_BYTES:
                     room = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
                     address = address_of(room)
                     begin = -address % ALIGNMENT_BYTES
                     bases[position] = address + begin
+                else:
+                    room, begin = RESULTS.lend(size_bytes), 0
+                    bases[position] = address_of(room)
                 results.append(_ARRAY(shape, dtype, room, begin))
                 position += 1
         else:
