@@ -14,6 +14,13 @@ BLOCKS_OF_CHANNELS: Final = threshold(
 BLOCKS_OF_FEW_CHANNELS: Final = threshold(
     (2, 4, 8), "channels", "blocks that few input channels are padded to for a matrix unit"
 )
+LONGER_BLOCKS_OF_GROUPS: Final = threshold(
+    2,
+    "times",
+    "a grouped convolution reads a plain image if that makes blocks of results more than this many"
+    " times as long as blocks that divide the inputs of a group as well",
+    measured="AVX-512",
+)
 LEAST_FILLED_BLOCKS: Final = threshold(
     0.8, "share", "channels in padded blocks: with fewer, the zeros take too much of the time"
 )

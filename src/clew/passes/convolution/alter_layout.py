@@ -23,6 +23,7 @@ from clew.cost.policy.layouts import (
     IMAGE_TO_PACK,
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
+    LONGER_BLOCKS_OF_GROUPS,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
@@ -79,7 +80,7 @@ class AlterLayout(Pass):
     than two vectors of sums where dot products compute these. If
     none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
-    after them. Operators that read all channels at positions that values determine (regions) read
+    after them. Other grouped convolutions of few channels read a plain image and write blocks. Operators that read all channels at positions that values determine (regions) read
     plain images with channels last, unless they read fewer positions than there are. The last block
     of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4) where whole vectors are worth
     it, or where no block divides the channels and either few are missing or the data are blocked;
@@ -308,6 +309,10 @@ class _Alterer(Rewriter):
             block = of_result
         else:
             block = self._block(math.gcd(inner, channels // groups), lanes)
+            of_group = self._block(channels // groups, lanes)
+            longer = of_group > LONGER_BLOCKS_OF_GROUPS * block
+            if longer and not product_group(old.args[0].tensor.dtype):
+                block = of_group  # of the result
         if not block or old.op.layout_rule is None:
             return None
         stored = _filled_up(channels, of_result or 1)
