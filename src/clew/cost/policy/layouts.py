@@ -54,7 +54,7 @@ ROWS_TO_PACK_ANY: Final = threshold(
     192, "rows", "from so many on, packing a matrix in the run pays for itself in any layout"
 )
 STEPS_OF_DOTS: Final = threshold(
-    8, "vectors", "depth of products along the depth: with less, adding up lanes dominates"
+    3, "vectors", "depth of products along the depth: with less, adding up lanes dominates"
 )
 DEPTH_PER_ROW: Final = threshold(
     4, "elements", "depth per row up to which packing a matrix is faster than sums over lanes"

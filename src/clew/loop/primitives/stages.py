@@ -504,7 +504,8 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
     found = {name: [n for n in inside if n.name == name] for name in lanes}
     # Results computed side by side inside the reduction, such as a tile, have partial results each.
     tile = [n.index for n in inside if any(contains(i, n.index) for i in store.indices)]
-    guarded = any(isinstance(s, If) for copy in copies for s in walk(copy))
+    guards = [s.cond for copy in copies for s in walk(copy) if isinstance(s, If)]
+    guarded = any(contains(cond, index) for cond in guards for index in tile)
     if (tile and (guarded or len(copies) > 1)) or not all(found.values()):
         return None  # the result is written once, after all of these loops, without their guards
     if any(n.index in tile for loops_of_lane in found.values() for n in loops_of_lane):

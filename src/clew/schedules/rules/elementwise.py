@@ -210,15 +210,19 @@ def _axis_beside(info: StageInfo, axes: list[str]) -> str:
     row, size = steps[axes[-2]], memory_bytes(load.dtype)
     if steps[axes[-1]] != 1 or not isinstance(row, int) or row * size < PAGE_BYTES:
         return ""
-    if conditions_use(info, tuple(n.index for n in info.loops)):
-        return ""
-    return next((a for a in axes[:-2] if steps[a] == last.size), "")
+    across = next((a for a in axes[:-2] if steps[a] == last.size), "")
+    checked = (n.index for n in info.loops if n.name not in (across, axes[-1]))
+    return "" if conditions_use(info, tuple(checked)) else across
 
 
 def _in_runs(schedule: Schedule, match: Elements, axes: list[str]) -> None:
     """Moves several runs of a row of the operand together, and vectorizes the last axis."""
     *outer, row, last = axes
     outer.remove(match.across)
+    last_index = next(n.index for n in match.info.loops if n.name == last)
+    if conditions_use(match.info, (last_index,)):
+        schedule.reorder(match.across, *outer, row, last)
+        schedule.partition(match.across)  # the last run may be padded
     # A peeled tail would be a second nest of loops, which cannot be reordered together.
     tail = "guard" if schedule.extent(match.across) % RUNS_TOGETHER else "peel"
     group, some = schedule.split(match.across, RUNS_TOGETHER, tail=tail)
