@@ -50,6 +50,9 @@ IMAGE_TO_PACK: Final = threshold(
 ROWS_TO_PACK: Final = threshold(
     8, "rows", "with fewer, packing a matrix in the run takes longer than reading it as it lies"
 )
+ROWS_TO_PACK_FAR: Final = threshold(
+    5, "rows", "the same for a matrix whose lines lie on pages of their own", measured="Zen 4"
+)
 ROWS_TO_PACK_ANY: Final = threshold(
     192, "rows", "from so many on, packing a matrix in the run pays for itself in any layout"
 )

@@ -27,6 +27,7 @@ from clew.cost.policy.layouts import (
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
+    ROWS_TO_PACK_FAR,
     VECTORS_OF_CONV_PANELS,
     VECTORS_OF_DENSE_PANELS,
     VECTORS_OF_PANELS,
@@ -748,13 +749,15 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return True
     rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
     plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
-    if not plain or rows < ROWS_TO_PACK:
+    if not plain:
         return False
     outer, inner = matrix.tensor.concrete
     if dense.attrs.weight_layout == "NK":
         known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
-        return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
-    return rows >= ROWS_TO_PACK_ANY or inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+        gains = known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target)
+        return rows >= ROWS_TO_PACK and not gains
+    is_far = inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+    return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
 
 
 def _reads_signal(conv: Call) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Literal
 
 from clew.cost.policy.elementwise import (
+    LEAST_PART_VECTORS,
     LEAST_TILE,
     MOST_SELECTED,
     NEAR_BYTES,
@@ -46,7 +47,7 @@ from clew.schedules.stages import (
     walks_as_one,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index, Load
+from clew.te.expr import Index, Load, Select
 from clew.te.walk import nodes
 
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
@@ -168,6 +169,9 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
     for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
+        joins = 0 if selectors else _joins_along(info, axes[-1], lanes)
+        for _ in range(joins):  # a part for each operand
+            schedule.partition(axes[-1])
         pattern = 0 if selectors else unrolled_vectors(info, axes[-1], lanes)
         outer, inner = schedule.split(axes[-1], lanes)
         vectors = ""
@@ -175,7 +179,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             outer, vectors = schedule.split(outer, pattern)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
-        elif len(axes) > 1:
+        elif len(axes) > 1 and not joins:
             last = info.loops[-1].index
             clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
@@ -191,6 +195,24 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _joins_along(info: StageInfo, axis: str, lanes: int) -> int:
+    """Returns the number of borders between operands along an axis that a concatenation joins; 0 if
+    parts of the axis would fill too little of their vectors.
+    """
+    loop = next(n for n in info.loops if n.name == axis)
+    if not isinstance(loop.size, int):
+        return 0
+    borders = {
+        id(node.cond)
+        for node in nodes(info.store.value)
+        if isinstance(node, Select)
+        and contains(node.cond, loop.index)
+        and all(any(isinstance(n, Load) for n in nodes(way)) for way in (node.a, node.b))
+    }
+    fills = loop.size >= LEAST_PART_VECTORS * lanes * (len(borders) + 1)
+    return len(borders) if fills else 0
 
 
 def _axis_beside(info: StageInfo, axes: list[str]) -> str:
