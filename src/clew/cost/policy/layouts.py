@@ -50,6 +50,10 @@ IMAGE_TO_PACK: Final = threshold(
 ROWS_TO_PACK: Final = threshold(
     8, "rows", "with fewer, packing a matrix in the run takes longer than reading it as it lies"
 )
+ROWS_TO_PACK_SHORT: Final = threshold(
+    3, "rows", "the same for a matrix whose rows are too short for sums over lanes",
+    measured="Zen 4",
+)  # fmt: skip
 ROWS_TO_PACK_FAR: Final = threshold(
     5, "rows", "the same for a matrix whose lines lie on pages of their own", measured="Zen 4"
 )

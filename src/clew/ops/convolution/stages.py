@@ -347,11 +347,13 @@ def _out_channel(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
 
 
 def _group(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
-    """Returns the group of an output channel; that of its block, if no block is in two groups."""
+    """Returns the group of an output channel; that of its block, if a plain image is read for
+    blocks of which none is in two groups.
+    """
     if g.groups == 1:
         return te.as_scalar(0)
     members, block = g.channels // g.groups, g.out.factor("C")
-    if "c" in here and isinstance(members, int) and members % block == 0:
+    if "c" in here and g.data.factor("C") == 1 and isinstance(members, int) and not members % block:
         return here["C"] // te.size(members // block)
     return _out_channel(g, here) // te.size(members)
 

@@ -342,22 +342,19 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
         return
     if match.apart_bytes <= NEAR_BYTES:
         schedule.reorder(*outer, across, last)
+        padded = _partitioned(schedule, match, outer)
         column, column_inner = _split_tile(schedule, across, tile)
         schedule.reorder(column, last, column_inner)
         vector, lane = _split_tile(schedule, last, lanes)
         schedule.reorder(vector, column_inner, lane)
         schedule.unroll(column_inner)
         schedule.vectorize(lane)
-        _spread_apart(schedule, [*outer, column, vector])
+        _spread_apart(schedule, [*outer, column, vector], padded)
         return
     schedule.reorder(last, *outer, across)
     block, inner = _split_tile(schedule, last, lanes * VECTORS_MOVED)
     schedule.reorder(block, *outer, across, inner)
-    # Tiles without padding need no checks and are turned in registers.
-    indices = {n.name: n.index for n in match.info.loops}
-    padded = [a for a in (*outer, across) if conditions_use(match.info, (indices[a],))]
-    for axis in padded:
-        schedule.partition(axis)
+    padded = _partitioned(schedule, match, [*outer, across])
     column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
@@ -365,6 +362,17 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
     _spread_apart(schedule, [block, *outer, column], padded)
+
+
+def _partitioned(schedule: Schedule, match: Elements, axes: Sequence[str]) -> list[str]:
+    """Partitions axes where padding begins and ends, and returns them: tiles without padding need
+    no checks and are turned in registers.
+    """
+    indices = {n.name: n.index for n in match.info.loops}
+    padded = [axis for axis in axes if conditions_use(match.info, (indices[axis],))]
+    for axis in padded:
+        schedule.partition(axis)
+    return padded
 
 
 def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:
