@@ -16,6 +16,7 @@ from clew.runtime.memory import address_of
 from clew.runtime.result_memory import LARGE_BYTES, ResultMemory
 
 MIB = 1 << 20
+SHAPE = (LARGE_BYTES // 4096 + 1, 1024)
 
 
 @pytest.fixture
@@ -98,13 +99,13 @@ def test_threads_never_share_memory(memory: ResultMemory) -> None:
 
 @pytest.fixture(scope="module")
 def negated() -> clew.CompiledModel:
-    kind = f"f32[{LARGE_BYTES // 4096 + 1}, 1024]"
+    kind = f"f32[{SHAPE[0]}, {SHAPE[1]}]"
     text = f"def @main(%x: {kind}) -> {kind} {{\n  %0 = negative(%x)\n  return %0\n}}"
     return clew.compile(clew.parse(text), threads=1)
 
 
 def test_results_of_calls_use_it(negated: clew.CompiledModel) -> None:
-    x = np.random.default_rng(0).standard_normal(negated.inputs[0].shape, np.float32)
+    x = np.random.default_rng(0).standard_normal(SHAPE, np.float32)
     first = negated(x)
     place, copy = address_of(first), first.copy()
     assert address_of(negated(x + 1)) != place  # the first result is still in use
@@ -118,7 +119,7 @@ def test_results_of_calls_use_it(negated: clew.CompiledModel) -> None:
 
 
 def test_a_forked_child_has_its_own(negated: clew.CompiledModel) -> None:
-    x = np.ones(negated.inputs[0].shape, np.float32)
+    x = np.ones(SHAPE, np.float32)
     kept = negated(x)
     child = os.fork()
     if not child:

@@ -56,7 +56,7 @@ class ResultMemory:
         if memory is None:
             memory = aligned_bytes(size_bytes)
         # Views of an array refer to the last array that is not itself a view of an array.
-        lent = np.frombuffer(memoryview(memory), np.uint8, size_bytes)
+        lent = np.frombuffer(memory.data, np.uint8, size_bytes)
         lease = _Lease(lent, self._take_back)
         lease.memory = memory
         self._leases[id(lease)] = lease

@@ -432,7 +432,8 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
     Loops over results between the reduction loop and `lanes`, such as those of a register tile, get
-    partial results for each; loops of the same names set and combine these.
+    partial results for each; loops of the same names set and combine these. Guards of the reduction
+    stay, but no guard may depend on such a loop.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
