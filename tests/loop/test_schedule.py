@@ -475,7 +475,7 @@ def test_partial_results_of_a_tile_under_guards_of_the_reduction() -> None:
 
 def test_partial_results_of_a_tile_with_guards_are_refused() -> None:
     schedule = _new()
-    steps, inner = schedule.split("product.k", 2)
+    steps, inner = schedule.split("product.k", 3, tail="guard")
     schedule.reorder(steps, "product.i", "product.j", inner)
     schedule.split("product.j", 4, tail="guard")
     with pytest.raises(ScheduleError, match="S025"):
