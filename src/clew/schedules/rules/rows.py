@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from clew.cost.policy.sums import MOST_SHORT_ROW, PARTIAL_VECTORS, ROWS_TOGETHER
 from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.ir.dims import product
+from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -29,7 +30,7 @@ from clew.schedules.library.row_vectors import (
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, stage_infos, sums_rows
+from clew.schedules.stages import StageInfo, lane_stride, stage_infos, sums_rows
 from clew.te.expr import Binary, Imm, Scalar
 
 
@@ -125,11 +126,23 @@ def _rows_together(match: RowStages) -> int:
     rank = _row_rank(infos, members, root)
     if root.is_reduction or not rank or not all(isinstance(n.size, int) for n in root.loops):
         return 1
+    if any(_gathers(infos[m], match.target) for m in match.members):
+        return 1
     *outer, rows = root.store.buffer.typical_shape[:rank]
     elems = math.prod(root.store.buffer.typical_shape[rank:])
     pieces = math.prod(outer) * (rows // together)
     short = match.target.vector_lanes(root.lane_dtype) <= elems <= MOST_SHORT_ROW
     return together if short and pieces >= PIECES_FOR_THREADS else 1
+
+
+def _gathers(info: StageInfo, target: Target) -> bool:
+    """Whether a stage reads elements of a row that lie apart, as in a transpose. If its row is
+    computed alone, elements that one stage has gathered stay in registers for the others.
+    """
+    last = info.loops[-1].index
+    lanes, simplifier = target.vector_lanes(info.lane_dtype), Simplifier()
+    steps = [lane_stride(x, last, lanes, simplifier) for x in buffer_loads(info.store.value)]
+    return any(step not in (0, 1) for step in steps)
 
 
 def _columns(
