@@ -126,7 +126,7 @@ def _rows_together(match: RowStages) -> int:
     rank = _row_rank(infos, members, root)
     if root.is_reduction or not rank or not all(isinstance(n.size, int) for n in root.loops):
         return 1
-    if any(_gathers(infos[m], match.target) for m in match.members):
+    if any(_reads_alone(infos[m], match.target) for m in match.members):
         return 1
     *outer, rows = root.store.buffer.typical_shape[:rank]
     elems = math.prod(root.store.buffer.typical_shape[rank:])
@@ -135,14 +135,16 @@ def _rows_together(match: RowStages) -> int:
     return together if short and pieces >= PIECES_FOR_THREADS else 1
 
 
-def _gathers(info: StageInfo, target: Target) -> bool:
-    """Whether a stage reads elements of a row that lie apart, as in a transpose. If its row is
-    computed alone, elements that one stage has gathered stay in registers for the others.
+def _reads_alone(info: StageInfo, target: Target) -> bool:
+    """Whether a stage reads elements of a row that lie apart, as in a transpose, or reduces a
+    combination of several rows. If its row is computed alone, elements that one stage has combined
+    stay in registers for the others.
     """
     last = info.loops[-1].index
     lanes, simplifier = target.vector_lanes(info.lane_dtype), Simplifier()
     steps = [lane_stride(x, last, lanes, simplifier) for x in buffer_loads(info.store.value)]
-    return any(step not in (0, 1) for step in steps)
+    wide = sum(step != 0 for step in steps)
+    return any(step not in (0, 1) for step in steps) or (info.is_reduction and wide > 1)
 
 
 def _columns(
