@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.runtime.result_memory import LARGE_BYTES, RESULTS
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
@@ -66,7 +67,12 @@ class Results:
                 arrays.append(_NOTHING)
                 addresses.append(0)
                 continue
-            memory, begin, address = room_for(self._sizes_bytes[number])
+            size_bytes = self._sizes_bytes[number]
+            if size_bytes < LARGE_BYTES:
+                memory, begin, address = room_for(size_bytes)
+            else:
+                memory, begin = RESULTS.lend(size_bytes), 0
+                address = address_of(memory)
             arrays.append(_ARRAY(shape, dtype, memory, begin))
             addresses.append(address)
         return arrays, addresses
