@@ -18,7 +18,8 @@ from typing import Annotated, Any, Final
 import typer
 
 import clew
-from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place, read_schedule
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place
+from clew.backends.option_records import read_schedule
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
 from clew.support.budgets import read_budgets, set_default
