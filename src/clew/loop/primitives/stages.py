@@ -434,7 +434,8 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
     Loops over results between the reduction loop and `lanes`, such as those of a register tile, get
-    partial results for each; loops of the same names set and combine these.
+    partial results for each; loops of the same names set and combine these. Guards of the reduction
+    stay, but no guard may depend on such a loop.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
@@ -500,7 +501,8 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
     found = {name: [n for n in inside if n.name == name] for name in lanes}
     # Results computed side by side inside the reduction, such as a tile, have partial results each.
     tile = [n.index for n in inside if any(contains(i, n.index) for i in store.indices)]
-    guarded = any(isinstance(s, If) for copy in copies for s in walk(copy))
+    guards = [s.cond for copy in copies for s in walk(copy) if isinstance(s, If)]
+    guarded = any(contains(cond, index) for cond in guards for index in tile)
     if (tile and (guarded or len(copies) > 1)) or not all(found.values()):
         return None  # the result is written once, after all of these loops, without their guards
     if any(n.index in tile for loops_of_lane in found.values() for n in loops_of_lane):
