@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import clew
-from clew.runtime.memory import address_of
 from clew.runtime.large_results import LARGE_BYTES, LargeResults
+from clew.runtime.memory import address_of
 
 MIB = 1 << 20
 SHAPE = (LARGE_BYTES // 4096 + 1, 1024)

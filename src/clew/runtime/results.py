@@ -40,6 +40,9 @@ def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
     """Returns new memory: an array that owns it, the position of `size_bytes` there whose address
     is a multiple of 64, and this address.
     """
+    if size_bytes >= LARGE_BYTES:
+        memory = LARGE_RESULTS.lend(size_bytes)
+        return memory, 0, address_of(memory)
     memory = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
     address = address_of(memory)
     begin = -address % ALIGNMENT_BYTES
@@ -65,7 +68,7 @@ class Results:
         self._views: dict[int, list[View]] = {}
 
     def apart(self) -> tuple[list[np.ndarray], list[int]]:
-        """Returns new arrays, each in its own memory, and their addresses. Those in `later` are
+        """Returns new arrays, each in memory of its own, and their addresses. Those in `later` are
         empty, and their address is 0.
         """
         arrays, addresses = [], []
@@ -74,12 +77,7 @@ class Results:
                 arrays.append(_NOTHING)
                 addresses.append(0)
                 continue
-            size_bytes = self._sizes_bytes[number]
-            if size_bytes < LARGE_BYTES:
-                memory, begin, address = room_for(size_bytes)
-            else:
-                memory, begin = LARGE_RESULTS.lend(size_bytes), 0
-                address = address_of(memory)
+            memory, begin, address = room_for(self._sizes_bytes[number])
             arrays.append(_ARRAY(shape, dtype, memory, begin))
             addresses.append(address)
         return arrays, addresses
