@@ -31,8 +31,8 @@ View: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any], int]"
 _ARRAY: Final = np.ndarray
 _BYTES: Final = np.dtype(np.uint8)
 _NOTHING: Final = np.empty(0, _BYTES)
-# Up to this size, the results of a call share a room. An idle context keeps this much memory, and so
-# does any result that the caller keeps.
+# Up to this size, the results of a call share a room. An idle context keeps this much memory, and
+# so does any result that the caller keeps.
 _ROOM_BYTES: Final = 4096
 
 

@@ -32,7 +32,8 @@ class _Derived(str):
 
 def text_layout() -> TextLayout | None:
     """Returns the layout of texts in this process; None if native code must not read them: in
-    another implementation, without a GIL, on a machine that is not 64-bit, or with an unknown layout.
+    another implementation, without a GIL, on a machine that is not 64-bit, or with an unknown
+    layout.
     """
     whole_words = ctypes.sizeof(ctypes.c_void_p) == 8 and object.__basicsize__ == 16
     free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

@@ -95,8 +95,8 @@ def _body(words: int) -> Array:
 
 
 class TextTable:
-    """Maps texts to their positions among keys: of equal keys, that of the last; for other texts, the
-    number of keys. Keys must be valid Unicode.
+    """Maps texts to their positions among keys: of equal keys, that of the last; for other texts,
+    the number of keys. Keys must be valid Unicode.
     """
 
     def __init__(self, keys: Array) -> None:
@@ -131,8 +131,8 @@ class TextTable:
 
 
 def concatenated(a: Array, b: Array) -> Array | None:
-    """Returns the texts of two arrays, joined element by element. None if native code does not do it:
-    for few texts, and if the shapes differ and neither array has a single element.
+    """Returns the texts of two arrays, joined element by element. None if native code does not do
+    it: for few texts, and if the shapes differ and neither array has a single element.
     """
     count = max(a.size, b.size)
     code = text_code() if count > FEW_TEXTS else None

@@ -43,7 +43,7 @@ address and number of weights (`f32`).
 """
 
 GRAMS_PLAIN, GRAMS_WHETHER, GRAMS_TIMES = range(3)
-"""The results: counts (TF), weights where the count is not 0 (IDF), counts times weights (TFIDF)."""
+"""Results: counts (TF), weights where the count is not 0 (IDF), or counts times weights (TFIDF)."""
 
 STEP_WORDS: Final = 4
 STEP_GRAM: Final = 3
