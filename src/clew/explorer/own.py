@@ -30,7 +30,7 @@ class Own:
     """
 
     extend: Mapping[str, str] = field(default_factory=dict)
-    links: str = "none"
+    links: str | None = None
     bounds: str = "check"
     cache: bool = True
     budgets: Mapping[str, int] = field(default_factory=lambda: asdict(current()))
