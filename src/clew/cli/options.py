@@ -11,7 +11,7 @@ import inspect
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -235,10 +235,13 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled model, with the seconds spent on reading and compiling it."""
+    """A compiled model, with the seconds spent on reading and compiling it. `shapes` are those to
+    run a saved model with, by input.
+    """
 
     model: Any
     seconds: dict[str, float]
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def refuse_saved(model: Path | None, why: str) -> None:
@@ -254,16 +257,17 @@ def refuse_sizes(how: Compiling, why: str) -> None:
 
 
 def open_model(model: Path, how: Compiling) -> Compiled:
-    """Returns a saved model, or compiles one."""
+    """Returns a saved model, or compiles one. `--shape` gives a saved model the sizes of a run."""
     if model.suffix != SAVED_SUFFIX:
         return compile_model(model, how)
     for flag in FLAGS:
-        free = flag.gives in ("threads", "cache", "budgets", "links", "trust")
+        free = flag.gives in ("threads", "inputs", "cache", "budgets", "links", "trust")
         if not free and how.given.get(flag.name, flag.default) != flag.default:
             raise typer.BadParameter("a saved model is already compiled", param_hint=flag.option)
     start = time.perf_counter()
     loaded = clew.load_compiled(model, how.options.threads)
-    return Compiled(loaded, {"load": time.perf_counter() - start})
+    seconds = {"load": time.perf_counter() - start}
+    return Compiled(loaded, seconds, how.options.inputs or {})
 
 
 def compile_model(model: Path, how: Compiling) -> Compiled:
@@ -281,10 +285,17 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
     return Compiled(made, {"load": loaded - start, "compile": done - loaded})
 
 
-def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
+def model_inputs(
+    model: Any,
+    files: Sequence[str],
+    random: bool,
+    seed: int,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, Array]:
     """Returns the inputs of a run: arrays from files, the others random.
 
-    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
+    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have, I303
+    for shapes that it does not accept.
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
     names, replaceable = model.input_names, getattr(model, "replaceable", ())
@@ -292,7 +303,8 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
         return by_name((*names, *replaceable), given, partial=True)
     replaced = {n: a for n, a in given.items() if n in replaceable}
     given = {n: a for n, a in given.items() if n not in replaced}
-    found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
+    sizes = {"shapes": shapes} if shapes else {}
+    found = dict(zip(names, model.drawn(given, seed=seed, **sizes), strict=True))
     drawn = [name for name in names if name not in given]
     if drawn:
         note(f"random inputs, seed {seed}: {', '.join(drawn)}")
