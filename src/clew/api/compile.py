@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from clew import frontends
 from clew.api.compiled_model import CompiledModel
-from clew.backends.backend import Backend
-from clew.compiling.compile import compile_as
-from clew.compiling.extensions import Extension, extensions_of
-from clew.ir.deferred import DeferredModule
-from clew.ir.module import Module
-from clew.machine.target import Target
-from clew.passes.base import Pass
+from clew.runtime.cache import default_cache
 from clew.runtime.guard import GuardSide
+from clew.runtime.threads import thread_count
+from clew.serving.built_model import About
+from clew.serving.start import Prepared, Start
+from clew.serving.started import started
 from clew.support.budgets import Budgets
+from clew.support.errors import ClewError, noting_warnings
 from clew.support.exhausted import coded_exhaustion
+from clew.support.files import noting_reads
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.size_ranges import GivenSize
 
+if TYPE_CHECKING:  # the compiler's half
+    from clew.backends.backend import Backend
+    from clew.compiling.extensions import Extension
+    from clew.frontends import ModelSource
+    from clew.ir.deferred import DeferredModule
+    from clew.ir.module import Module
+    from clew.machine.target import Target
+    from clew.passes.base import Pass
+
 
 @coded_exhaustion
 def compile(
-    model: Module | DeferredModule | frontends.ModelSource,
+    model: Module | DeferredModule | ModelSource,
     target: str | Target = "cpu",
     *,
     threads: int | None = None,
@@ -86,6 +96,10 @@ def compile(
     `clew.tune`, whose best choices are applied: `auto` is the default file (`CLEW_TUNING`) if it
     exists, None uses no records (docs/tune.md).
 
+    A model that was compiled before with the same options is loaded from the disk cache
+    (docs/cache.md). What it does not need to run, such as its module and trace, is made when it is
+    first read.
+
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
     (docs/names.md).
@@ -97,44 +111,45 @@ def compile(
     a region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
     (`budgets`), and those of loading.
     """
-    extend = extensions_of(extend)
-    if place == "auto":
-        with LOADING, held_interrupts():
-            from clew.placement.placing import placed_for_compile  # noqa: PLC0415
+    options = {name: value for name, value in locals().items() if name not in ("model", "target")}
+    start = _start(model, target, options)
+    found = start.load() if start is not None else None
+    if start is not None and found is not None:
+        about = About(target, thread_count(threads), found.defaults)  # type: ignore[arg-type]
+        again = partial(_prepared, start, model, target, options)
+        return started(CompiledModel, found, about, specialize, again)
+    with noting_reads() as reads, noting_warnings() as warned:
+        made: CompiledModel = _cold().compiled(CompiledModel, model, target, **options)
+    if start is not None:
+        start.keep(made._chain, made.replaceable, reads, warned)
+    return made
 
-        place = placed_for_compile(
-            model, [*backends, *(x for x in extend if isinstance(x, Backend))],
-            target=target, threads=threads, tuned=tuned, shapes=inputs, links=links, trust=trust,
-            opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
-            on_progress=on_progress,
-        )  # fmt: skip
-    return compile_as(
-        CompiledModel,
-        model,
-        target,
-        threads=threads,
-        opt_level=opt_level,
-        precision=precision,
-        keep_f32=keep_f32,
-        required=required,
-        disabled=disabled,
-        passes=passes,
-        extend=extend,
-        fuse=fuse,
-        instruments=instruments,
-        inputs=inputs,
-        sizes=sizes,
-        specialize=specialize,
-        links=links,
-        trust=trust,
-        cache=cache,
-        trace=trace,
-        guard=guard,
-        bounds=bounds,
-        on_progress=on_progress,
-        budgets=budgets,
-        backends=backends,
-        place=place,
-        fallback=fallback,
-        tuned=tuned,
-    )
+
+def _start(model: Any, target: Any, options: Mapping[str, Any]) -> Start | None:
+    """Returns the place of the model's start in the cache, if it can have one."""
+    try:
+        count = thread_count(options["threads"])
+        return Start.of(model, target, count, options, default_cache())
+    except ClewError:  # the compilation reports it
+        return None
+
+
+def _prepared(
+    start: Start, model: Any, target: Any, options: Mapping[str, Any]
+) -> Prepared:
+    """Returns the module and options of a model that was started from the cache.
+
+    Errors: C165 if they are not the same any more; those of loading.
+    """
+    start.check(_start(model, target, options))
+    ready = _cold().prepared(model, target, **options)
+    start.check(_start(model, target, options))
+    return ready  # type: ignore[no-any-return]
+
+
+def _cold() -> ModuleType:
+    """Imports the compiler."""
+    with LOADING, held_interrupts():
+        from clew.api import cold  # noqa: PLC0415
+
+    return cold

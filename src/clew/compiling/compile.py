@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,6 +32,7 @@ from clew.runtime.cache import Cache, default_cache
 from clew.runtime.guard import GuardSide
 from clew.runtime.threads import thread_count
 from clew.serving.built_model import BuiltModel
+from clew.serving.from_module import model_of
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.collection import collected_at_the_end
@@ -38,13 +40,13 @@ from clew.support.errors import ClewWarning, InputError
 from clew.support.exhausted import coded_exhaustion
 from clew.support.size_ranges import GivenSize
 
-M = TypeVar("M", bound=BuiltModel)
+M = TypeVar("M")
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
 @coded_exhaustion
 def compile_as(
-    kind: type[M],
+    make: Callable[..., M],
     model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",
     *,
@@ -74,8 +76,8 @@ def compile_as(
     fallback: bool = False,
     tuned: str | Path | None = "auto",
 ) -> M:
-    """Returns a model of a kind, compiled with the arguments of `clew.compile`; `place` must not
-    be `auto`, which the caller resolves.
+    """Returns what `make` makes of a module, `Options` and a cache, given the arguments of
+    `clew.compile`; `place` must not be `auto`, which the caller resolves.
 
     Errors: as `clew.compile`.
     """
@@ -139,7 +141,7 @@ def compile_as(
         again = defaults.with_inputs
         defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes)[0])
     with collected_at_the_end():
-        return kind(module, options, store, defaults=defaults)
+        return make(module, options, store, defaults=defaults)
 
 
 def build_model(
@@ -148,7 +150,7 @@ def build_model(
     **options: Any,
 ) -> BuiltModel:
     """Returns a model compiled with options of `clew.compile`, for use inside clew."""
-    return compile_as(BuiltModel, model, target, **options)
+    return compile_as(partial(model_of, BuiltModel), model, target, **options)
 
 
 def _requiring(

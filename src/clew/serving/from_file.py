@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from clew.machine.needs import check_machine
 from clew.runtime.artifact import (
@@ -25,7 +25,7 @@ from clew.runtime.artifact import (
     read_outputs,
     read_ranges,
 )
-from clew.runtime.container import Container, read_container, read_opened
+from clew.runtime.container import Container, read_container
 from clew.runtime.input_spec import size_names
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.template import ProgramTemplate
@@ -96,27 +96,22 @@ class LoadedChain(Chain[LoadedBuild]):
 
 def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
     """Returns the chain of a model in a file. Errors: as `load_compiled`."""
-    return _read(lambda: read_container(Path(path)), str(path), threads, backends)
+    thread_count(threads)  # reports a wrong number first
+    return _read(read_container(Path(path)), str(path), threads, backends)
 
 
 def read_stored(
-    file: BinaryIO, threads: int | None, *, checked: bool, backends: Sequence[Any] = ()
+    container: Container, threads: int | None, backends: Sequence[Any] = ()
 ) -> LoadedChain:
-    """Returns the chain of the model in an open file. `checked` skips the checksum, which reads the
-    whole file, for callers that have verified the file.
-
-    Errors: as `load_compiled`.
-    """
-    shown = "the stored build"
-    return _read(lambda: read_opened(file, shown, checked=checked), shown, threads, backends)
+    """Returns the chain of a stored model. Errors: as `load_compiled`."""
+    return _read(container, "the stored build", threads, backends)
 
 
 def _read(
-    read: Callable[[], Container], shown: str, threads: int | None, backends: Sequence[Any]
+    container: Container, shown: str, threads: int | None, backends: Sequence[Any]
 ) -> LoadedChain:
     count = thread_count(threads)
     pool = shared_pool(count)
-    container = read()
     try:
         text = container.text
         check_machine(read_needs(text))

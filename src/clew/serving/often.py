@@ -299,6 +299,38 @@ class OwnBuilds:
             met.state = "failed" if program is None else "trying"
 
 
+class Specializing:
+    """Times the calls of a model, and makes builds for sizes that they have often."""
+
+    def __init__(self, build: MakesProgram) -> None:
+        """`build` makes the program for given sizes; see `OwnBuilds`."""
+        self._build: Callable[[], MakesProgram | None] = (
+            weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
+        )
+        self._own: OwnBuilds | None = None
+        self._lock = Lock()
+
+    def often(
+        self, key: SizesKey, sizes: Mapping[str, int], program: Program, compiled_s: float
+    ) -> Often | None:
+        """Returns what runs the calls with a key; None if a build of their own has nothing to
+        compile. `compiled_s` is the time that the build for all sizes took.
+        """
+        if program.only_collects:
+            return None
+        if self._own is None:
+            with self._lock:
+                build = self._build()
+                if build is None:  # the model is gone
+                    return None
+                self._own = self._own or OwnBuilds(build, compiled_s)
+        return self._own.often(key, sizes)
+
+    def told(self) -> Sequence[SpecializedSizes]:
+        """Returns the sizes that were met often, and what became of their builds."""
+        return () if self._own is None else self._own.told()
+
+
 @dataclass(frozen=True)
 class _Job:
     """A build to make. It does not keep its model alive."""

@@ -1,0 +1,49 @@
+"""The keys of builds in the disk cache."""
+
+from __future__ import annotations
+
+import hashlib
+
+from clew.backends.options import Options
+from clew.codegen.objects import toolchain
+from clew.ir.expr import Call, Constant
+from clew.ir.module import Module
+from clew.ir.printer import print_module
+from clew.ir.structural import array_digest
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.support.budgets import Budgets, current
+from clew.version import package_version
+
+
+def build_key(module: Module, options: Options) -> str | None:
+    """Returns the key of a build in the cache; None if it must not be stored."""
+    if options.guard or options.instruments or options.has_user_code or options.budgets:
+        return None
+    if options.fallback:  # where regions run depends on whether their backends failed
+        return None
+    if current() != Budgets():  # budgets are not checked for a stored build
+        return None
+    functions = [function for _, function in module]
+    digest = hashlib.blake2b(digest_size=20)
+    for node in post_order(functions, into_functions=True):
+        if isinstance(node, Call) and isinstance(node.op, Op) and not node.op.is_builtin:
+            return None  # a user's code has no version
+        if isinstance(node, Constant):
+            digest.update((node.token or array_digest(node.data)).encode())
+    parts = (
+        package_version(),
+        toolchain(),
+        options.target.key,
+        str(options.opt_level),
+        options.bounds,
+        str(options.sizes),
+        *map(str, options.passes),
+        "required",
+        *options.required,
+        "disabled",
+        *options.disabled,
+        print_module(module),  # names too: a saved build tells them
+    )
+    digest.update("|".join(parts).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
