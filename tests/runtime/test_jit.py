@@ -9,7 +9,7 @@ import pytest
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.worker import emit_object
 from clew.runtime import jit
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.support.errors import CompileError
 
 
@@ -86,7 +86,7 @@ FAR = """
 import ctypes, sys
 from pathlib import Path
 from clew.codegen.artifact import ObjectCode
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 
 system = ctypes.CDLL(None)
 system.mmap.restype = ctypes.c_void_p

@@ -17,7 +17,8 @@ from rich.text import Text
 from clew.support.errors import ClewWarning, InputError
 from clew.support.files import reason_of
 from clew.support.tables import table
-from clew.support.unseen import UNSEEN, VisibleConsole, visible
+from clew.support.consoles import VisibleConsole
+from clew.support.unseen import UNSEEN, visible
 from clew.support.writing import write_array
 
 # The width of stdout if it is not a terminal.

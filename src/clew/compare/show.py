@@ -18,7 +18,7 @@ from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
 from clew.support.tables import table
-from clew.support.unseen import VisibleConsole
+from clew.support.consoles import VisibleConsole
 
 _TEXT_COLUMNS = 100
 # From this width on, tables have both errors against f32, and sentences.

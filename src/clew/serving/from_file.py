@@ -101,20 +101,32 @@ def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -
 
 
 def read_stored(
-    container: Container, threads: int | None, backends: Sequence[Any] = ()
+    container: Container,
+    threads: int | None,
+    backends: Sequence[Any] = (),
+    *,
+    made_here: bool = False,
 ) -> LoadedChain:
-    """Returns the chain of a stored model. Errors: as `load_compiled`."""
-    return _read(container, "the stored build", threads, backends)
+    """Returns the chain of a stored model. With `made_here`, it was compiled on a machine like this
+    one, which is not compared: that takes LLVM. Errors: as `load_compiled`.
+    """
+    return _read(container, "the stored build", threads, backends, made_here=made_here)
 
 
 def _read(
-    container: Container, shown: str, threads: int | None, backends: Sequence[Any]
+    container: Container,
+    shown: str,
+    threads: int | None,
+    backends: Sequence[Any],
+    *,
+    made_here: bool = False,
 ) -> LoadedChain:
     count = thread_count(threads)
     pool = shared_pool(count)
     try:
         text = container.text
-        check_machine(read_needs(text))
+        if not made_here:
+            check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = None
         if has_regions(text) or backends:

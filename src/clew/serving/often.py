@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
-import statistics
 import threading
 import time
 import weakref
@@ -265,7 +264,7 @@ class OwnBuilds:
                     self._decide(met)
 
     def _decide(self, met: _Met) -> None:
-        common, own = (statistics.median(list(times)[_NOT_COUNTED:]) for times in met.times)
+        common, own = (float(np.median(list(times)[_NOT_COUNTED:])) for times in met.times)
         met.medians = common, own
         if own > _WORTH * common:
             met.state, met.own = "not faster", None

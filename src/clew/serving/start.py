@@ -151,7 +151,7 @@ class Start:
             return None
         if not self._holds(files):
             return None
-        stored = StoredBuild(build, self._cache, self._threads).load()
+        stored = StoredBuild(build, self._cache, self._threads).load(made_here=True)
         if stored is None:
             return None
         self._record = record

@@ -94,8 +94,9 @@ class StoredBuild:
         self._threads = threads
         self._backends = backends
 
-    def load(self) -> LoadedChain | None:
-        """Returns what is stored, ready to run; None if there is none, or it is damaged.
+    def load(self, *, made_here: bool = False) -> LoadedChain | None:
+        """Returns what is stored, ready to run; None if there is none, or it is damaged. With
+        `made_here`, a machine like this one has made it.
 
         Checksums are computed once. Later loads only map the files, as long as their devices,
         inodes, sizes, and times of writing and change stay the same.
@@ -110,13 +111,15 @@ class StoredBuild:
             known = [file for file in files if file is not None]
             if len(known) == len(files):
                 try:
-                    return self._loaded(index, known)
+                    return self._loaded(index, known, made_here)
                 except ClewError:
                     pass
         self._drop(index)
         return None
 
-    def _loaded(self, index: Index, files: Sequence[BinaryIO]) -> LoadedChain:
+    def _loaded(
+        self, index: Index, files: Sequence[BinaryIO], made_here: bool
+    ) -> LoadedChain:
         seen = f"{self.key}{SEEN}"
         identity = repr([_identity(file) for file in files]).encode()
         checked = self._cache.get(seen) == identity
@@ -127,7 +130,8 @@ class StoredBuild:
             raise CompileError("C054", f"{_SHOWN} is damaged: its index does not fit")
         for (number, part), file in zip(own, files[1:], strict=True):
             blobs[number] = _weights(file, part, checked=checked)
-        found = read_stored(Container(container.text, blobs), self._threads, self._backends)
+        whole = Container(container.text, blobs)
+        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
         if not checked:
             self._cache.put(seen, identity)
         return found
