@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from typer.core import TyperCommand
+
+BUDGET_HELP: Final = "Resource limit for the model, such as nodes=1000, or strict; repeatable."
 
 
 class Command(TyperCommand):

@@ -84,11 +84,13 @@ class CompileOptions:
 
         Errors: I176 (`extend`), I315 (`sizes`), P020 (`schedules`), P021 (`choices`).
         """
-        with LOADING, held_interrupts():  # it loads the compiler
-            from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415
+        replayed = []
+        if self.schedules or self.choices:
+            with LOADING, held_interrupts():  # it loads the compiler
+                from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415
 
-        replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]
-        replayed += [schedule_for(k, choose=text) for k, text in self.choices.items()]
+            replayed += [schedule_for(k, steps=text) for k, text in self.schedules.items()]
+            replayed += [schedule_for(k, choose=text) for k, text in self.choices.items()]
         return {
             "target": self.target,
             "threads": self.threads,

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from clew.runtime.artifact import LoadedKernel
 from clew.serving.model import Model
 from clew.serving.model_chain import ModuleChain
 from clew.serving.ready import Ready
@@ -116,6 +117,15 @@ class BuiltModel(Model["Kernel", "Build"]):
         yet; they run when `build`, `kernels` or `trace` is first read.
         """
         return self._chain.stored is not None
+
+    @property
+    def stored_kernels(self) -> Sequence[LoadedKernel] | None:
+        """The kernels of the program from the disk cache: of the one that serves all calls. None
+        if a build exists, whose `kernels` say more, or if there is no such program.
+        """
+        chain = self._chain
+        known = chain.latest.known_build if chain.latest is not None else None
+        return None if chain.stored is None or known is not None else chain.stored.kernels
 
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:

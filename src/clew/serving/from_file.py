@@ -17,6 +17,7 @@ from clew.runtime.artifact import (
     HostResolver,
     Json,
     LoadedBuild,
+    LoadedKernel,
     LoadedTemplate,
     has_host_steps,
     has_regions,
@@ -87,6 +88,13 @@ class LoadedChain(Chain[LoadedBuild]):
             by_ones = any(variant.ones is not None for variant in known)
             found.append(Variants(interface, lambda v: known.get(v, missing), by_ones=by_ones))
         return [*found, SavedAllSizes(self.template)] if self.template is not None else found
+
+    @property
+    def kernels(self) -> Sequence[LoadedKernel] | None:
+        """The kernels of the program that serves all calls, if there is one."""
+        if self.only is not None:
+            return self.only.build.kernels
+        return None if self.template is None else self.template.kernels
 
     @property
     def sized(self) -> ProgramTemplate | None:
