@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.api.compiled_model import CompiledModel
 from clew.runtime.cache import default_cache
@@ -125,18 +125,19 @@ def compile(
     return made
 
 
+_USUAL: Final[dict[str, Any]] = compile.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
+
+
 def _start(model: Any, target: Any, options: Mapping[str, Any]) -> Start | None:
     """Returns the place of the model's start in the cache, if it can have one."""
     try:
         count = thread_count(options["threads"])
-        return Start.of(model, target, count, options, default_cache())
+        return Start.of(model, target, count, options, _USUAL, default_cache())
     except ClewError:  # the compilation reports it
         return None
 
 
-def _prepared(
-    start: Start, model: Any, target: Any, options: Mapping[str, Any]
-) -> Prepared:
+def _prepared(start: Start, model: Any, target: Any, options: Mapping[str, Any]) -> Prepared:
     """Returns the module and options of a model that was started from the cache.
 
     Errors: C165 if they are not the same any more; those of loading.

@@ -41,8 +41,7 @@ _COMMANDS: Final = {
     "bench": _Place(
         "bench",
         "bench",
-        "Time a model against ONNX Runtime and OpenVINO, and each kernel "
-        "against the machine.",
+        "Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine.",
     ),
     "diff": _Place(
         "diff",
@@ -52,8 +51,7 @@ _COMMANDS: Final = {
     "precision": _Place(
         "precision",
         "precision_",
-        "Find the layers that cause the error of narrow products, and those to "
-        "keep in f32.",
+        "Find the layers that cause the error of narrow products, and those to keep in f32.",
     ),
     "profile": _Place(
         "profile",
@@ -99,8 +97,7 @@ _COMMANDS: Final = {
     "correlate": _Place(
         "correlate",
         "correlate",
-        "List kernels, views and host steps of the executor, with their "
-        "operators and layers.",
+        "List kernels, views and host steps of the executor, with their operators and layers.",
     ),
     "tap": _Place(
         "tap",
@@ -125,20 +122,17 @@ _COMMANDS: Final = {
     "report": _Place(
         "report",
         "report",
-        "Write the explorer's page as one HTML file, which opens anywhere, "
-        "without a network.",
+        "Write the explorer's page as one HTML file, which opens anywhere, without a network.",
     ),
     "ops": _Place(
         "catalog",
         "ops",
-        "List graph operators, or ONNX operators and their support; or "
-        "describe one operator.",
+        "List graph operators, or ONNX operators and their support; or describe one operator.",
     ),
     "machine": _Place(
         "machine",
         "machine",
-        "Measure the costs of work on this machine, once, and show them next "
-        "to the defaults.",
+        "Measure the costs of work on this machine, once, and show them next to the defaults.",
     ),
     "cache": _Place("storage", "app", "Show, prune, carry or clear the disk cache."),
 }

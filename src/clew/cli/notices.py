@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, TextIO
+from typing import TextIO
 
 from clew.cli.user_code import of_user
 from clew.support.errors import ClewError, ClewWarning

@@ -13,10 +13,10 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from clew.support.consoles import VisibleConsole
 from clew.support.errors import InputError
 from clew.support.files import reason_of
 from clew.support.tables import table
-from clew.support.consoles import VisibleConsole
 from clew.support.unseen import UNSEEN, visible
 from clew.support.writing import write_array
 

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from clew.cli import options as opt
+from clew.cli.compare import peer_of
 from clew.cli.options import Compiling, build_summary, compiling, model_inputs, open_model
 from clew.cli.output import (
     describe,

@@ -16,8 +16,8 @@ from clew.ir.size_rules import SizeRule
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.library import Library
 from clew.runtime.kinds import Kind
+from clew.runtime.library import Library
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import (
     ArenaBuffer,

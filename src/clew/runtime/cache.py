@@ -71,8 +71,8 @@ _OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
 _OF_OTHERS = 0o077
 # The longest time that any writer takes.
 _ABANDONED_S = 3600.0
-# Writers bound the size of the cache. A process checks it after writing this share of the bound, and
-# occasionally for processes that end before that. A check of all entries is slow if there are many.
+# Writers bound the size of the cache. A process checks it after writing one part in so many of the
+# bound, and occasionally for processes that end before that. A check of many entries is slow.
 _LOOK_AFTER_SHARE = 32
 _LOOK_AFTER_S = 3600.0
 # Uses are noted so often: the time of access serves `prune` only.
@@ -167,6 +167,19 @@ class Cache:
     def index(self, key: str) -> Index | None:
         """Returns the parts of a stored build."""
         return _index_of(self.get(key + INDEX))
+
+    def peek(self, key: str) -> bytes | None:
+        """Returns the data put under `key`, or None, without marking it as used."""
+        file = self.open(key)
+        if file is None:
+            return None
+        with file, contextlib.suppress(OSError):
+            return _checked(key, file.read())
+        return None
+
+    def peek_index(self, key: str) -> Index | None:
+        """Returns the parts of a stored build, without marking it as used."""
+        return _index_of(self.peek(key + INDEX))
 
     def put_index(self, key: str, index: Index) -> None:
         """Stores the parts of a build, which must have been written before."""
@@ -264,7 +277,9 @@ class Cache:
                 continue
             if entry.key.endswith(PART):
                 continue
-            named = self._parts_of(entry) if entry.key.endswith(INDEX) else ()
+            is_index = entry.key.endswith(INDEX)
+            index = self.peek_index(entry.key.removesuffix(INDEX)) if is_index else None
+            named = () if index is None else index.parts
             new = {key for key in named if key in parts and key not in kept}
             size = entry.size_bytes + sum(parts[key].size_bytes for key in new)
             is_full = is_full or total + size > max_bytes
@@ -276,15 +291,6 @@ class Cache:
         # A part may be new because the writer of its build is not done.
         lost = [e for key, e in parts.items() if key not in kept and (is_full or e.used_s < old_s)]
         return sum(_remove(entry.path) for entry in (*dropped, *lost))
-
-    def _parts_of(self, entry: Entry) -> tuple[str, ...]:
-        """Returns the keys of the parts of a stored build, without marking it as used."""
-        file = self.open(entry.key)
-        if file is None:
-            return ()
-        with file:
-            index = _index_of(_checked(entry.key, file.read()))
-        return () if index is None else index.parts
 
     def _path(self, key: str) -> Path:
         assert self.root is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,6 @@ def _files(folder: str, below: str) -> list[tuple[str, int, int]]:
             if name.endswith(".py"):
                 status = entry.stat()
                 found.append((f"{below}{name}", status.st_size, status.st_mtime_ns))
-            elif "." not in name and name != "__pycache__" and entry.is_dir():
+            elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
                 found += _files(entry.path, f"{below}{name}/")
     return found

@@ -112,7 +112,6 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
     data = cache.get(key)
     if data is None:
         with LOADING, held_interrupts():
-            import clew.codegen.llvm_locks  # noqa: PLC0415 - it loads LLVM
             from clew.codegen.worker import emit_object  # noqa: PLC0415
 
         cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")

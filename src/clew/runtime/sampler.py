@@ -25,8 +25,8 @@ import numpy as np
 
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.driver import sampler as native
-from clew.runtime.cache import default_cache
 from clew.machine.needs import process_triple
+from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, driver, native_object
 from clew.runtime.library import Library
 from clew.runtime.memory import address_of

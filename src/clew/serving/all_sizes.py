@@ -99,9 +99,7 @@ class AllSizes:
             weight=len(build.uses), often=often,
         )  # fmt: skip
 
-    def _often(
-        self, key: SizesKey, sizes: Mapping[str, int], program: Program
-    ) -> Often | None:
+    def _often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
         if self.specializing is None:
             return None
         return self.specializing.often(key, sizes, program, self._compile_seconds)

@@ -12,11 +12,12 @@ from clew.ir.printer import print_module
 from clew.ir.structural import array_digest
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.runtime.cache import Cache
+from clew.runtime.code_version import code_version
 from clew.support.budgets import Budgets, current
-from clew.version import package_version
 
 
-def build_key(module: Module, options: Options) -> str | None:
+def build_key(module: Module, options: Options, cache: Cache) -> str | None:
     """Returns the key of a build in the cache; None if it must not be stored."""
     if options.guard or options.instruments or options.has_user_code or options.budgets:
         return None
@@ -32,7 +33,7 @@ def build_key(module: Module, options: Options) -> str | None:
         if isinstance(node, Constant):
             digest.update((node.token or array_digest(node.data)).encode())
     parts = (
-        package_version(),
+        code_version(cache),
         toolchain(),
         options.target.key,
         str(options.opt_level),

@@ -231,9 +231,7 @@ class BuiltModel(Model["Kernel", "Build"]):
         if found is None:
             reading = _reading()
             verifier = self._twin()._verify  # a reference cycle would keep a dropped model
-            found = reading.trace_of(
-                build.stages, lambda: reading.kernel_traces(build), verifier
-            )
+            found = reading.trace_of(build.stages, lambda: reading.kernel_traces(build), verifier)
             self._traces[id(build.stages)] = found
         return found
 

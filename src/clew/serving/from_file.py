@@ -6,7 +6,7 @@ of the compiler only if the shapes of some kernels are known only during the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any

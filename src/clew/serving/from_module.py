@@ -45,7 +45,7 @@ from clew.support.locks import Once
 M = TypeVar("M", bound=BuiltModel)
 
 
-class Parts:
+class CompiledParts:
     """What the compiler made of a model: its module, builds and variants."""
 
     def __init__(
@@ -136,9 +136,7 @@ class Parts:
     def recompiled(self, kind: type[M], options: Options, defaults: Defaults | None) -> M:
         """Returns the model compiled with other options. Errors: those of a build."""
         maker = self.maker
-        return model_of(
-            kind, maker.model, options, maker.cache, defaults=defaults, told=maker.told
-        )
+        return model_of(kind, maker.model, options, maker.cache, defaults=defaults, told=maker.told)
 
     def saved(self, chain: ModuleChain) -> SavedModel:
         """Returns what a file holds of the model. Errors: those of a build."""
@@ -147,7 +145,7 @@ class Parts:
             sized = sizes.sized, saved_uses(sizes.sized.build)
         for variant in self._stored.variants if self._stored is not None else ():
             self.variants.get(variant)
-        variants = {variant: c.parts.saved(c) for variant, c in self.variants.chains.items()}
+        variants = {variant: saved(c) for variant, c in self.variants.chains.items()}
         builds = {s.key: s.build for s in chain.kept if s.is_own}
         if chain.only is not None:
             builds = {chain.only.key: chain.only.build}
@@ -168,6 +166,13 @@ class Parts:
     def write(self, chain: ModuleChain, path: str | Path) -> None:
         """Writes all builds to a file. Errors: as `saving.save`."""
         save(self.saved(chain), path)
+
+
+def saved(chain: ModuleChain) -> SavedModel:
+    """Returns what a file holds of a chain. Errors: those of a build."""
+    parts = chain.parts
+    assert isinstance(parts, CompiledParts)
+    return parts.saved(chain)
 
 
 def model_of(
@@ -210,10 +215,10 @@ def chain_of(
     is_free = interface.is_free or not isinstance(model, Module)
     place = None
     if isinstance(model, Module) and free is not None and is_stored:
-        key = build_key(model, options) if cache.root is not None else None
+        key = build_key(model, options, cache) if cache.root is not None else None
         place = StoredBuild(key, cache, options.threads, options.backends)
     stored = place.load() if place is not None else None
-    parts = Parts(maker, interface, outputs, free, stored)
+    parts = CompiledParts(maker, interface, outputs, free, stored)
     only = own(OwnBuild.name, ((), ()), parts.build()) if not is_free and stored is None else None
     chain = ModuleChain(
         interface, outputs, form_of(model), stored, Once.of(parts), only,
@@ -235,20 +240,18 @@ def chain_of(
     return chain
 
 
-def parts_of(chain: ModuleChain, module: Module, options: Options, cache: Cache) -> Parts:
+def parts_of(chain: ModuleChain, module: Module, options: Options, cache: Cache) -> CompiledParts:
     """Returns the parts of a chain that began with a stored build. Errors: those of an import."""
     _, free = _interface(module, options)
     assert free is not None, "the build was stored"
     maker = Maker(module, options, cache)
-    parts = Parts(maker, chain.interface, chain.outputs, free, chain.stored)
+    parts = CompiledParts(maker, chain.interface, chain.outputs, free, chain.stored)
     if parts.all_sizes is not None:
         parts.all_sizes.specializing = chain.specializing
     return parts
 
 
-def _interface(
-    model: Module | DeferredModule, options: Options
-) -> tuple[Interface, Module | None]:
+def _interface(model: Module | DeferredModule, options: Options) -> tuple[Interface, Module | None]:
     """Returns the inputs of a model, and the module with names for values that decide sizes."""
     found = inputs_of(model) if isinstance(model, Module) else declared_inputs(model)
     interface = Interface(found, options.sizes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
@@ -16,7 +16,8 @@ from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain
 from clew.serving.interface import Interface
-from clew.serving.often import Manners, Specializing, SpecializedSizes
+from clew.serving.model import Model
+from clew.serving.often import Manners, SpecializedSizes, Specializing
 from clew.serving.served import Provider, Served
 from clew.serving.stored import Stored
 from clew.support.call_form import CallForm
@@ -24,13 +25,77 @@ from clew.support.locks import Once
 from clew.support.size_ranges import SizeRanges
 
 if TYPE_CHECKING:  # the compiler's half
+    from clew.backends.options import Options
     from clew.build.result import Build, BuildTemplate
+    from clew.ir.defaults import Defaults
     from clew.ir.deferred import DeferredModule
     from clew.ir.module import Module
     from clew.serving.all_sizes import AllSizes
-    from clew.serving.from_module import Parts
     from clew.serving.made_variants import MadeVariants
     from clew.serving.making import Maker
+
+M = TypeVar("M", bound=Model[Any, Any])
+
+
+class Parts(Protocol):
+    """What the compiler made of a model."""
+
+    @property
+    def maker(self) -> Maker:
+        """What makes builds of its module."""
+        ...
+
+    @property
+    def all_sizes(self) -> AllSizes | None:
+        """The build for all sizes."""
+        ...
+
+    @property
+    def variants(self) -> MadeVariants[ModuleChain]:
+        """The variants made so far."""
+        ...
+
+    @property
+    def providers(self) -> Sequence[Provider[Build]]:
+        """What answers calls that the stored build does not serve, in order."""
+        ...
+
+    @property
+    def common(self) -> BuildTemplate | None:
+        """The build for all sizes, if the model has one. Errors: those of a build."""
+        ...
+
+    @property
+    def specialized(self) -> tuple[SpecializedSizes, ...]:
+        """The sizes that variants met often."""
+        ...
+
+    @property
+    def builds_made(self) -> int:
+        """The number of builds so far."""
+        ...
+
+    def expect_empty(self, variant: Variant) -> None:
+        """Makes the variant in which some sizes are 0 if no build serves it."""
+
+    def build(self) -> Build:
+        """Returns the build of a model without free sizes. Errors: those of a build."""
+        ...
+
+    def rebuilt(self, sizes: Mapping[str, int]) -> Build:
+        """Returns the build at sizes that the stored build has served. Errors: those of a build."""
+        ...
+
+    def with_module(self, kind: type[M], module: Module | DeferredModule) -> M:
+        """Returns a model of another module with the same options. Errors: those of a build."""
+        ...
+
+    def recompiled(self, kind: type[M], options: Options, defaults: Defaults | None) -> M:
+        """Returns the model compiled with other options. Errors: those of a build."""
+        ...
+
+    def write(self, chain: ModuleChain, path: str | Path) -> None:
+        """Writes all builds to a file. Errors: as `saving.save`."""
 
 
 class ModuleChain(Chain["Build"]):

@@ -66,6 +66,8 @@ _ONLY_DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "passes": (None,), "extend": ((), []), "instruments": ((), []), "guard": (False,),
     "budgets": (None,), "backends": ((), []), "place": (None,), "fallback": (False,),
 }  # fmt: skip
+_LISTS: Final = ("keep_f32", "required", "disabled")
+_MAPPINGS: Final = ("inputs", "sizes")
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _PLAIN: Final = (str, int, bool, float, type(None))
 
@@ -92,7 +94,9 @@ class Found(NamedTuple):
 class Start:
     """The place in the cache for the start of a model."""
 
-    def __init__(self, model: _Model, key: str, cache: Cache, threads: int, about: str) -> None:
+    def __init__(
+        self, model: _Model, key: str, cache: Cache, threads: int, about: Mapping[str, str]
+    ) -> None:
         self._model = model
         self._key = key
         self._cache = cache
@@ -102,31 +106,39 @@ class Start:
 
     @classmethod
     def of(
-        cls, model: Any, target: Any, threads: int, options: Mapping[str, Any], cache: Cache
+        cls,
+        model: Any,
+        target: Any,
+        threads: int,
+        options: Mapping[str, Any],
+        usual: Mapping[str, Any],
+        cache: Cache,
     ) -> Start | None:
-        """Returns the place for a model and options of `clew.compile`; None if what it compiles to
-        cannot be told from files and plain values.
+        """Returns the place for a model and options of `clew.compile`, which has all of them; None
+        if what it compiles to cannot be told from files and plain values. `usual` are the options'
+        defaults.
         """
-        about = _plain_options(options)
-        if cache.root is None or about is None or type(target) is not str or has_user_code():
+        chosen = _normal(options)
+        if cache.root is None or chosen is None or type(target) is not str or has_user_code():
             return None
-        links = options.get("links") or current_links()
-        if links != "none" or current() != Budgets():
+        texts = {name: plain_text(value) for name, value in chosen.items()}
+        if None in texts.values() or chosen["links"] != "none" or current() != Budgets():
             return None
+        same = _normal(usual) or {}
+        about = {n: str(t) for n, t in texts.items() if t != plain_text(same.get(n))}
+        about |= {"target": target} if target != "cpu" else {}
         source = _Model.of(model)
         machine = machine_identity()
         if source is None or machine is None:
             return None
-        trust = options.get("trust")
         try:
             parts = (
                 _FORMAT,
                 source.fingerprint,
                 target,
                 str(threads),
-                about,
-                f"trust {is_trusted() if trust is None else trust}",
-                _tuning(options.get("tuned", "auto")),
+                *(f"{name}={text}" for name, text in texts.items()),
+                _tuning(chosen["tuned"]),
                 machine,
                 code_version(cache),
                 f"numpy {np.__version__}",
@@ -190,7 +202,7 @@ class Start:
             "build": build,
             "defaults": list(defaults),
             "warnings": [[w.code, w.message, *_wordings(w.hint)] for w in warned],
-            "about": {"model": self._model.shown, "options": self._about},
+            "about": {"model": self._model.shown, "options": dict(self._about)},
         }
 
         def write() -> None:
@@ -375,21 +387,24 @@ def _tuning(tuned: Any) -> str:
     return " ".join(states)
 
 
-def _plain_options(options: Mapping[str, Any]) -> str | None:
-    """Returns options as text from which equal options follow; None if some are not plain."""
-    if not options.get("cache", True):
+def _normal(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the options that decide what a model compiles to, equal ones in one form; None if
+    others than plain values do.
+    """
+    if not options["cache"]:
         return None
-    texts = []
+    found = {}
     for name, value in options.items():
         if name in _ONLY_DEFAULTS:
             if not any(type(value) is type(d) and value == d for d in _ONLY_DEFAULTS[name]):
                 return None
         elif name not in _IGNORED:
-            text = plain_text(value)
-            if text is None:
-                return None
-            texts.append(f"{name}={text}")
-    return " ".join(texts)
+            found[name] = value
+    found |= {n: tuple(v) for n, v in found.items() if n in _LISTS and type(v) is list}
+    found |= {name: None for name in _MAPPINGS if found[name] == {}}
+    found["links"] = current_links() if found["links"] is None else found["links"]
+    found["trust"] = is_trusted() if found["trust"] is None else found["trust"]
+    return found
 
 
 def plain_text(value: Any) -> str | None:

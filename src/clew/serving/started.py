@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from clew.serving.built_model import About, BuiltModel
-from clew.serving.model_chain import ModuleChain
+from clew.serving.model_chain import ModuleChain, Parts
 from clew.serving.start import Found, Prepared
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.locks import Once
-
-if TYPE_CHECKING:
-    from clew.serving.from_module import Parts
 
 M = TypeVar("M", bound=BuiltModel)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import PART, SEEN, Cache, Index
+from clew.runtime.code_version import code_version
 from clew.runtime.container import Container, packed, read_opened
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
@@ -117,9 +118,7 @@ class StoredBuild:
         self._drop(index)
         return None
 
-    def _loaded(
-        self, index: Index, files: Sequence[BinaryIO], made_here: bool
-    ) -> LoadedChain:
+    def _loaded(self, index: Index, files: Sequence[BinaryIO], made_here: bool) -> LoadedChain:
         seen = f"{self.key}{SEEN}"
         identity = repr([_identity(file) for file in files]).encode()
         checked = self._cache.get(seen) == identity
@@ -152,7 +151,7 @@ class StoredBuild:
             return
 
         def write() -> None:
-            with contextlib.suppress(ClewError), no_collections():
+            with contextlib.suppress(ClewError, OSError), no_collections():
                 written = self._write(key, *content(), about)
                 if written is not None:
                     self._cache.grew(written)
@@ -184,7 +183,9 @@ class StoredBuild:
         pieces = packed({**text, _OWN: list(zip(own, parts[1:], strict=True))}, rest)
         if not self._cache.write(head, pieces, sync=True):
             return None
-        self._cache.put_index(key, Index(tuple(parts), about))
+        self._cache.put_index(
+            key, Index(tuple(parts), {**about, "code": code_version(self._cache)})
+        )
         files = [self._cache.open(part) for part in parts]
         with ExitStack() as open_files:
             for file in files:

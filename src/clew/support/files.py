@@ -62,7 +62,7 @@ def open_plain(path: str | Path, *, links: bool = True, folder: int | None = Non
 
     try:
         # The descriptor has one owner at any time: Ctrl-C cannot have it closed twice.
-        file = open(path, "rb", opener=checked)
+        file = open(path, "rb", opener=checked)  # noqa: SIM115
     except ValueError:
         raise OSError(errno.EINVAL, "its name contains a NUL") from None
     if folder is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 def versions(names: Iterable[str]) -> list[str]:
     """Returns a text for each package that changes with its version."""
-    wanted = {name: "" for name in names}
+    wanted = dict.fromkeys(names, "")
     for place in sys.path:
         try:
             listed = os.listdir(place or os.curdir)

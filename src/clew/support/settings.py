@@ -3,7 +3,7 @@
 | variable | meaning | default |
 |---|---|---|
 | `CLEW_CACHE_DIR` | folder of the disk cache | the platform's cache folder |
-| `CLEW_CACHE_SIZE` | largest size of the disk cache, such as `500M` or `2G` | 4 GiB, at most a twentieth of the disk |
+| `CLEW_CACHE_SIZE` | limit of its size, such as `500M` | 4 GiB, at most 1/20 of the disk |
 | `CLEW_CACHE` | `0` switches the disk cache off | on |
 | `CLEW_THREADS` | threads of a compiled model by default | the CPUs this process may use |
 | `CLEW_HUGE_PAGES` | `0` keeps weights in file pages shared by processes | on |
