@@ -88,7 +88,7 @@ class BuiltModel(Model["Kernel", "Build"]):
         """
         model = self._chain.model
         if isinstance(model, _reading().Module):
-            return model
+            return model  # type: ignore[no-any-return]
         return self.build.stages[0].module
 
     @property

@@ -71,7 +71,7 @@ def import_cache(cache: Cache, path: Path) -> int:
     """
     found = read_container(path)
     text = found.text
-    keys = text.get("keys")
+    keys: Any = text.get("keys")
     if text.get("cache") != _FORMAT or not _are_keys(keys, len(found.blobs)):
         raise CompileError(
             "C167",

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from clew.backends.options import Options
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
@@ -36,6 +36,7 @@ from clew.serving.model_chain import ModuleChain, accepts_empty
 from clew.serving.often import SpecializedSizes
 from clew.serving.own_build import OwnBuild, own
 from clew.serving.served import Declined, Provider
+from clew.serving.start import Prepared
 from clew.serving.stored import StoredBuild
 from clew.serving.variants import Variants
 from clew.support.budgets import in_force
@@ -129,11 +130,11 @@ class CompiledParts:
         """The number of builds so far."""
         return self.maker.made + sum(c.builds_made for c in self.variants.chains.values())
 
-    def with_module(self, kind: type[M], module: Module | DeferredModule) -> M:
+    def with_module(self, kind: Any, module: Module | DeferredModule) -> Any:
         """Returns a model of another module with the same options. Errors: those of a build."""
         return model_of(kind, module, self.maker.options, self.maker.cache)
 
-    def recompiled(self, kind: type[M], options: Options, defaults: Defaults | None) -> M:
+    def recompiled(self, kind: Any, options: Options, defaults: Defaults | None) -> Any:
         """Returns the model compiled with other options. Errors: those of a build."""
         maker = self.maker
         return model_of(kind, maker.model, options, maker.cache, defaults=defaults, told=maker.told)
@@ -240,11 +241,11 @@ def chain_of(
     return chain
 
 
-def parts_of(chain: ModuleChain, module: Module, options: Options, cache: Cache) -> CompiledParts:
+def parts_of(chain: ModuleChain, prepared: Prepared) -> CompiledParts:
     """Returns the parts of a chain that began with a stored build. Errors: those of an import."""
-    _, free = _interface(module, options)
+    _, free = _interface(prepared.module, prepared.options)
     assert free is not None, "the build was stored"
-    maker = Maker(module, options, cache)
+    maker = Maker(prepared.module, prepared.options, prepared.cache)
     parts = CompiledParts(maker, chain.interface, chain.outputs, free, chain.stored)
     if parts.all_sizes is not None:
         parts.all_sizes.specializing = chain.specializing

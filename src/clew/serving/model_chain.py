@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
@@ -16,7 +16,6 @@ from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain
 from clew.serving.interface import Interface
-from clew.serving.model import Model
 from clew.serving.often import Manners, SpecializedSizes, Specializing
 from clew.serving.served import Provider, Served
 from clew.serving.stored import Stored
@@ -33,8 +32,6 @@ if TYPE_CHECKING:  # the compiler's half
     from clew.serving.all_sizes import AllSizes
     from clew.serving.made_variants import MadeVariants
     from clew.serving.making import Maker
-
-M = TypeVar("M", bound=Model[Any, Any])
 
 
 class Parts(Protocol):
@@ -86,11 +83,11 @@ class Parts(Protocol):
         """Returns the build at sizes that the stored build has served. Errors: those of a build."""
         ...
 
-    def with_module(self, kind: type[M], module: Module | DeferredModule) -> M:
+    def with_module(self, kind: Any, module: Module | DeferredModule) -> Any:
         """Returns a model of another module with the same options. Errors: those of a build."""
         ...
 
-    def recompiled(self, kind: type[M], options: Options, defaults: Defaults | None) -> M:
+    def recompiled(self, kind: Any, options: Options, defaults: Defaults | None) -> Any:
         """Returns the model compiled with other options. Errors: those of a build."""
         ...
 

@@ -33,7 +33,7 @@ def started(
 
         chain = chains[0]()  # a strong reference would be a cycle
         assert chain is not None
-        return parts_of(chain, ready.module, ready.options, ready.cache)
+        return parts_of(chain, ready)
 
     chain = ModuleChain(
         stored.interface, stored.outputs, stored.form, stored, Once(parts),
