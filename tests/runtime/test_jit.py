@@ -6,9 +6,9 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
+from clew.codegen import llvm_locks
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.worker import emit_object
-from clew.codegen import llvm_locks
 from clew.runtime.library import Library
 from clew.support.errors import CompileError
 

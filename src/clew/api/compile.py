@@ -142,6 +142,7 @@ def _prepared(start: Start, model: Any, target: Any, options: Mapping[str, Any])
 
     Errors: C165 if they are not the same any more; those of loading.
     """
+    model = start.given(model)
     start.check(_start(model, target, options))
     ready = _cold().prepared(model, target, **options)
     start.check(_start(model, target, options))

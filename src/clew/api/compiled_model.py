@@ -12,10 +12,6 @@ from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 if TYPE_CHECKING:  # imported by the first call of what returns them
-    from clew.build.kernel import Kernel
-    from clew.build.result import Build
-    from clew.build.kernel import Kernel
-    from clew.build.result import Build
     from clew.correlate.conversion_rows import Conversions
     from clew.correlate.graph_json import ExecutorGraph
 

@@ -18,7 +18,7 @@ The suffix of a key says what an entry is:
 | `.part` | a part of stored builds, which lasts as long as an index that names it |
 | `.seen` | what is known of a file as long as the file's identity stays the same |
 
-The time of the last use is the file's time of access, which clew sets itself.
+The time of the last use of an entry is its file's time of writing. Parts keep theirs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _ABANDONED_S = 3600.0
 # bound, and occasionally for processes that end before that. A check of many entries is slow.
 _LOOK_AFTER_SHARE = 32
 _LOOK_AFTER_S = 3600.0
-# Uses are noted so often: the time of access serves `prune` only.
+# Uses are noted so often.
 _NOTE_AFTER_S = 60.0
 MOST_BYTES: Final = 4 << 30
 """The default bound of a cache's size; less on small disks (`DISK_SHARE`)."""
@@ -246,9 +246,8 @@ class Cache:
     def touch(self, file: BinaryIO) -> None:
         """Marks an open file of the cache as used, for `prune`."""
         with contextlib.suppress(OSError):
-            status = os.fstat(file.fileno())
-            if abs(time.time() - status.st_atime) > _NOTE_AFTER_S:
-                os.utime(file.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
+            if abs(time.time() - os.fstat(file.fileno()).st_mtime) > _NOTE_AFTER_S:
+                os.utime(file.fileno())
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes on the disk; hits and misses are this process's."""
@@ -351,8 +350,7 @@ class Cache:
                     key = ""
                 with contextlib.suppress(OSError):  # another process may remove it concurrently
                     status = entry.stat(follow_symlinks=False)
-                    used_s = status.st_atime if key else status.st_mtime
-                    yield Entry(path, key, status.st_size, used_s)
+                    yield Entry(path, key, status.st_size, status.st_mtime)
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:

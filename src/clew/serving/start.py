@@ -171,6 +171,11 @@ class Start:
             warn(warning)
         return Found(stored, build, defaults)
 
+    def given(self, model: Any) -> Any:
+        """Returns the model as it was given, or its full path if the working folder has changed."""
+        path = self._model.path
+        return model if path is None or os.path.abspath(model) == path else path
+
     def check(self, again: Start | None) -> None:
         """Checks that the model still is what was loaded, given the start for it now.
 
@@ -233,7 +238,7 @@ class _Model:
     """A model as given: a file, or bytes."""
 
     def __init__(self, path: str | None, data: bytes, fingerprint: str, shown: str) -> None:
-        self._path = path
+        self.path = path
         self._data = data
         self.fingerprint = fingerprint
         self.shown = shown
@@ -266,7 +271,7 @@ class _Model:
         return all(self._digest(each, cache) == each.digest for each in files)
 
     def _digest(self, file: _File, cache: Cache) -> str:
-        if self._path is None:
+        if self.path is None:
             return self.fingerprint if not file.below and not file.path else ""
         try:
             with self._opened(file) as stream:
@@ -277,30 +282,30 @@ class _Model:
             return ""
 
     def _opened(self, file: _File) -> BinaryIO:
-        assert self._path is not None
-        folder = os.path.dirname(self._path)
+        assert self.path is not None
+        folder = os.path.dirname(self.path)
         if file.below:
             return os.fdopen(open_below(Path(folder), file.below), "rb")
-        return open_plain(os.path.join(folder, file.path) if file.path else self._path)
+        return open_plain(os.path.join(folder, file.path) if file.path else self.path)
 
     def has_changed(self, reads: Sequence[Read]) -> bool:
         """Whether one of its files was written while it was compiled."""
         seen: dict[tuple[Any, ...], Identity] = {}
-        if self._path is not None and self._identity is not None:
-            seen[(self._path, ())] = self._identity
+        if self.path is not None and self._identity is not None:
+            seen[(self.path, ())] = self._identity
         return any(seen.setdefault((r.path, r.below), r.identity) != r.identity for r in reads)
 
     def files(self, reads: Sequence[Read], cache: Cache) -> list[Any] | None:
         """Returns the files that were read, with their content; None if one has changed."""
-        if self._path is None:
+        if self.path is None:
             return [["", "", self.fingerprint]] if not _others(reads) else None
-        folder, found = os.path.dirname(self._path), {}
-        places = {(self._path, ()): self._identity}
+        folder, found = os.path.dirname(self.path), {}
+        places = {(self.path, ()): self._identity}
         places |= {(read.path, read.below): read.identity for read in _others(reads)}
         for (path, below), identity in places.items():
             if below and path != folder:
                 return None
-            name = "" if below or path == self._path else os.path.relpath(path, folder)
+            name = "" if below or path == self.path else os.path.relpath(path, folder)
             file = _File(list(below), name, "")
             try:
                 with self._opened(file) as stream:
