@@ -137,7 +137,7 @@ def test_the_limit_suits_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CLEW_CACHE_SIZE", "500M")
     assert Cache(tmp_path).limit_bytes == 500 << 20
     monkeypatch.setenv("CLEW_CACHE_SIZE", "plenty")
-    with pytest.raises(ClewError, match="I001.*CLEW_CACHE_SIZE is 'plenty', expected a size"):
+    with pytest.raises(ClewError, match=r"I001.*CLEW_CACHE_SIZE is 'plenty', expected a size"):
         Cache(tmp_path).limit_bytes  # noqa: B018
 
 

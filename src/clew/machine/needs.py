@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError, Hint
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING

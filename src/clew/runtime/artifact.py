@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -52,6 +51,7 @@ from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.array_records import array_of
+from clew.support.dataclass import dataclass
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import TEXT, dtype_named, unpacked

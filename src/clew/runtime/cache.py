@@ -36,10 +36,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from clew.support.dataclass import dataclass
 from clew.support.folders import (
     PRIVATE,
     create_in,

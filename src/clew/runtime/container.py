@@ -22,7 +22,6 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,6 +29,7 @@ import numpy as np
 
 from clew.runtime.memory import round_up
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.files import open_plain, reason_of
 from clew.support.writing import replacing

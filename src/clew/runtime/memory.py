@@ -11,7 +11,7 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from clew.runtime.plan import (
 from clew.runtime.references import References
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.calling import picker
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 

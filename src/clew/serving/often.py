@@ -17,7 +17,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
@@ -27,6 +26,7 @@ from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import KEPT_SIZES, SizesKey
 from clew.support.background import start_thread
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
 

@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.system import system_text
 
