@@ -74,9 +74,8 @@ def measure(name: str, rounds: int, threads: int, cache: Path) -> Start:
             runs[engine].append(start_once(engine, path, inputs, threads, cache))
 
     def total(engine: str, clock: int) -> float:
-        return 1e3 * statistics.median(
-            sum(step[clock] for step in run["steps"].values()) for run in runs[engine]
-        )
+        totals = [sum(step[clock] for step in run["steps"].values()) for run in runs[engine]]
+        return float(1e3 * statistics.median(totals))
 
     steps = {
         step: 1e3 * statistics.median(run["steps"][step][1] for run in runs["clew"])

@@ -140,7 +140,7 @@ def _start(model: Any, target: Any, options: Mapping[str, Any]) -> Start | None:
 def _prepared(start: Start, model: Any, target: Any, options: Mapping[str, Any]) -> Prepared:
     """Returns the module and options of a model that was started from the cache.
 
-    Errors: C165 if they are not the same any more; those of loading.
+    Errors: C164 if they are not the same any more; those of loading.
     """
     model = start.given(model)
     start.check(_start(model, target, options))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError, Hint
@@ -102,7 +101,7 @@ def process_triple() -> str:
     return str(_llvm().get_process_triple())
 
 
-def _llvm() -> ModuleType:
+def _llvm() -> Any:
     with LOADING, held_interrupts():
         import llvmlite.binding  # noqa: PLC0415 - it loads LLVM
 

@@ -18,7 +18,6 @@ from clew.runtime.code_version import code_version
 from clew.runtime.container import read_container, write_container
 from clew.serving.contents import starts
 from clew.support.errors import CompileError
-from clew.support.files import reason_of
 from clew.version import VERSION
 
 _FORMAT: Final = 1
@@ -30,9 +29,9 @@ _ORDER: Final = {suffix: number for number, suffix in enumerate(_CARRIED)}
 def export_cache(cache: Cache, path: Path) -> int:
     """Writes the models in a cache to a file; returns their number.
 
-    Errors: C050 (the file), C166 (nothing to export).
+    Errors: C050 (the file), C165 (nothing to export).
     """
-    entries, code = list(cache.entries()), _code(cache)
+    entries, code = list(cache.entries()), code_version(cache)
     named = [e.key.removesuffix(INDEX) for e in entries if e.key.endswith(INDEX)]
     indexes = {key: index for key in named if (index := cache.peek_index(key)) is not None}
     kept = {key: index for key, index in indexes.items() if index.about.get("code") == code}
@@ -49,7 +48,7 @@ def export_cache(cache: Cache, path: Path) -> int:
                 blobs.append(np.frombuffer(file.read(), np.uint8))
     if not kept:
         raise CompileError(
-            "C166", "the cache holds no models", hint="compile a model first, with the cache on"
+            "C165", "the cache holds no models", hint="compile a model first, with the cache on"
         )
     text = {
         "cache": _FORMAT,
@@ -66,39 +65,39 @@ def import_cache(cache: Cache, path: Path) -> int:
     """Adds the models in a file to a cache; returns their number. Nothing is added if the file is
     damaged or foreign.
 
-    Errors: C050 to C054 (the file), C167 (another kind of file), C168 (for another machine), C169
-    (for another version of clew), C170 (no cache, or the disk does not take them).
+    Errors: C050 to C054 (the file), C166 (another kind of file), C167 (for another machine), C168
+    (for another version of clew), C169 (no cache, or the disk does not take them).
     """
     found = read_container(path)
     text = found.text
     keys: Any = text.get("keys")
     if text.get("cache") != _FORMAT or not _are_keys(keys, len(found.blobs)):
         raise CompileError(
-            "C167",
+            "C166",
             f"{path} is not an exported cache",
             hint="clew cache export writes one; clew.load_compiled reads a saved model",
         )
     if text.get("machine") != machine_identity():
         raise CompileError(
-            "C168",
+            "C167",
             f"{path} is for machines of another kind: their CPU, caches or measured costs differ",
             hint="compile the models here; compiled.save writes models for other machines",
         )
-    if text.get("code") != _code(cache):
+    if text.get("code") != code_version(cache):
         raise CompileError(
-            "C169",
+            "C168",
             f"{path} was written by another version of clew ({text.get('clew')})",
             hint="export it again with the version that is installed here",
         )
     if cache.root is None:
-        raise CompileError("C170", "the disk cache is switched off", hint="unset CLEW_CACHE")
+        raise CompileError("C169", "the disk cache is switched off", hint="unset CLEW_CACHE")
     pairs = sorted(
         zip(keys, found.blobs, strict=True), key=lambda p: _ORDER[f".{p[0].partition('.')[2]}"]
     )  # an index comes after its parts
     for key, blob in pairs:
         if not cache.write(key, (blob.data,), sync=key.endswith(PART)):
             raise CompileError(
-                "C170", f"{cache.root} cannot be written", hint="see the free space of the disk"
+                "C169", f"{cache.root} cannot be written", hint="see the free space of the disk"
             )
     cache.grew(sum(blob.nbytes for blob in found.blobs))
     return sum(key.endswith(INDEX) for key in keys)
@@ -110,12 +109,3 @@ def _are_keys(keys: Any, count: int) -> bool:
         and len(keys) == count
         and all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys)
     )
-
-
-def _code(cache: Cache) -> str:
-    try:
-        return code_version(cache)
-    except OSError as error:
-        raise CompileError(
-            "C163", f"the system refused: {reason_of(error)}", hint="install clew again"
-        ) from error

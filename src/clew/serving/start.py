@@ -179,13 +179,13 @@ class Start:
     def check(self, again: Start | None) -> None:
         """Checks that the model still is what was loaded, given the start for it now.
 
-        Errors: C165 if a file, the machine's costs, the records of tuning, or clew itself changed.
+        Errors: C164 if a file, the machine's costs, the records of tuning, or clew itself changed.
         """
         assert self._record is not None
         files = [_File(*each) for each in self._record["files"]]
         if again is None or again._key != self._key or not again._holds(files):
             raise CompileError(
-                "C165",
+                "C164",
                 f"{self._model.shown} has changed since it was compiled",
                 hint="compile it again; cache=False reads all of a model at once",
             )

@@ -80,7 +80,9 @@ def _init(
     made: type[Any], fields: tuple[dataclasses.Field[Any], ...], frozen: bool
 ) -> Callable[..., None]:
     values: dict[str, Any] = {"_factory": _FACTORY, "_set": object.__setattr__}
-    plain, named, body = [], [], []
+    plain: list[str] = []
+    named: list[str] = []
+    body = []
     for number, field in enumerate(fields):
         value = name = field.name
         shown = name
