@@ -313,7 +313,8 @@ for n in excerpt:
 # ## 8. The run
 #
 # The object is linked into this process
-# ([`runtime/library.py`](../src/clew/runtime/library.py)). The arguments of a kernel are a table of addresses, scratch memory, and the part of its *grid* to
+# ([`runtime/library.py`](../src/clew/runtime/library.py)). The
+# arguments of a kernel are a table of addresses, scratch memory, and the part of its *grid* to
 # compute. The grid is the parallel loop: the kernel knows nothing of threads, and its caller
 # divides the work. In a compiled model, the caller is a generated
 # [driver](../src/clew/codegen/driver/driver.py), which runs many kernels on a pool of threads

@@ -96,10 +96,15 @@ def test_objects_are_like_those_of_the_standard_decorator(
             str(inspect.signature(found[name])), copy.copy(made) == made,
             dataclasses.replace(made) == made, found[name].__dataclass_params__.frozen,
         ]  # fmt: skip
+        first = next(iter(dataclasses.fields(made)), None)
+        field_name = "x" if first is None else first.name
+        # The standard decorator compares with the class before it had slots.
+        changed = () if name == "Slotted" else (field_name, "other")
         for act in (
-            lambda made=made: setattr(made, "x", 1), lambda made=made: delattr(made, "a"),
-            lambda made=made: setattr(made, "other", 1), lambda made=made: hash(made) and None,
-        ):  # fmt: skip
+            lambda made=made: hash(made) and None,
+            *(lambda made=made, n=n: setattr(made, n, 1) for n in changed),
+            *(lambda made=made, n=n: delattr(made, n) for n in changed),
+        ):
             try:
                 facts.append(act())
             except (TypeError, AttributeError) as error:
