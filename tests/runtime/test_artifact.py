@@ -319,7 +319,7 @@ def test_loading_needs_nothing_that_compiles(
     assert {m for m in ours if m.startswith("clew.ir.")} == dims
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     drivers = {f"driver.{name}" for name in ("driver", "flow", "pool", "run", "system")}
-    names = {"artifact", "driver", "worker", *drivers}
+    names = {"artifact", "driver", *drivers}
     assert codegen == {f"clew.codegen.{name}" for name in names}
     assert not {"onnx", "capstone", "elftools"} & set(ended.stdout.split())
 

@@ -88,7 +88,8 @@ class BuiltModel(Model["Kernel", "Build"]):
         """
         model = self._chain.model
         if isinstance(model, _reading().Module):
-            return model  # type: ignore[no-any-return]
+            found: Module = model
+            return found
         return self.build.stages[0].module
 
     @property
@@ -170,7 +171,8 @@ class BuiltModel(Model["Kernel", "Build"]):
         return model, {**dict(zip(self._input_names, given, strict=True)), **values}
 
     def _compiled_with(self, module: Module | DeferredModule) -> Self:
-        return self._chain.parts.with_module(type(self), module)
+        made: Self = self._chain.parts.with_module(type(self), module)
+        return made
 
     def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         values = self._replacing.split(given, named).values
@@ -284,9 +286,9 @@ class BuiltModel(Model["Kernel", "Build"]):
 
     def recompiled(self, **changes: Any) -> Self:
         """Returns the same module compiled with other `Options`, given by field name."""
-        return self._chain.parts.recompiled(
-            type(self), replace(self.options, **changes), self._replacing.defaults
-        )
+        options = replace(self.options, **changes)
+        made: Self = self._chain.parts.recompiled(type(self), options, self._replacing.defaults)
+        return made
 
     def build_with(self, module: Module, options: Options) -> Build:
         """Returns a separate build of a module of this model's latest build, at its sizes, with

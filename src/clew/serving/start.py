@@ -300,7 +300,8 @@ class _Model:
         if self.path is None:
             return [["", "", self.fingerprint]] if not _others(reads) else None
         folder, found = os.path.dirname(self.path), {}
-        places = {(self.path, ()): self._identity}
+        places: dict[tuple[str, tuple[str, ...]], Identity | None] = {}
+        places[self.path, ()] = self._identity
         places |= {(read.path, read.below): read.identity for read in _others(reads)}
         for (path, below), identity in places.items():
             if below and path != folder:
