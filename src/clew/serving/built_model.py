@@ -90,7 +90,8 @@ class BuiltModel(Model["Kernel", "Build"]):
         if isinstance(model, _reading().Module):
             found: Module = model
             return found
-        return self.build.stages[0].module
+        first: Module = self.build.stages[0].module
+        return first
 
     @property
     def is_symbolic(self) -> bool:
