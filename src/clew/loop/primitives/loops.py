@@ -419,12 +419,19 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 @primitive
-def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Unrolls a loop completely.
+def unroll(nest: Nest, simplifier: Simplifier, *, loop: str, guarded: bool = True) -> Nest:
+    """Unrolls a loop completely. With `guarded=False`, copies of the loop with guards inside, such
+    as those at the edges of an image, remain loops.
 
     Errors: S001.
     """
-    return rewrite_loops(nest, loop, lambda found: replace(found, kind="unroll", axis=""))
+
+    def rewrite(found: For) -> For:
+        if not guarded and any(isinstance(s, If) for s in walk(found.body)):
+            return found
+        return replace(found, kind="unroll", axis="")
+
+    return rewrite_loops(nest, loop, rewrite)
 
 
 @primitive
