@@ -420,15 +420,17 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def unroll(nest: Nest, simplifier: Simplifier, *, loop: str, guarded: bool = True) -> Nest:
-    """Unrolls a loop completely. With `guarded=False`, copies of the loop with guards inside, such
-    as those at the edges of an image, remain loops.
+    """Unrolls a loop completely. With `guarded=False`, copies of the loop that contain conditions
+    which only a run decides, such as those at the edges of an image, remain loops.
 
     Errors: S001.
     """
 
     def rewrite(found: For) -> For:
-        if not guarded and any(isinstance(s, If) for s in walk(found.body)):
-            return found
+        if not guarded:
+            guards = (s for s in walk(found.body) if isinstance(s, If))
+            if any(simplifier.decide(guard.cond) is None for guard in guards):
+                return found
         return replace(found, kind="unroll", axis="")
 
     return rewrite_loops(nest, loop, rewrite)
