@@ -106,7 +106,7 @@ def _print(name: str, runs: list[list[Any]], most: int) -> None:
 
 
 def _median(made: list[Any], kind: str, key: str) -> float:
-    return statistics.median(one[kind].get(key, 0.0) for one in made)
+    return float(statistics.median(one[kind].get(key, 0.0) for one in made))
 
 
 if __name__ == "__main__":

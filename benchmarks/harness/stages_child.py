@@ -12,6 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final
 
 LEVELS: Final = {
@@ -146,8 +147,8 @@ def _llvm(texts: list[tuple[str, Any, str]]) -> dict[str, float]:
         machine.emit_object(module)
         times.append(time.process_time())
         module.close()
-        steps = zip(("parse", "verify", "optimize", "code generation"), times, times[1:])
-        for step, before, after in steps:
+        steps = ("parse", "verify", "optimize", "code generation")
+        for step, (before, after) in zip(steps, pairwise(times), strict=True):
             spent[step] += after - before
         spent["text_bytes"] += len(text)
     return spent

@@ -1,4 +1,4 @@
-"""The stages of a compilation are timed without each other, and the script runs on a small model."""
+"""Stages of a compilation are timed without each other; the script runs on a small model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import typer
 from typer.testing import CliRunner
 
 import compile_stages
@@ -44,7 +45,7 @@ def test_script_lists_every_stage(tmp_path: Path) -> None:
     model, inputs, figures = tmp_path / "m.onnx", tmp_path / "x.npz", tmp_path / "figures.json"
     onnx.save(handmade.chain(8), model)
     np.savez(inputs, x=np.zeros((1, 64), np.float32))
-    app = compile_stages.typer.Typer()
+    app = typer.Typer()
     app.command()(compile_stages.main)
     arguments = ["--file", model, "--inputs", inputs, "--rounds", "1", "--json", figures]
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
