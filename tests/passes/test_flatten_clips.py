@@ -52,7 +52,7 @@ def test_native_code(kit: Any, n: int) -> None:
     case, side = CASES[n], list(GuardSide)[n % 2]
     given = network(kit, *case)
     x = kit.random(*case[0], seed=7)
-    compiled = clew.compile(given, threads=1, guard=side)
+    compiled = clew.compile(given, threads=1, diagnostics=clew.Diagnostics(guard=side))
     found = compiled.run({"x": x})
     for a, b in zip(kit.interpret(given, {"x": x}), found.values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

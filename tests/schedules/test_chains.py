@@ -8,6 +8,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -25,7 +26,7 @@ def normalized(op: str, rows: int, columns: int) -> Module:
 def lanes_of_exponentials(module: Module, name: str) -> list[int]:
     """The lengths of the vectors in which a target computes exponentials."""
     (target,) = (t for t in targets() if t.name == name)
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     found = []
     for call in kernel_calls(manager.run(module)):
         nest = KernelSource(call.op, target).plan.schedule.finished()

@@ -22,7 +22,9 @@ H, W = SymDim.symbol("h"), SymDim.symbol("w")
 def loops_of(op: str, shape: tuple[Dim, ...], **attrs: Any) -> str:
     x = Var("x", TensorType(shape, "f32"))
     module = Module({"main": Function([x], get_op(op)(x, **attrs))})
-    compiled = clew.compile(module, threads=1, target="cpu-avx2", cache=False, specialize=False)
+    compiled = clew.compile(
+        module, threads=1, target="cpu-avx2", cache=False, sizes=clew.Sizes(specialize=False)
+    )
     (kernel,) = compiled.kernels
     return kernel.loops
 
@@ -56,7 +58,9 @@ def test_one_kernel_convolves_images_of_all_enlarged_sizes() -> None:
     enlarged = get_op("depth_to_space")(pooled, block=2)
     convolved = get_op("nn.conv2d")(enlarged, weight, padding=(1, 1, 1, 1))
     module = Module({"main": Function([x], convolved)})
-    compiled = clew.compile(module, threads=1, target="cpu-avx2", cache=False, specialize=False)
+    compiled = clew.compile(
+        module, threads=1, target="cpu-avx2", cache=False, sizes=clew.Sizes(specialize=False)
+    )
     assert "conv2d_by_size" in [kernel.name for kernel in compiled.kernels]
     for height, width in ((2, 3), (7, 34), (60, 40)):
         image = rng.standard_normal((1, 128, height, width)).astype(np.float32)

@@ -26,7 +26,12 @@ def module(graph: Graph, found: Expr) -> Module:
 
 def check(given: Module, sizes: dict[str, int], turn: int, **options: Any) -> Any:
     """Compiles a module, and compares it with its references. Returns the compiled module."""
-    compiled = clew.compile(given, threads=1 + turn % 2, guard=list(GuardSide)[turn % 2], **options)
+    compiled = clew.compile(
+        given,
+        threads=1 + turn % 2,
+        diagnostics=clew.Diagnostics(guard=list(GuardSide)[turn % 2]),
+        **options,
+    )
     rng = np.random.default_rng(turn)
     inputs = {}
     for param in given.main.params:

@@ -29,7 +29,7 @@ class AllSizes:
     """Serves the sizes for which one build is valid, which is made on first use.
 
     Sizes that calls have often may get builds of their own (`often.py`), unless the model was
-    compiled with `specialize=False`.
+    compiled with `Sizes(specialize=False)`.
     """
 
     name: Final = "the build for all sizes"
@@ -98,7 +98,7 @@ class AllSizes:
         )  # fmt: skip
 
     def often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
-        """Returns what runs the calls with a key; None with `specialize=False`, or if a
+        """Returns what runs the calls with a key; None with `Sizes(specialize=False)`, or if a
         build of their own has nothing to compile. Calls without elements are short and rare, so
         builds for their sizes do not pay off.
         """

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from clew.backends.compile_options import CompileOptions
 from clew.backends.options import Options
 from clew.build.all_sizes import build_at
 from clew.build.inputs import form_of
@@ -99,6 +100,11 @@ class BuiltModel(Model[Kernel, Build]):
         return self.options.sizes
 
     @property
+    def compile_options(self) -> CompileOptions:
+        """The options that the model was compiled with."""
+        return self.options.asked
+
+    @property
     def is_built(self) -> bool:
         """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
         before its first run.
@@ -115,7 +121,7 @@ class BuiltModel(Model[Kernel, Build]):
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
         """The sizes that the model met often, and what became of a build for them alone: it takes
-        over once it is ready, if it is faster. `specialize=False` turns this off.
+        over once it is ready, if it is faster. `clew.Sizes(specialize=False)` turns this off.
         """
         return self._chain.specialized
 
@@ -191,11 +197,13 @@ class BuiltModel(Model[Kernel, Build]):
         all sizes needs no run. Without a build, only its `verify` works, which makes the build for
         its inputs; its other methods raise I044 until a run has made one.
 
-        Errors: I045 for a model compiled with `trace=False`.
+        Errors: I045 for a model compiled with `Diagnostics(trace=False)`.
         """
         if not self.options.trace:
             raise InputError(
-                "I045", "the model was compiled without its trace", hint="compile with trace=True"
+                "I045",
+                "the model was compiled without its trace",
+                hint="compile without clew.Diagnostics(trace=False)",
             )
         try:
             return self._trace_of(self.template)

@@ -185,6 +185,7 @@ class ModuleChain(Chain[Build]):
             sized,
             variants,
             form_of(self.model),
+            options.asked.saved(),
         )
 
 

@@ -44,6 +44,8 @@ _WORTH: Final = 0.95  # of the common build's time
 _FIRST_RUNS: Final = 8
 _PATIENCE_S: Final = 0.05
 _PAUSE_S: Final = 0.001
+# Of calls that take less than this, in seconds, one of so many is timed.
+_SHORT_S, _STRIDE = 5e-5, 16
 _calls: Final = count(1)
 
 
@@ -161,13 +163,19 @@ class _Met:
 
 
 class Often:
-    """Runs the calls at some sizes with the faster of two builds, once there are two."""
+    """Runs the calls at some sizes with the faster of two builds, once there are two.
 
-    __slots__ = ("_builds", "_met")
+    `ahead` is the number of calls that run the common build without this: of very short calls, only
+    some are timed.
+    """
+
+    __slots__ = ("_builds", "_met", "_stride", "ahead")
 
     def __init__(self, builds: OwnBuilds, met: _Met) -> None:
         self._builds = builds
         self._met = met
+        self._stride = 1  # the calls that the next timed one stands for
+        self.ahead = 0
 
     def run(self, common: Program, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs of a call; `common` is the program that serves all sizes."""
@@ -185,8 +193,12 @@ class Often:
             taken = time.perf_counter() - start
         # Failed calls do not count.
         if met.state == "counting":
-            met.calls += 1
-            met.seconds += taken
+            stride = self._stride
+            met.calls += stride
+            met.seconds += stride * taken
+            is_known = met.calls >= _FEWEST_CALLS and _worker.thread is None
+            self._stride = _STRIDE if is_known and taken < _SHORT_S else 1
+            self.ahead = self._stride - 1
             if met.calls >= _FEWEST_CALLS and met.seconds >= builds.worth_s:
                 builds.begin(met, arrays)
         elif met.state == "trying":

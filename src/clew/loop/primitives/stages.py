@@ -23,7 +23,9 @@ from clew.loop.ir import (
     buffer_loads,
     inside,
     loops,
+    nested,
     reads,
+    stores_in,
     transform,
     update_expressions,
     walk,
@@ -449,7 +451,7 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
 def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
     """Returns the statement with each outermost reduction loop of the stage split."""
     if isinstance(stmt, For):
-        stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+        stores = stores_in(stmt.body)
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
@@ -469,12 +471,6 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
         return together
     new = [_rfactor_in(s, stage, lanes) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
-
-
-def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
-    for axis in reversed(axes):
-        inner = For(axis, "serial", inner)
-    return inner
 
 
 def _has_free_copies(stmts: Sequence[Stmt], stage: str) -> bool:
@@ -519,20 +515,20 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
         own = [Index(i.name, i.extent, i.role) for i in tile]
         if not final:
             each = (*own, *axes)
-            return _nested(each, Store(partial, each, identity, store.stage))
+            return nested(each, Store(partial, each, identity, store.stage))
         # Reductions across lanes come last, because they take many steps.
         first = (*own, *(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
         places = {id(i): new for i, new in zip(tile, own, strict=True)}
         indices = tuple(substitute(i, places) for i in store.indices)
         gathered = replace(store, indices=indices, value=Load(partial, first))
         if len(axes) == 1:
-            return _nested((*own, *axes), gathered)
+            return nested((*own, *axes), gathered)
         others = [Index(a.name, a.extent) for a in axes]
         apart = any_of(*(binary("ne", a, Imm(0, INDEX)) for a in others[:-1]))
         beside = Store(partial, (*first[:-1], others[-1]), Load(partial, (*own, *others)),
                        store.stage, store.combiner)  # fmt: skip
-        folded = block(_nested(others, If(apart, beside)), _nested(axes[-1:], gathered))
-        return _nested(own, folded)
+        folded = block(nested(others, If(apart, beside)), nested(axes[-1:], gathered))
+        return nested(own, folded)
 
     def descend(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
