@@ -100,7 +100,7 @@ def _compiled(path: str, file: str, is_free: bool, stages: dict[str, float]) -> 
     model = clew.load(path, inputs=None if is_free else {n: v.shape for n, v in values.items()})
     stages["import of the file"] = time.process_time() - start
     start = time.process_time()
-    compiled = clew.compile(model, instruments=[passes])
+    compiled = clew.compile(model, passes=clew.Passes(instruments=[passes]))
     whole = time.process_time() - start
     start = time.process_time()
     compiled.run(values)

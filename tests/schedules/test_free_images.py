@@ -73,7 +73,9 @@ def test_taps_at_edges_of_free_size_are_loops() -> None:
     x = Var("x", TensorType((1, 8, H, W), "f32"))
     pooled = get_op("nn.max_pool2d")(x, kernel=(3, 3), padding=(1, 1, 1, 1))
     module = Module({"main": Function([x], pooled)})
-    compiled = clew.compile(module, threads=1, target="cpu-avx2", cache=False, specialize=False)
+    compiled = clew.compile(
+        module, threads=1, target="cpu-avx2", cache=False, sizes=clew.Sizes(specialize=False)
+    )
     (kernel,) = compiled.kernels
     assert "windows" in kernel.rules
     copies = re.split(r"\n(?= +(?:for|unroll) \S*\.kh in 3:)", kernel.loops)[1:]
