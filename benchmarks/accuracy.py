@@ -36,8 +36,9 @@ from harness.samples import KINDS
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Array]
 Run = Callable[[Feed], list[Array]]
+_DIRECT: Final = clew.Passes(disabled=["SelectConvAlgorithm"])
 _CLEW: Final[dict[str, dict[str, dict[str, Any]]]] = {
-    "f32": {"clew": {}, "direct": {"disabled": ["SelectConvAlgorithm"]}},
+    "f32": {"clew": {}, "direct": {"passes": _DIRECT}},
     "f16": {"clew": {}},
     "bf16": {"clew": {"precision": "bf16"}},
 }
@@ -104,7 +105,9 @@ def errors_of(model: onnx.ModelProto, feeds: list[Feed], precision: str) -> dict
     if precision == "f16":
         model, feeds = in_f16(model), [_cast(feed, np.float32, np.float16) for feed in feeds]
     shapes = {name: value.shape for name, value in feeds[0].items()}  # quicker than free sizes
-    exact = clew.compile(in_f64(model), inputs=shapes, disabled=["SelectConvAlgorithm"])
+    exact = clew.compile(
+        in_f64(model), inputs=shapes, passes=clew.Passes(disabled=["SelectConvAlgorithm"])
+    )
     wanted = [list(exact.run({k: widened(v) for k, v in f.items()}).values()) for f in feeds]
     del exact
     runs: dict[str, Callable[[], Run]] = {

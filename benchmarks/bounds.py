@@ -90,7 +90,10 @@ def main() -> None:
     print("| operator | check, µs | clamp, µs | check / clamp |\n|---|---|---|---|")
     for name, (op, arrays, attrs) in cases().items():
         made = model(op, arrays, attrs)
-        runs = {b: clew.compile(made, threads=1, bounds=b) for b in ("check", "clamp")}
+        runs = {
+            b: clew.compile(made, threads=1, limits=clew.Limits(bounds=b))
+            for b in ("check", "clamp")
+        }
         count = max(1, int(_LEAST_TURN_S / seconds(runs["clamp"], arrays, 3)))
         times: dict[str, list[float]] = {b: [] for b in runs}
         for turn in range(rounds):

@@ -118,7 +118,11 @@ def prove(model: str, ranges: int, each: int, seed: int = 0) -> Proof:
 
 
 def _kernels(proof: Proof, drawn: random.Random) -> None:
-    compiled = clew.compile(zoo.path(proof.model), instruments=[Unkept()], trace=False)
+    compiled = clew.compile(
+        zoo.path(proof.model),
+        passes=clew.Passes(instruments=[Unkept()]),
+        diagnostics=clew.Diagnostics(trace=False),
+    )
     seen: set[str] = set()
     program = _program(compiled, zoo.inputs(proof.model))
     for seed in range(_SEEDS):

@@ -76,7 +76,7 @@ class _Metric:
 
 
 def _exact(path: Path, samples: Sequence[Feed]) -> list[list[Array]]:
-    model = clew.compile(path, trace=False)
+    model = clew.compile(path, diagnostics=clew.Diagnostics(trace=False))
     return [[np.array(o) for o in model.run(dict(s)).values()] for s in samples]
 
 

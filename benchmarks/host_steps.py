@@ -64,7 +64,7 @@ def _kind(function: Any) -> str:
 
 def program_of(case: Free) -> Program:
     """Returns the program for all sizes; if there is none, that for the sizes of the case."""
-    compiled = clew.compile(case.file(), threads=1, trace=False)
+    compiled = clew.compile(case.file(), threads=1, diagnostics=clew.Diagnostics(trace=False))
     try:
         program = compiled.template.program
     except clew.ClewError:

@@ -255,7 +255,7 @@ def _others() -> Iterator[Case]:
 
 
 def _convolutions() -> Iterator[Case]:
-    direct = ["SelectConvAlgorithm"]
+    direct = clew.Passes(disabled=["SelectConvAlgorithm"])
     for channels, filters, size, kernel, stride in _CONVOLUTIONS:
         make = partial(single_op.convolution, channels, filters, size, kernel, stride)
         label = f"{kernel}×{kernel} {channels}→{filters}@{size}{' stride 2' * (stride > 1)}"
@@ -265,7 +265,7 @@ def _convolutions() -> Iterator[Case]:
         yield Case("conv-int8", label, made, peer=True, factors=_BYTES)
         if kernel == 3 and stride == 1:
             yield Case("winograd", f"{label}, chosen", make)
-            yield Case("winograd", f"{label}, direct", make, options=lambda: {"disabled": direct})
+            yield Case("winograd", f"{label}, direct", make, options=lambda: {"passes": direct})
 
 
 # ---------------------------------------------------------------------------------------- measuring

@@ -124,7 +124,7 @@ def _scale(length: int, fuse: str) -> Scale:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.onnx"
         onnx.save(handmade.chain(length), path)
-        compiled = clew.compile(path, threads=1, fuse=None if fuse == "none" else "auto")
+        compiled = clew.compile(path, threads=1, passes=clew.Passes(fuse=fuse != "none"))
         x = np.linspace(-1, 1, 64, dtype=np.float32)[None]
         compiled(x)
         compiled.profile(x, repeats=1, sample=False, roofline=False)  # imports

@@ -78,12 +78,12 @@ class _Errors:
     """
 
     def __init__(self, path: Path, samples: Sequence[Feed]) -> None:
-        exact = clew.compile(path, trace=False, tuned=None)
+        exact = clew.compile(path, diagnostics=clew.Diagnostics(trace=False), tuned=None)
         self._samples = samples
         self._exact = [exact.run(dict(s)) for s in samples]
 
     def of(self, model: Any) -> float:
-        found = clew.compile(model, trace=False, tuned=None)
+        found = clew.compile(model, diagnostics=clew.Diagnostics(trace=False), tuned=None)
         squares: dict[str, Array] = {}
         for sample, exact in zip(self._samples, self._exact, strict=True):
             # By position: NNCF and ONNX Runtime keep the order of outputs, but not all names.

@@ -137,7 +137,9 @@ class _Errors:
     """Errors of models against the float model, on samples. Values of padding do not count."""
 
     def __init__(self, path: Path, samples: Sequence[Feed]) -> None:
-        exact = clew.compile(path, trace=False, tuned=None, inputs=_sizes(samples[0]))
+        exact = clew.compile(
+            path, diagnostics=clew.Diagnostics(trace=False), tuned=None, inputs=_sizes(samples[0])
+        )
         self._samples = samples
         self._exact = [self._outputs(exact, s) for s in samples]
 
@@ -148,7 +150,9 @@ class _Errors:
         return found if mask is None else found[mask.astype(bool)]
 
     def of(self, model: Any) -> float:
-        found = clew.compile(model, trace=False, tuned=None, **self._inputs(model))
+        found = clew.compile(
+            model, diagnostics=clew.Diagnostics(trace=False), tuned=None, **self._inputs(model)
+        )
         squares = np.zeros(2)
         for sample, exact in zip(self._samples, self._exact, strict=True):
             output = self._outputs(found, sample)

@@ -272,15 +272,7 @@ import re
 
 from clew.codegen.kernel import emit_kernel
 
-emitted = emit_kernel(
-    scheduled,
-    printed,
-    "kernel",
-    target.triple,
-    features=target.features,
-    costs=target.costs,
-    masks_cheap=target.masked_memory,
-)
+emitted = emit_kernel(scheduled, printed, "kernel", target)
 llvm = emitted.llvm.splitlines()
 locations = dict(re.findall(r"^!(\d+) = !DILocation\(line: (\d+),", emitted.llvm, re.MULTILINE))
 llvm_lines = {
@@ -347,7 +339,7 @@ print(f"{entry.n_pieces} pieces, equal to NumPy: {np.allclose(result, expected, 
 # trace, so recording it cannot change the code.
 
 from clew.build.kernel_trace import single_stages
-from clew.trace.kernels import Instruction, KernelRecord
+from clew.trace.kernels import InstructionRecord, KernelRecord
 from clew.trace.refs import AsmRef, LayerRef
 
 record = KernelRecord(
@@ -359,7 +351,7 @@ record = KernelRecord(
     stage_ops=stage_ops,
     llvm=tuple(llvm),
     llvm_lines=llvm_lines,
-    asm=tuple(Instruction(i.address, i.text, i.line) for i in instructions),
+    asm=tuple(InstructionRecord(i.address, i.text, i.line) for i in instructions),
 )
 trace = trace_of(manager.stages, [record])
 

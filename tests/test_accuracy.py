@@ -64,7 +64,7 @@ def test_long_products_are_summed_in_blocks(inner: int, outer: int, free: bool) 
 @pytest.mark.parametrize(("inner", "window"), [(512, 3), (1024, 1), (96, 5), (333, 3)])
 def test_direct_convolutions_are_summed_in_blocks(inner: int, window: int) -> None:
     x, weight = np.abs(drawn(1, inner, 9, 11)), drawn(32, inner, window, window, seed=1)
-    model = compiled("nn.conv2d", x, weight, disabled=["SelectConvAlgorithm"])
+    model = compiled("nn.conv2d", x, weight, passes=clew.Passes(disabled=["SelectConvAlgorithm"]))
     (found,) = model.run({"x": x}).values()
     assert relative(found, convolved(x, weight)) < 4e-7
 
@@ -75,7 +75,7 @@ def test_the_selected_algorithm_stays_within_the_budget(inner: int) -> None:
     weight = drawn(32, inner, 3, 3, seed=1)
     wanted = convolved(x, weight)
     default = compiled("nn.conv2d", x, weight)
-    direct = compiled("nn.conv2d", x, weight, disabled=["SelectConvAlgorithm"])
+    direct = compiled("nn.conv2d", x, weight, passes=clew.Passes(disabled=["SelectConvAlgorithm"]))
     errors = [relative(*model.run({"x": x}).values(), wanted) for model in (default, direct)]
     assert errors[0] <= 2.3 * errors[1]
 

@@ -66,12 +66,17 @@ def test_each_operator_refuses_what_its_samples_say(op: Op, n: int, sample: Samp
         model = model_of(op, [sample])
     for opt_level, side in ((0, GuardSide.START), (3, GuardSide.END)):
         options: dict[str, Any] = {"opt_level": opt_level, "threads": 2, "cache": False}
-        options["disabled"] = ("AlterLayout",)
-        checked = clew.compile(model.module, guard=side, **options)
+        options["passes"] = clew.Passes(disabled=["AlterLayout"])
+        checked = clew.compile(model.module, diagnostics=clew.Diagnostics(guard=side), **options)
         for _ in range(2):
             error = refused(lambda: checked.run(model.inputs))  # noqa: B023
             assert error.layer == "sample0"
-        clamped = clew.compile(model.module, guard=side, bounds="clamp", **options)
+        clamped = clew.compile(
+            model.module,
+            diagnostics=clew.Diagnostics(guard=side),
+            limits=clew.Limits(bounds="clamp"),
+            **options,
+        )
         assert wrong_output(model, clamped.run(model.inputs)) == ""
     refused(lambda: interpret(model.module, model.inputs))
 
@@ -183,7 +188,7 @@ def test_saved_models_tell_as_well(tmp_path: Path) -> None:
     updates, places = np.ones(5000, np.float32), np.arange(5000)
     for bounds in ("check", "clamp"):
         path = tmp_path / f"{bounds}.clew"
-        clew.compile(built, threads=1, bounds=bounds).save(path)
+        clew.compile(built, threads=1, limits=clew.Limits(bounds=bounds)).save(path)
         loaded = clew.load_compiled(path)
         for _ in range(2):
             np.testing.assert_array_equal(loaded(table, good, updates, places)[1], updates)
@@ -203,7 +208,8 @@ def test_kernels_of_shapes_that_a_run_tells() -> None:
     rows = layer("at", "nonzero", mask)
     for bounds in ("check", "clamp"):
         model = clew.compile(
-            module([x, mask], layer("pick", "gather", x, rows, axis=0)), bounds=bounds
+            module([x, mask], layer("pick", "gather", x, rows, axis=0)),
+            limits=clew.Limits(bounds=bounds),
         )
         table, wanted = np.arange(24, dtype=np.float32).reshape(6, 4), np.zeros(9, bool)
         for n in range(6):
@@ -224,7 +230,9 @@ def test_constants_out_of_range_are_refused_when_compiling() -> None:
     error = refused(lambda: clew.compile(built, cache=False))
     assert (error.layer, error.pass_name) == ("words", "FoldConstant")
     assert error.message == "gather: index 4 is out of range for axis 0 of size 4"
-    held = clew.compile(built, bounds="clamp", cache=False)(np.zeros((2, 2), "f4"))
+    held = clew.compile(built, limits=clew.Limits(bounds="clamp"), cache=False)(
+        np.zeros((2, 2), "f4")
+    )
     np.testing.assert_array_equal(held, [[2, 3], [6, 7]])
 
 
@@ -278,7 +286,7 @@ def _position_table(length: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("bounds", ["check", "clamp"])
 def test_a_text_longer_than_the_table_of_positions(bounds: str) -> None:
-    model = clew.compile(_position_table(0).SerializeToString(), bounds=bounds)
+    model = clew.compile(_position_table(0).SerializeToString(), limits=clew.Limits(bounds=bounds))
     assert model(np.arange(16)).shape == (16, 8)
     if bounds == "clamp":
         assert model(np.arange(17)).shape == (17, 8)
@@ -292,7 +300,10 @@ def test_a_text_longer_than_the_table_of_positions(bounds: str) -> None:
 def test_another_way_is_refused() -> None:
     x, i = _table()
     with pytest.raises(ClewError) as caught:
-        clew.compile(module([x, i], layer("words", "gather", x, i, axis=0)), bounds="wrap")
+        clew.compile(
+            module([x, i], layer("words", "gather", x, i, axis=0)),
+            limits=clew.Limits(bounds="wrap"),
+        )
     assert caught.value.code == "I321"
     assert caught.value.message == "bounds is 'wrap'"
     assert caught.value.hint == "it is check or clamp"
@@ -313,7 +324,9 @@ def test_a_step_timed_alone_may_read_what_others_wrote() -> None:
     steps = [layer("wild", "multiply", picked, Constant(np.float64(1e300)))]
     for n in range(3):
         steps.append(layer(f"more{n}", "exp", layer(f"less{n}", "negative", steps[-1])))
-    model = clew.compile(module([x, i], *steps[-1:]), fuse=None, threads=1, cache=False)
+    model = clew.compile(
+        module([x, i], *steps[-1:]), passes=clew.Passes(fuse=False), threads=1, cache=False
+    )
     (segment,) = model.build.segments
     inputs = [np.full(10, -3.5), np.arange(400) % 10]
     for step in range(len(segment.plan.steps)):

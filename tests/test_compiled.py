@@ -100,7 +100,7 @@ def _sized(batch: int, width: int, other: int | None = None) -> dict[str, Array]
 
 def test_each_size_is_built_once_and_kept(save: Any) -> None:
     path = _named_sizes(save)
-    compiled = _compile(path, guard=True)
+    compiled = _compile(path, diagnostics=clew.Diagnostics(guard=True))
     with pytest.raises(InputError) as caught:
         _ = compiled.build
     assert caught.value.code == "I044"
@@ -170,7 +170,7 @@ def _branches(save: Any) -> Path:
 
 def test_both_branches_of_an_if(save: Any) -> None:
     path = _branches(save)
-    compiled = _compile(path, guard=True)
+    compiled = _compile(path, diagnostics=clew.Diagnostics(guard=True))
     x = np.array([-1, 0, 1, 2], "f4")
     for cond in (True, False):
         _agrees(compiled, path, {"x": x, "c": np.array(cond)})
@@ -212,7 +212,7 @@ def test_a_host_operator_between_segments(save: Any) -> None:
         k=np.array([3]),
     )
     x = np.random.default_rng(0).standard_normal((4, 9)).astype("f4")
-    _agrees(_compile(path, guard=True), path, {"x": x})
+    _agrees(_compile(path, diagnostics=clew.Diagnostics(guard=True)), path, {"x": x})
 
 
 def test_an_input_that_decides_a_shape(save: Any) -> None:

@@ -96,7 +96,11 @@ def a_fusion(pattern: Any, mode: Any, **options: Any) -> Any:
 def test_reductions_and_a_product_are_one_kernel(mode: str, opt_level: int) -> None:
     module = parse_module(ROWS)
     compiled = clew.compile(
-        module, extend=[a_fusion(SCORED, mode)], opt_level=opt_level, threads=1, guard=True
+        module,
+        extend=[a_fusion(SCORED, mode)],
+        opt_level=opt_level,
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=True),
     )
     (kernel,) = compiled.kernels
     assert kernel.name == "mine"
@@ -115,7 +119,8 @@ def test_threads_do_not_change_what_a_melted_kernel_gives() -> None:
 @pytest.mark.parametrize("opt_level", [0, 3])
 def test_a_block_with_several_results_is_stacked(opt_level: int) -> None:
     module = parse_module(BLOCK)
-    options: dict[str, Any] = {"opt_level": opt_level, "threads": 1, "guard": True}
+    options: dict[str, Any] = {"opt_level": opt_level, "threads": 1}
+    options["diagnostics"] = clew.Diagnostics(guard=True)
     compiled = clew.compile(module, extend=[a_fusion(JOINED, "stack")], **options)
     default = clew.compile(module, **options)
     names = [k.name for k in compiled.kernels]
@@ -218,7 +223,12 @@ def test_a_fusion_around_a_sort() -> None:
     module = parse_module(SORTED)
     best = clew.patterns.is_tuple_get_item(is_op("top_k")(is_op("exp")(x)), 0)
     pattern = is_op("tanh")(best)
-    compiled = clew.compile(module, extend=[a_fusion(pattern, "stack")], threads=2, guard=True)
+    compiled = clew.compile(
+        module,
+        extend=[a_fusion(pattern, "stack")],
+        threads=2,
+        diagnostics=clew.Diagnostics(guard=True),
+    )
     (kernel,) = compiled.kernels
     assert {"exp", "top_k", "tanh"} <= set(kernel.ops)
     agrees_loosely(module, compiled)
@@ -314,7 +324,7 @@ def test_an_edited_schedule_is_another_kernel() -> None:
         def mine(schedule: Schedule, factor: int = factor) -> None:
             schedule.split("tanh.i2", factor)
 
-        compiled = clew.compile(module, extend=[mine], fuse=None)
+        compiled = clew.compile(module, extend=[mine], passes=clew.Passes(fuse=False))
         (kernel,) = [k for k in compiled.kernels if k.ops == ("tanh",)]
         found.append(kernel.asm)
         agrees(module, compiled)
@@ -325,7 +335,7 @@ def test_illegal_steps_say_why_and_where() -> None:
     module = parse_module(ROWS)
     bad = clew.schedule_for(op="tanh", steps="vectorize(loop='tanh.i9')")
     with pytest.raises(ClewError) as caught:
-        clew.compile(module, extend=[bad], fuse=None).kernels  # noqa: B018
+        clew.compile(module, extend=[bad], passes=clew.Passes(fuse=False)).kernels  # noqa: B018
     assert caught.value.code == "S001"
     assert "tanh.i2" in caught.value.hint
     assert "kernel tanh" in caught.value.stage
@@ -335,7 +345,7 @@ def test_illegal_steps_say_why_and_where() -> None:
         raise KeyError("oops")
 
     with pytest.raises(ClewError) as caught:
-        clew.compile(module, extend=[broken], fuse=None).kernels  # noqa: B018
+        clew.compile(module, extend=[broken], passes=clew.Passes(fuse=False)).kernels  # noqa: B018
     assert caught.value.code == "C081"
     assert "oops" in caught.value.message
 
@@ -441,7 +451,12 @@ def @main(%x: f32[4, 8]) -> (f32[4],) with outputs=["y"] {
 }
 """)
     pattern = is_op("sum")(is_op("multiply")(x, is_constant()))
-    compiled = clew.compile(module, extend=[a_fusion(pattern, "melt")], threads=1, guard=True)
+    compiled = clew.compile(
+        module,
+        extend=[a_fusion(pattern, "melt")],
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=True),
+    )
     assert [k.name for k in compiled.kernels] == ["mine"]
     agrees_loosely(module, compiled)
 

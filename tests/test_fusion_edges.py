@@ -126,7 +126,11 @@ def test_products_that_would_be_merged(mode: str, precision: str) -> None:
     module = parse_module(PARALLEL, FACTORS)
     pattern = relu(is_op("nn.matmul")(w(), w()))
     compiled = clew.compile(
-        module, extend=[mine(pattern, mode)], threads=1, guard=True, precision=precision
+        module,
+        extend=[mine(pattern, mode)],
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=True),
+        precision=precision,
     )
     holds(module, compiled, {"x": RNG.standard_normal((8, 32)).astype("f4")}, precision)
     assert compiled.trace.check() == []
@@ -145,7 +149,7 @@ def test_convolutions_and_what_folds_into_them(
         module,
         extend=[mine(PATTERNS[what], mode)],
         threads=1,
-        guard=True,
+        diagnostics=clew.Diagnostics(guard=True),
         precision=precision,
         opt_level=opt_level,
     )
@@ -164,7 +168,9 @@ def test_a_region_in_a_branch(mode: str) -> None:
     main = Function([cond, x], Tuple([If(cond, then, other, [x])]), {"outputs": ("y",)})
     module = Module({"main": main})
     pattern = is_op("sum")(is_op("tanh")(is_op("exp")(w())))
-    compiled = clew.compile(module, extend=[mine(pattern, mode)], threads=1, guard=True)
+    compiled = clew.compile(
+        module, extend=[mine(pattern, mode)], threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     for value in (True, False):
         given = {"c": np.array(value), "x": RNG.standard_normal((8, 32)).astype("f4")}
         holds(module, compiled, given, "f32")
@@ -176,7 +182,9 @@ def test_symbolic_sizes(mode: str) -> None:
     e = is_op("exp")(w())
     centered = is_op("subtract")(e, is_op("mean")(e))
     pattern = is_op("max")(is_op("nn.matmul")(centered, w()))
-    compiled = clew.compile(module, extend=[mine(pattern, mode)], threads=1, guard=True)
+    compiled = clew.compile(
+        module, extend=[mine(pattern, mode)], threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     for n in (1, 5, 33):
         given = {
             "x": RNG.standard_normal((n, 32)).astype("f4") * np.float32(0.5),
@@ -205,7 +213,13 @@ def test_a_schedule_for_one_of_equal_kernels() -> None:
         schedule.split("tanh.i1", 8)
         schedule.vectorize("tanh.i1.i")
 
-    compiled = clew.compile(parse_module(CHAIN), extend=[third], fuse=None, threads=1, guard=True)
+    compiled = clew.compile(
+        parse_module(CHAIN),
+        extend=[third],
+        passes=clew.Passes(fuse=False),
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=True),
+    )
     rules = {k.name: k.rules for k in compiled.kernels}
     assert rules["tanh_2"] == ("third",)
     assert rules["tanh"] == rules["tanh_1"] != ("third",)
@@ -290,7 +304,7 @@ def test_blocks_in_a_row(precision: str, opt_level: int) -> None:
         module,
         extend=[mine(block, "stack")],
         threads=1,
-        guard=True,
+        diagnostics=clew.Diagnostics(guard=True),
         precision=precision,
         opt_level=opt_level,
     )

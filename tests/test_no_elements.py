@@ -110,7 +110,9 @@ def test_kernels_of_nothing(level: int) -> None:
             continue
         model = model_of(op, samples[:3], neighbors=level == 3)
         side = list(GuardSide)[level % 2]
-        compiled = clew.compile(model.module, opt_level=level, threads=1, guard=side)
+        compiled = clew.compile(
+            model.module, opt_level=level, threads=1, diagnostics=clew.Diagnostics(guard=side)
+        )
         with np.errstate(all="ignore"):
             assert not wrong_output(model, compiled.run(model.inputs)), op.name
         assert compiled.trace.check() == [], op.name
@@ -185,7 +187,13 @@ def test_an_encoder_of_nothing(level: int, precision: str, fuse: str | None) -> 
     """An empty batch ended in C080, `left % size` by zero."""
     raw = encoder()
     session = ort.InferenceSession(raw)
-    compiled = clew.compile(raw, opt_level=level, precision=precision, fuse=fuse, threads=1)
+    compiled = clew.compile(
+        raw,
+        opt_level=level,
+        precision=precision,
+        passes=clew.Passes(fuse=fuse == "auto"),
+        threads=1,
+    )
     for batch, words in ((0, 5), (1, 0), (2, 5), (0, 0), (1, 1), (2, 0), (0, 1)):
         x = np.random.default_rng(1).standard_normal((batch, words, 8)).astype(np.float32)
         (wanted,) = session.run(None, {"x": x})

@@ -73,7 +73,12 @@ def test_threads_and_files_change_no_bit(name: str, tmp_path: Path) -> None:
 
 def test_behind_guard_pages() -> None:
     feed = zoo.inputs("resnet_tiny")
-    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16", guard=True)
+    compiled = clew.compile(
+        zoo.path("resnet_tiny"),
+        threads=1,
+        precision="bf16",
+        diagnostics=clew.Diagnostics(guard=True),
+    )
     expected = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16").run(feed)
     for output, value in compiled.run(feed).items():
         np.testing.assert_array_equal(value, expected[output])
@@ -102,7 +107,11 @@ def test_image_layers(
     (exact,) = interpret(module, {"x": x}).values()
     for name in ("host", "no tiles"):
         compiled = clew.compile(
-            module, target=TARGETS[name](), threads=1, precision="bf16", guard=True
+            module,
+            target=TARGETS[name](),
+            threads=1,
+            precision="bf16",
+            diagnostics=clew.Diagnostics(guard=True),
         )
         found = np.asarray(compiled(x))
         assert np.abs(found - exact).max() < WORST["bf16"] * np.abs(exact).max(), name
@@ -115,7 +124,9 @@ def test_auto_is_bf16_where_that_is_faster() -> None:
 
 
 def test_layers_stay_in_f32_by_name() -> None:
-    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16", keep_f32=["*"])
+    compiled = clew.compile(
+        zoo.path("resnet_tiny"), threads=1, precision=clew.Precision("bf16", keep_f32=["*"])
+    )
     assert not any("bf16" in k.loops for k in compiled.kernels)
 
 
@@ -155,7 +166,12 @@ def test_an_image_network(keep: tuple[str, ...]) -> None:
     feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 19, 21)).astype(np.float32)}
     (expected,) = clew.compile(module, threads=1).run(feed).values()
     runs = [
-        clew.compile(module, threads=n, precision="bf16", keep_f32=keep, guard=guard)
+        clew.compile(
+            module,
+            threads=n,
+            precision=clew.Precision("bf16", keep_f32=keep),
+            diagnostics=clew.Diagnostics(guard=guard),
+        )
         for n, guard in ((1, False), (2, False), (1, True))
     ]
     found, *others = (next(iter(run.run(feed).values())) for run in runs)
@@ -212,5 +228,7 @@ def test_integer_products(
     w = rng.integers(-128, 128, weight).astype(np.int8)
     module = _weighted(op, TensorType(data, dtypes[0]), w, **attrs)
     expected = interpret(module, {"x": x})["y"]
-    compiled = clew.compile(module, target=TARGETS[target](), threads=2, guard=True)
+    compiled = clew.compile(
+        module, target=TARGETS[target](), threads=2, diagnostics=clew.Diagnostics(guard=True)
+    )
     np.testing.assert_array_equal(compiled.run({"x": x})["y"], expected)

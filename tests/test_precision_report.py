@@ -63,7 +63,9 @@ def test_the_layer_that_rounds_is_named() -> None:
     assert report.kept is not None
     assert report.kept.met
     assert report.kept.keep_f32 == ("rough[[]1]",)
-    kept = clew.compile(module, precision="bf16", keep_f32=report.kept.keep_f32, threads=1)
+    kept = clew.compile(
+        module, precision=clew.Precision("bf16", keep_f32=report.kept.keep_f32), threads=1
+    )
     narrow = [k.layers for k in kept.kernels if "bf16" in k.loops]
     assert any(EXACT in layers for layers in narrow)
     assert not any(ROUGH in layers for layers in narrow)
@@ -82,7 +84,9 @@ def test_a_bound_that_holds_already_keeps_nothing() -> None:
 
 def test_what_is_kept_throughout_is_no_candidate() -> None:
     module = _module(("one", _weights(0)), ("two", _weights(1)))
-    report = clew.precision_report(module, _feeds(1), keep_f32=["o*"], threads=1)
+    report = clew.precision_report(
+        module, _feeds(1), precision=clew.Precision("bf16", keep_f32=["o*"]), threads=1
+    )
     assert [layer.names for layer in report.layers] == [("two",)]
 
 
@@ -116,7 +120,7 @@ def test_a_network_of_images() -> None:
     assert 0 < len(report.kept.keep_f32) < len(report.layers)
     assert report.kept.left.worst <= 2e-3 < report.error.worst
     exact, narrow, kept = (
-        clew.compile(path, threads=1, precision=p, keep_f32=k)
+        clew.compile(path, threads=1, precision=clew.Precision(p, keep_f32=k))
         for p, k in (("f32", ()), ("bf16", ()), ("bf16", report.kept.keep_f32))
     )
     for compiled, expected in ((narrow, report.error), (kept, report.kept.left)):

@@ -24,7 +24,7 @@ def test_native_code_agrees_with_the_graph(seed: int) -> None:
         opt_level=(3, 3, 1, 0)[seed % 4],
         threads=1 + seed % 2,
         cache=False,
-        guard=list(GuardSide)[seed % 3 % 2],
+        diagnostics=clew.Diagnostics(guard=list(GuardSide)[seed % 3 % 2]),
     )
     for name, found in compiled.run(graph.arrays).items():
         close(found, expected[name])

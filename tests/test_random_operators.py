@@ -164,7 +164,7 @@ def test_operators_survive(first: int) -> None:
             opt_level=seed % 4,
             threads=1,
             cache=False,
-            guard=list(GuardSide)[seed % 3 % 2],
+            diagnostics=clew.Diagnostics(guard=list(GuardSide)[seed % 3 % 2]),
         )
         for name, found in compiled.run(graph.arrays).items():
             close(found, expected[name])

@@ -56,9 +56,8 @@ NOWHERE = is_op("tanh")(is_op("exp")(x))
 
 
 def compiled(text: str = TEXT, **options: Any) -> clew.CompiledModel:
-    model = clew.compile(
-        clew.parse(text), **{"threads": 1, "disabled": ["MultiplyPatches"], **options}
-    )
+    usual = clew.CompileOptions(threads=1, passes=clew.Passes(disabled=["MultiplyPatches"]))
+    model = clew.compile(clew.parse(text), **usual.changed(**clew.CompileOptions.named(options)))
     assert model.kernels
     return model
 
@@ -88,26 +87,34 @@ def refused(make: Callable[[], Any]) -> ClewError:
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_a_layer_to_keep_that_the_model_lacks_is_an_error(precision: str) -> None:
-    error = refused(lambda: compiled(precision=precision, keep_f32=["conv1", "conf2"]))
+    error = refused(
+        lambda: compiled(precision=clew.Precision(precision, keep_f32=["conv1", "conf2"]))
+    )
     assert error.code == "I307"
     assert "'conf2' in keep_f32 fits no layer" in error.message
     assert "did you mean conv2" in error.hint
 
 
 def test_a_glob_may_be_meant_for_other_models() -> None:
-    (warning,) = warned(lambda: compiled(precision="bf16", keep_f32=["head.*", "conv*"]))
+    (warning,) = warned(
+        lambda: compiled(precision=clew.Precision("bf16", keep_f32=["head.*", "conv*"]))
+    )
     assert warning.code == "I307"
     assert "'head.*'" in warning.message
 
 
 def test_names_are_checked_when_all_comes_from_the_cache() -> None:
     for _ in range(2):
-        assert refused(lambda: compiled(keep_f32=["conf2"])).code == "I307"
+        assert (
+            refused(lambda: compiled(precision=clew.Precision(keep_f32=["conf2"]))).code == "I307"
+        )
 
 
 def test_what_passes_replace_is_said() -> None:
     passes = clew.compile(clew.parse(TEXT)).options.passes
-    (warning,) = warned(lambda: compiled(passes=passes, keep_f32=["conv1"]))
+    (warning,) = warned(
+        lambda: compiled(passes=passes, precision=clew.Precision(keep_f32=["conv1"]))
+    )
     assert warning.code == "I312"
     assert "keep_f32 has no effect: passes= replaces the list" in warning.message
 
@@ -118,13 +125,17 @@ def test_what_passes_replace_is_said() -> None:
 @pytest.mark.parametrize("option", ["required", "disabled"])
 def test_a_pass_that_there_is_not_is_named_before_anything_is_built(option: str) -> None:
     text = TEXT.replace("[1, 16, 8, 8]", "[n, 16, 8, 8]")
-    error = refused(lambda: clew.compile(clew.parse(text), **{option: ["FuseOp"]}))
+    error = refused(
+        lambda: clew.compile(clew.parse(text), passes=clew.Passes(**{option: ["FuseOp"]}))
+    )
     assert error.code == "I020"
     assert "did you mean FuseOps" in error.hint
 
 
 def test_a_pass_is_not_required_and_disabled() -> None:
-    error = refused(lambda: compiled(required=["FuseOps"], disabled=["FuseOps"]))
+    error = refused(
+        lambda: compiled(passes=clew.Passes(required=["FuseOps"], disabled=["FuseOps"]))
+    )
     assert error.code == "I311"
     assert "FuseOps is both required and disabled" in error.message
 
@@ -286,5 +297,5 @@ def test_a_network_to_leave_out_that_a_table_lacks_is_an_error(tmp_path: Path) -
 def test_a_warning_points_at_the_users_line() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        compiled(precision="bf16", keep_f32=["head.*"])
+        compiled(precision=clew.Precision("bf16", keep_f32=["head.*"]))
     assert [Path(w.filename).name for w in caught] == [Path(__file__).name]

@@ -26,7 +26,7 @@ HOMES: Final = {
     "onnx": _ONNX,
     "onnx_ir": _ONNX,
     "onnxruntime": (*_ONNX, "clew.backends", "clew.bench"),
-    "torch": (*_TORCH, "clew.backends.torch", "clew.compiled", "clew.support"),
+    "torch": (*_TORCH, "clew.backends.torch", "clew.support"),
     # The predictor is trained with networks that it makes as ONNX messages.
     "clew.frontends.onnx": (*_ONNX, "clew.frontends.formats", "clew.predict"),
     "clew.frontends.torch": (*_TORCH, "clew.backends.torch"),

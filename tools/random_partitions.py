@@ -57,7 +57,7 @@ class Subject:
         self._neighbors: dict[int, clew.Module] = {}
         self._models: dict[int, Any] = {}  # on the CPU, by the identity of the module
         self._backends = backends_of(backends)
-        passes = passes_for(host(), backends=self._backends)
+        passes = passes_for(backends=self._backends)
         names = [p.name for p in passes]
         before = passes[: names.index("MergeComposite")]
         placed = PassManager(before, target=host(), trace=False).run(self.module)

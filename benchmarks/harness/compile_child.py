@@ -20,7 +20,7 @@ def main() -> None:
     imported, before = time.perf_counter(), os.times().user
     model = clew.load(path)
     loaded = time.perf_counter()
-    clew.compile(model, trace=trace)
+    clew.compile(model, diagnostics=clew.Diagnostics(trace=trace))
     compiled = time.perf_counter()
     spans = {
         "import_s": imported - start,

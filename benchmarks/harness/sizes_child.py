@@ -45,7 +45,9 @@ def main() -> None:
     path = zoo.path(name)
     feeds = _Feeds(name, job["seed"])
     began = time.perf_counter()
-    compiled = clew.compile(path, threads=threads, specialize=False)  # measures one build
+    compiled = clew.compile(
+        path, threads=threads, sizes=clew.Sizes(specialize=False)
+    )  # measures one build
     found = Served(compile_s=time.perf_counter() - began, compiled_bytes=memory_bytes())
     for dims in job["sizes"]:
         found.sizes.append(served(compiled, feeds, dims))

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.support.errors import ClewError, ClewWarning
+from clew.support.exhausted import coded_exhaustion
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.version import VERSION as __version__
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
     from clew.api.compiled_model import CompiledModel
     from clew.api.loaded_model import LoadedModel, load_compiled
     from clew.backends.backend import Backend
+    from clew.backends.compile_options import (
+        CompileOptions,
+        Diagnostics,
+        Limits,
+        Passes,
+        Precision,
+        Sizes,
+    )
     from clew.backends.cpu.schedule_choice import schedule_for
     from clew.backends.registry import backend
     from clew.bisection import Verdict, bisect
@@ -87,7 +97,9 @@ _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
+    "CompileOptions": "clew.backends.compile_options",
     "CompiledModel": "clew.api.compiled_model",
+    "Diagnostics": "clew.backends.compile_options",
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
@@ -95,15 +107,19 @@ _HOMES: Final = {
     "Kernel": "clew.build.kernel",
     "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.compare.precision",
+    "Limits": "clew.backends.compile_options",
     "LoadedModel": "clew.api.loaded_model",
     "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
     "Partition": "clew.extraction",
+    "Passes": "clew.backends.compile_options",
+    "Precision": "clew.backends.compile_options",
     "RegionPattern": "clew.passes.placement.claims",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.compare.precision",
     "Session": "clew.runtime.session",
+    "Sizes": "clew.backends.compile_options",
     "SpecializedSizes": "clew.serving.often",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
@@ -153,9 +169,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with LOADING, held_interrupts():
         if home is None:
-            return importlib.import_module(f"{__name__}.{name}")
-        value = globals()[name] = getattr(importlib.import_module(home), name)
+            return _imported(f"{__name__}.{name}")
+        value = globals()[name] = getattr(_imported(home), name)
     return value
+
+
+@coded_exhaustion
+def _imported(module: str) -> ModuleType:
+    """Errors: C160 to C163 if memory or files do not suffice to import it."""
+    return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:
@@ -169,7 +191,9 @@ __all__ = [
     "CheckReport",
     "ClewError",
     "ClewWarning",
+    "CompileOptions",
     "CompiledModel",
+    "Diagnostics",
     "DiffReport",
     "Editor",
     "ExecutorGraph",
@@ -177,18 +201,22 @@ __all__ = [
     "Kernel",
     "LayerDiff",
     "LayerError",
+    "Limits",
     "LoadedModel",
     "MemorySpace",
     "Module",
     "Part",
     "Partition",
+    "Passes",
     "Placement",
+    "Precision",
     "PrecisionReport",
     "Profile",
     "Quantized",
     "RegionPattern",
     "Sample",
     "Session",
+    "Sizes",
     "SpecializedSizes",
     "Taps",
     "Target",

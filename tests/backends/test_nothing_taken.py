@@ -86,7 +86,12 @@ def test_operators_say_why_they_are_not_taken() -> None:
 
 def test_a_required_backend_that_takes_nothing_is_an_error() -> None:
     with pytest.raises(ClewError, match="picky takes nothing of the model") as caught:
-        clew.compile(parse_module(FLOATS), backends=[Picky()], required=["picky"], cache=False)
+        clew.compile(
+            parse_module(FLOATS),
+            backends=[Picky()],
+            passes=clew.Passes(required=["picky"]),
+            cache=False,
+        )
     assert caught.value.code == "I354"
 
 
@@ -103,6 +108,6 @@ def test_a_backend_whose_operators_went_to_an_earlier_one_is_silent() -> None:
         clew.compile(
             parse_module(FLOATS),
             backends=["numpy", Picky(refuses=False)],
-            required=["picky"],
+            passes=clew.Passes(required=["picky"]),
             cache=False,
         )

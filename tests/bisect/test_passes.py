@@ -252,7 +252,13 @@ def @main(%x: f32[1, 32, 6, 6]  // input x
         {"w": nets.array(32, 32, 3, 3)},
     )
     case = module, {"x": nets.array(1, 32, 6, 6)}
-    check(found(case, disabled=["SelectConvAlgorithm"]), "pass", "AlterLayout", "conv", most=2)
+    check(
+        found(case, passes=clew.Passes(disabled=["SelectConvAlgorithm"])),
+        "pass",
+        "AlterLayout",
+        "conv",
+        most=2,
+    )
 
 
 def test_a_sum_kept_in_bf16() -> None:

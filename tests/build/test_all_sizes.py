@@ -296,7 +296,7 @@ def test_a_build_for_the_sizes_alone_agrees(name: str) -> None:
 def test_two_threads_behind_guard_pages(name: str, side: GuardSide) -> None:
     make, feeds, sizes = MODELS[name]
     data = make()
-    model = compiled(data, guard=side, threads=2)
+    model = compiled(data, diagnostics=clew.Diagnostics(guard=side), threads=2)
     plain = compiled(data)
     for at in sizes:
         same(model.run(feeds(*at)), plain.run(feeds(*at)))
@@ -437,7 +437,7 @@ def test_sizes_whose_memory_no_machine_has() -> None:
         many = {"x": np.broadcast_to(zero, (m, 1)), "y": np.broadcast_to(zero, (1, n))}
         assert refusal(model.run, many).code in ("C140", "I267", "T110")
     same(model.run(few), expected)
-    limited = compiled(data, budgets=clew.Budgets(run_bytes=1 << 28))
+    limited = compiled(data, limits=clew.Budgets(run_bytes=1 << 28))
     for each in (1 << 14, 1 << 15):
         error = refusal(limited.run, {"x": drawn(each, 1), "y": drawn(1, each)})
         assert error.code == "C140"

@@ -114,7 +114,12 @@ def agrees(run: Any, model: Any, feed: dict[str, Array]) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("side", list(GuardSide))
 def test_one_build_of_a_decoder_serves_all_lengths(side: GuardSide, threads: int) -> None:
-    compiled = clew.compile(zoo.path("decoder_free"), threads=threads, guard=side, cache=False)
+    compiled = clew.compile(
+        zoo.path("decoder_free"),
+        threads=threads,
+        diagnostics=clew.Diagnostics(guard=side),
+        cache=False,
+    )
     for length in LENGTHS:
         feed = zoo.inputs("decoder_free", length, past=length)
         agrees(compiled.run, str(zoo.path("decoder_free")), feed)
@@ -133,7 +138,9 @@ def test_results_are_those_of_a_build_for_length_0() -> None:
 def test_ways_to_read_a_state(read: str) -> None:
     model = model_of(READ[read])
     for threads, side in ((1, GuardSide.END), (2, GuardSide.START)):
-        compiled = clew.compile(model, threads=threads, guard=side, cache=False)
+        compiled = clew.compile(
+            model, threads=threads, diagnostics=clew.Diagnostics(guard=side), cache=False
+        )
         for length in LENGTHS:
             agrees(compiled.run, model, feeds(length))
         assert compiled.builds_made == 1
@@ -142,7 +149,9 @@ def test_ways_to_read_a_state(read: str) -> None:
 @pytest.mark.parametrize("read", NOT_SERVED)
 def test_other_ways_have_builds_of_their_own(read: str) -> None:
     model = model_of(NOT_SERVED[read])
-    compiled = clew.compile(model, threads=1, guard=GuardSide.END, cache=False)
+    compiled = clew.compile(
+        model, threads=1, diagnostics=clew.Diagnostics(guard=GuardSide.END), cache=False
+    )
     for length in (1, 5, 17):
         agrees(compiled.run, model, feeds(length))
     assert compiled.builds_made == 1
@@ -196,7 +205,9 @@ def test_files_serve_all_lengths(tmp_path: Path) -> None:
 
 def test_other_sizes_of_0_are_no_part_of_it() -> None:
     model = decoder("prev")
-    compiled = clew.compile(model, threads=1, guard=GuardSide.END, cache=False)
+    compiled = clew.compile(
+        model, threads=1, diagnostics=clew.Diagnostics(guard=GuardSide.END), cache=False
+    )
     for b, s, past in ((0, 1, 0), (2, 1, 0), (0, 1, 3), (2, 0, 3), (1, 2, 4)):
         agrees(compiled.run, model, feeds_of_decoder(b, s, past, state="prev"))
     assert compiled.builds_made > 1

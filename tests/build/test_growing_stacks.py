@@ -25,7 +25,7 @@ from clew.support.errors import ClewError
 @pytest.mark.parametrize("guard", [False, True])
 def test_any_number_of_rows_has_room(guard: bool) -> None:
     module = clew.load(model("rows"))
-    compiled = clew.compile(module, threads=1, guard=guard)
+    compiled = clew.compile(module, threads=1, diagnostics=clew.Diagnostics(guard=guard))
     kept = []
     for seed, n in enumerate((1, 3, 4, 5, 8, 100, 2, 0, 101, 9)):
         feed = rows_feed(n, seed)
@@ -92,7 +92,7 @@ COUNTED_INSIDE = """agraph (float[4] x, int64 n) => (float[4] y, float[6,4] s) {
 @pytest.mark.parametrize("guard", [False, True])
 def test_inner_loops_count_to_what_the_outer_one_says(guard: bool) -> None:
     made = onnx.parser.parse_model(HEAD + COUNTED_INSIDE)
-    compiled = clew.compile(clew.load(made), threads=1, guard=guard)
+    compiled = clew.compile(clew.load(made), threads=1, diagnostics=clew.Diagnostics(guard=guard))
     session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
     rng = np.random.default_rng(0)
     for n in (2, 0, 1, -1, 3):
@@ -173,7 +173,7 @@ def test_rows_of_free_sizes_have_room(tmp_path: Path) -> None:
     compiled = clew.compile(module, threads=1)
     compiled.save(tmp_path / "m.clew")
     loaded = clew.load_compiled(tmp_path / "m.clew")
-    guarded = clew.compile(module, threads=1, guard=True)
+    guarded = clew.compile(module, threads=1, diagnostics=clew.Diagnostics(guard=True))
     session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
     rng = np.random.default_rng(0)
     for rows, n in ((3, 5), (1, 0), (70, 9), (70, 1), (3, 30), (200, 4)):
@@ -340,7 +340,7 @@ def test_drawn_loops_agree(seed: int) -> None:
     session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
     sides: list[GuardSide | bool] = [False, *GuardSide]
     for side in sides:
-        compiled = clew.compile(module, threads=2, guard=side)
+        compiled = clew.compile(module, threads=2, diagnostics=clew.Diagnostics(guard=side))
         assert compiled.build.segments[0].plan.stacks
         for n in (int(feed["n"]), 0, 2, 31):
             given = feed | {"n": np.array(n), "x": np.asarray(feed["x"] * np.float32(1 + n / 90))}

@@ -72,10 +72,10 @@ def agree(module: Module, **feed: Any) -> CompiledModel:
     for options in (
         {"threads": 1},
         {"threads": 2},
-        {"threads": 2, "guard": GuardSide.END},
-        {"threads": 1, "guard": GuardSide.START},
+        {"threads": 2, "diagnostics": clew.Diagnostics(guard=GuardSide.END)},
+        {"threads": 1, "diagnostics": clew.Diagnostics(guard=GuardSide.START)},
         {"threads": 1, "opt_level": 1},
-        {"threads": 1, "disabled": ("PlaceParts",)},
+        {"threads": 1, "passes": clew.Passes(disabled=["PlaceParts"])},
     ):
         compiled = clew.compile(module, cache=False, **options)  # type: ignore[arg-type]
         for _ in range(2):
@@ -96,7 +96,9 @@ def direct(module: Module) -> CompiledModel:
     finds cheaper for images as small as these differs.
     """
     agree(module)
-    return clew.compile(module, cache=False, threads=1, disabled=("SelectConvAlgorithm",))
+    return clew.compile(
+        module, cache=False, threads=1, passes=clew.Passes(disabled=("SelectConvAlgorithm",))
+    )
 
 
 def labels(compiled: CompiledModel) -> list[str]:
@@ -321,7 +323,11 @@ def test_random_images_that_share_memory(seed: int) -> None:
     expected = interpret(module, feed)
     for level, guard in ((3, False), (3, list(GuardSide)[seed % 2]), (1, False), (0, False)):
         compiled = clew.compile(
-            module, cache=False, opt_level=level, guard=guard, threads=1 + (seed + level) % 2
+            module,
+            cache=False,
+            opt_level=level,
+            diagnostics=clew.Diagnostics(guard=guard),
+            threads=1 + (seed + level) % 2,
         )
         for name, found in compiled.run(feed).items():
             scale = max(1.0, float(np.abs(expected[name]).max()))
@@ -381,7 +387,9 @@ def test_normalizations_run_in_place_at_free_sizes() -> None:
     rows, width = SymDim.symbol("m"), SymDim.symbol("n")
     x = Var("x", TensorType((rows, width), "f32"))
     y = exp(get_op("nn.softmax")(relu(x), axis=1))
-    compiled = clew.compile(module_of([x], y), cache=False, threads=2, guard=GuardSide.END)
+    compiled = clew.compile(
+        module_of([x], y), cache=False, threads=2, diagnostics=clew.Diagnostics(guard=GuardSide.END)
+    )
     for m, n in ((1, 1), (3, 17), (40, 129)):
         feed = np.random.default_rng(m).standard_normal((m, n)).astype(np.float32)
         found = compiled.run({"x": feed})["y0"]

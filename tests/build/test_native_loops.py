@@ -45,7 +45,9 @@ def test_they_are_native_and_agree(name: str, level: int) -> None:
 @pytest.mark.parametrize("side", list(GuardSide))
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_touched_beside_buffers(name: str, side: GuardSide) -> None:
-    compiled = clew.compile(clew.load(model(name)), threads=2, guard=side)
+    compiled = clew.compile(
+        clew.load(model(name)), threads=2, diagnostics=clew.Diagnostics(guard=side)
+    )
     plain = clew.compile(clew.load(model(name)), threads=1)
     for feed in feeds(name):
         for found, other in zip(outputs(compiled, feed), outputs(plain, feed), strict=True):

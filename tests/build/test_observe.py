@@ -100,7 +100,7 @@ def test_operands_are_those_before_an_update_in_place() -> None:
         }
         """
     )
-    compiled = clew.compile(module, fuse=None, threads=1)
+    compiled = clew.compile(module, passes=clew.Passes(fuse=False), threads=1)
     ran: list[Ran] = []
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     observe(compiled.build, [x], ran.append)

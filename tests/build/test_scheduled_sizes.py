@@ -10,6 +10,7 @@ import pytest
 from free_models import builds, close, compiled, drawn, made, reference
 from onnx import helper
 
+from clew.backends.compile_options import Diagnostics
 from clew.runtime.guard import GuardSide
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -101,7 +102,7 @@ def test_winograd_convolutions_with_some_free_sizes(
 ) -> None:
     runs_here(target)
     data = tiled(*sizes, channels)
-    model = compiled(data, threads=2, target=target, guard=side)
+    model = compiled(data, threads=2, target=target, diagnostics=Diagnostics(guard=side))
     for free in ((1, 1, 1), (2, 56, 7), (5, 57, 56), (17, 3, 101), (3, 40, 33)):
         n, h, w = (at if isinstance(s, str) else s for s, at in zip(sizes, free, strict=True))
         feeds = {"x": drawn(n, channels, h, w)}
@@ -117,7 +118,7 @@ def test_borders_of_images(
 ) -> None:
     runs_here(target)
     data = bordered()
-    model = compiled(data, threads=threads, target=target, guard=side)
+    model = compiled(data, threads=threads, target=target, diagnostics=Diagnostics(guard=side))
     sizes = [(1, 1), (2, 3), (9, 7), (1, 31), (16, 16), (31, 33), (64, 17), (7, 97), (33, 130)]
     for n, (h, w) in enumerate(sizes, 1):
         feeds = {"x": drawn(1 + n % 2, 32, h, w)}
@@ -129,7 +130,7 @@ def test_borders_of_images(
 def test_attention_of_one_head(target: str, runs_here: Callable[[Any], None]) -> None:
     runs_here(target)
     data = attended()
-    model = compiled(data, threads=2, target=target, guard=GuardSide.END)
+    model = compiled(data, threads=2, target=target, diagnostics=Diagnostics(guard=GuardSide.END))
     for n in (1, 2, 3, 7, 16, 40, 101):
         feeds = {"q": drawn(1, 1, n, 20), "k": drawn(1, 1, 20, 40), "v": drawn(1, 1, 40, 20)}
         close(model.run(feeds), reference(data, feeds))

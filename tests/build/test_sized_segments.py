@@ -30,7 +30,7 @@ SIZES: dict[str, list[dict[str, int]]] = {
 
 def compiled(name: str, threads: int) -> clew.CompiledModel:
     given: Any = decoder() if name == "decoder" else zoo.path(name)
-    return clew.compile(given, threads=threads, specialize=False, cache=False)
+    return clew.compile(given, threads=threads, sizes=clew.Sizes(specialize=False), cache=False)
 
 
 def sized(model: clew.CompiledModel) -> list[SizedSegment]:

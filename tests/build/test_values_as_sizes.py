@@ -26,7 +26,9 @@ HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
 
 def compiled(text: str, **options: Any) -> tuple[CompiledModel, ReferenceEvaluator]:
     model = onnx.parser.parse_model(HEAD + text)
-    made = clew.compile(model, threads=1, cache=False, guard=True, **options)
+    made = clew.compile(
+        model, threads=1, cache=False, diagnostics=clew.Diagnostics(guard=True), **options
+    )
     return made, ReferenceEvaluator(model)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ import typer
 
 import clew
 import zoo
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Passes, Precision
 from clew.cli import app
-from clew.cli.options import Compiling
-from clew.compiling.options import CompileOptions
+from clew.cli.options import FLAGS, Compiling
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
-from clew.support.size_ranges import read_sizes
 from clew.support.trust import set_default_trust
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
 # `ops` lists operators, `cache` shows and clears the cache.
 COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine"})
@@ -74,23 +74,36 @@ def option(name: str) -> str:
 @pytest.mark.parametrize("name", COMPILING)
 def test_every_command_that_compiles_has_every_option(name: str) -> None:
     typed = {text for p in COMMANDS[name].params for text in p.opts}
-    assert [option(f.name) for f in fields(Compiling) if option(f.name) not in typed] == []
+    wanted = [option(flag.name) for flag in FLAGS]
+    assert [name for name in wanted if name not in typed] == []
 
 
-def test_every_option_of_compiling_is_an_option_of_commands() -> None:
-    """What `clew.compile` takes is offered, but for what no text can say."""
-    taken = {f.name for f in fields(CompileOptions)}
-    no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"} | {
-        "specialize",
+def test_the_options_of_commands_are_those_of_compile() -> None:
+    """All are offered but those that no text can express, with the help that Python shows."""
+    no_text = {"specialize", "passes", "instruments", "trace", "guard", "on_progress"}
+    assert {flag.gives for flag in FLAGS} == PLACES.keys() - no_text
+    shown = {p.name: p for p in COMMANDS["compile"].params}
+    for flag in FLAGS:
+        if flag.name in ("schedule", "choose"):
+            continue
+        about = PLACES[flag.gives].option
+        assert shown[flag.name].help.startswith(about.help.rstrip(".")), flag.name
+        group = PLACES[flag.gives].group
+        documented = getattr(clew, group.capitalize()) if group else clew.CompileOptions
+        assert about.help in " ".join(documented.__doc__.split()), flag.name
+
+
+def test_the_page_lists_every_option_with_its_spelling_in_python() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    rows = {
+        found[1]: found[2] for found in re.finditer(r"(?m)^\| `(--[\w-]+).*\| `([^`]*)` \|$", page)
     }
-    code = clew.compile.__code__
-    every = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    names = {"inputs": "shapes"}
-    assert {names.get(n, n) for n in every - no_text} <= taken
-    typed = {f.name for f in fields(Compiling)}
-    renamed = {"schedules": "schedule", "choices": "choose", "shapes": "shape"}
-    renamed["backends"] = "backend"
-    assert {renamed.get(n, n) for n in taken} | {"budget"} == typed
+    for flag in FLAGS:
+        place = PLACES[flag.gives]
+        kind = f"clew.{place.group.capitalize()}({flag.gives}="
+        inner = place.group and place.group != flag.gives
+        wanted = f"{place.group}={kind}" if inner else f"{flag.gives}="
+        assert rows[f"--{flag.name.replace('_', '-')}"].startswith(wanted), flag.name
 
 
 def test_what_is_typed_arrives(
@@ -113,20 +126,29 @@ def test_what_is_typed_arrives(
     )  # fmt: skip
     assert command(capsys, "compile", files["tiny"], *typed)[0] == 0
     ((options, budgets, links),) = seen
-    assert options == CompileOptions(
-        target="cpu-avx2", threads=3, opt_level=1, precision="bf16", keep_f32=("a", "b*", "c"),
-        fuse=False, required=("DeadCode",), disabled=("SelectConvAlgorithm", "FoldScaleAxis"),
-        extend=(files["mine"],), schedules={"relu*": STEPS},
-        choices={"relu*": "elementwise: vectors=2"}, shapes={"x": (1, 2)},
-        sizes={"n": "1:9", "m": "4"}, links="snapshot", trust=True, cache=False,
-    )  # fmt: skip
+    assert [(x.kernel, str(x.how)) for x in options.extend[2:]] == [
+        ("relu*", "elementwise: vectors=2")
+    ]
+    assert (options.extend[1].kernel, list(map(str, options.extend[1].how))) == ("relu*", [STEPS])
+    assert options.changed(extend=options.extend[:1]) == CompileOptions(
+        target="cpu-avx2",
+        threads=3,
+        inputs={"x": (1, 2)},
+        sizes={"n": (1, 9), "m": 4},
+        precision=Precision("bf16", keep_f32=["a", "b*", "c"]),
+        opt_level=1,
+        passes=Passes(
+            fuse=False,
+            required=["DeadCode"],
+            disabled=["SelectConvAlgorithm", "FoldScaleAxis"],
+        ),
+        extend=[files["mine"]],
+        cache=False,
+        limits=Limits(replace(Budgets.strict(), nodes=7), links="snapshot", trust=True),
+    )
     assert (budgets.nodes, budgets.rank, links) == (7, Budgets.strict().rank, "snapshot")
-    given = options.compiling
-    assert given["fuse"] is None
-    assert given["sizes"] == read_sizes({"n": (1, 9), "m": 4})
-    assert given["extend"][0] == Path(files["mine"])
-    assert given["extend"][1].kernel == "relu*"
     assert options.loading == {"links": "snapshot", "trust": True, "inputs": {"x": (1, 2)}}
+    assert options.loaded.inputs is None
 
 
 @pytest.mark.parametrize("name", ["run", "compile", "trace", "profile", "tap", "correlate"])

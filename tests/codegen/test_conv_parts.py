@@ -17,6 +17,7 @@ from clew.machine.target import host
 from clew.ops.convolution.conv_parts import packed_weight
 from clew.ops.convolution.stages import convolved
 from clew.ops.registry import get_op
+from clew.runtime.guard import GuardSide
 
 # batch, channels, height, width, filters, taps, stride, padding, dilation
 SHAPES = [
@@ -70,11 +71,11 @@ def exact(given: np.ndarray, weight: np.ndarray, attrs: dict[str, tuple[int, ...
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
-def test_native(shape: tuple[int, ...], side: str) -> None:
+@pytest.mark.parametrize("side", GuardSide)
+def test_native(shape: tuple[int, ...], side: GuardSide) -> None:
     module, weight, given, attrs = network(shape)
     found = [
-        clew.compile(module, threads=threads, guard=side)(given)  # type: ignore[arg-type]
+        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(given)
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(*found)
@@ -177,11 +178,16 @@ def check_free(case: tuple[Any, ...], compiled: Any, images: int, weight: Any, a
 
 
 @pytest.mark.parametrize("case", FREE, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
-def test_free_sizes(case: tuple[Any, ...], side: Any) -> None:
+@pytest.mark.parametrize("side", GuardSide)
+def test_free_sizes(case: tuple[Any, ...], side: GuardSide) -> None:
     module, weight, attrs = free_network(case)
     for threads in (1, 2):
-        compiled = clew.compile(module, threads=threads, guard=side, specialize=False)
+        compiled = clew.compile(
+            module,
+            threads=threads,
+            diagnostics=clew.Diagnostics(guard=side),
+            sizes=clew.Sizes(specialize=False),
+        )
         check_free(case, compiled, 1, weight, attrs)
 
 
@@ -189,7 +195,12 @@ def test_free_sizes(case: tuple[Any, ...], side: Any) -> None:
 @pytest.mark.parametrize("case", FREE[2:4], ids=str)
 def test_several_images_of_free_sizes(case: tuple[Any, ...], images: int | str) -> None:
     module, weight, attrs = free_network(case, images=images)
-    compiled = clew.compile(module, threads=2, guard="end", specialize=False)
+    compiled = clew.compile(
+        module,
+        threads=2,
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     for number in (3,) if images == 3 else (1, 3):
         check_free(case, compiled, number, weight, attrs)
 
@@ -198,7 +209,12 @@ def test_several_images_of_free_sizes(case: tuple[Any, ...], images: int | str) 
 def test_one_side_is_free(sides: tuple[Any, Any]) -> None:
     case = FREE[3]
     module, weight, attrs = free_network(case, images="n", sides=sides)
-    compiled = clew.compile(module, threads=1, guard="end", specialize=False)
+    compiled = clew.compile(
+        module,
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     for side in (1, 6, 45):
         image = tuple(side if isinstance(n, str) else n for n in sides)
         given = np.random.default_rng(3).standard_normal((2, case[0], *image)).astype(np.float32)
@@ -211,7 +227,7 @@ def test_free_sizes_use_tiles() -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")
     for case in FREE[:4]:
-        compiled = clew.compile(free_network(case)[0], specialize=False)
+        compiled = clew.compile(free_network(case)[0], sizes=clew.Sizes(specialize=False))
         (kernel,) = (k for k in compiled.kernels if "by_size" in k.name)
         assert "conv_parts_rows" in kernel.rules
         assert "tiles conv2d_by_size" in str(kernel.loops)

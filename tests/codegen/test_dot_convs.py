@@ -59,7 +59,9 @@ def test_values(case: Any, dtypes: tuple[str, str, int]) -> None:
     for number, side in enumerate(GuardSide):
         x = rng.integers(low, high, (2, case[0], *case[1])).astype(to_numpy(data))
         expected = interpret(module, {"x": x})["y"]
-        compiled = clew.compile(module, threads=1 + number, guard=side, cache=False)
+        compiled = clew.compile(
+            module, threads=1 + number, diagnostics=clew.Diagnostics(guard=side), cache=False
+        )
         found = compiled.run({"x": x})["y"]
         if any("winograd" in kernel.rules for kernel in compiled.kernels):
             np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())

@@ -117,7 +117,9 @@ def test_packed_integers_are_those_of_the_reference(dtype: str, zero: int) -> No
     pair = get_op("cast")(wide, dtype="i16")
     assert isinstance(value, Var)
     main = Function([value], Tuple([byte, pair]), {"outputs": ("byte", "pair")})
-    compiled = clew.compile(Module({"main": main}), target=target, threads=1, guard=True)
+    compiled = clew.compile(
+        Module({"main": main}), target=target, threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     found = compiled(x)
     with np.errstate(invalid="ignore"):
         bounds = np.iinfo(point.dtype)

@@ -13,6 +13,7 @@ from clew.ir.types import TensorType
 from clew.machine.target import host
 from clew.ops.math.parts import parts_of
 from clew.ops.registry import get_op
+from clew.runtime.guard import GuardSide
 
 SIZES = [
     ((16,), 64, 32), ((5,), 32, 16), ((33,), 96, 58), ((1, 37), 64, 33), ((70,), 128, 100),
@@ -42,9 +43,9 @@ def network(
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("side", GuardSide)
 @pytest.mark.parametrize("whole", [False, True])
-def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: bool) -> None:
+def test_native(size: tuple[tuple[int, ...], int, int], side: GuardSide, *, whole: bool) -> None:
     outer, depth, units = size
     module, weight = network(*size, whole=whole)
     draw = np.random.default_rng(7)
@@ -52,7 +53,7 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: boo
     residual = draw.standard_normal((*outer, units)).astype(np.float32)
     exact = np.maximum(x.astype(np.float64) @ weight.T.astype(np.float64) + residual, 0)
     found = [
-        clew.compile(module, threads=threads, guard=side)(x, residual)  # type: ignore[arg-type]
+        clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))(x, residual)
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(*found)
@@ -63,7 +64,12 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: boo
 def test_parts_in_memory_at_free_rows(*, whole: bool) -> None:
     """No pass makes such products, but graphs may contain them."""
     module, weight = network((SymDim.symbol("n"),), 64, 40, whole=whole)
-    model = clew.compile(module, threads=1, guard="end", specialize=False)
+    model = clew.compile(
+        module,
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     draw = np.random.default_rng(3)
     for rows in (1, 16, 37):
         x = draw.standard_normal((rows, 64)).astype(np.float32)
@@ -76,9 +82,9 @@ FREE = [(1, 1), (2, 1), (1, 15), (1, 16), (3, 11), (1, 63), (1, 64), (2, 32), (5
         (7, 29), (2, 500)]  # fmt: skip
 
 
-@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("side", GuardSide)
 @pytest.mark.parametrize("named", [1, 2])
-def test_free_rows(side: str, named: int) -> None:
+def test_free_rows(side: GuardSide, named: int) -> None:
     """One build computes few rows from numbers and many from their parts, in several bands; threads
     share bands, or the panels of a band.
     """
@@ -99,7 +105,12 @@ def test_free_rows(side: str, named: int) -> None:
     result = get_op("nn.relu")(get_op("add")(product, residual))
     module = Module({"main": Function([x, residual], result, {"outputs": ("y",)})})
     models = [
-        clew.compile(module, threads=n, guard=side, specialize=False)  # type: ignore[arg-type]
+        clew.compile(
+            module,
+            threads=n,
+            diagnostics=clew.Diagnostics(guard=side),
+            sizes=clew.Sizes(specialize=False),
+        )
         for n in (1, 2)
     ]
     for batch, seq in FREE:

@@ -143,7 +143,7 @@ def _compile(b: Block, *, melted: bool, **options: Any) -> Any:
 @pytest.mark.parametrize("side", GuardSide)
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_gives_the_bits_of_kernels_apart(block: Block, side: GuardSide) -> None:
-    melted = _compile(block, melted=True, threads=2, guard=side)
+    melted = _compile(block, melted=True, threads=2, diagnostics=clew.Diagnostics(guard=side))
     assert [k.rules for k in melted.kernels] == [("separable",)]
     apart = _compile(block, melted=False, threads=1)
     assert len(apart.kernels) > 1

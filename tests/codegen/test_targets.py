@@ -48,7 +48,9 @@ def loops(asm: str) -> list[list[str]]:
 @pytest.mark.parametrize("model", ["light_squeezenet", "mobilenet_tiny", "bert_tiny"])
 def test_tiles_stay_in_registers(name: str, model: str) -> None:
     least, look, stack = LOOKS[name]
-    compiled = clew.compile(zoo.path(model), target=name, disabled=["SelectConvAlgorithm"])
+    compiled = clew.compile(
+        zoo.path(model), target=name, passes=clew.Passes(disabled=["SelectConvAlgorithm"])
+    )
     full = 0
     for kernel in compiled.kernels:
         if not TILED & set(kernel.rules):

@@ -84,7 +84,9 @@ def test_error_is_within_what_is_stated(shape: Any, tile: int) -> None:
     image, weight = _data(*sizes)
     expected = _exact(image, weight, padding)
     for side in GuardSide:
-        compiled = _compile(image, weight, tile, padding, _none, threads=1, guard=side)
+        compiled = _compile(
+            image, weight, tile, padding, _none, threads=1, diagnostics=clew.Diagnostics(guard=side)
+        )
         assert [k.rules for k in compiled.kernels] == [("winograd",)]
         found = compiled(image)
         assert np.abs(found - expected).max() <= BOUNDS[tile] * np.abs(expected).max()
@@ -103,7 +105,9 @@ def test_what_follows_is_part_of_the_kernel(tile: int, size: tuple[int, int]) ->
         y = get_op("add")(y, Constant(bias, layout=f"NCHW{LANES}c"))
         return get_op("nn.relu")(get_op("add")(y, y.args[0].args[0]))
 
-    compiled = _compile(image, weight, tile, padding, tail, threads=2, guard=True)
+    compiled = _compile(
+        image, weight, tile, padding, tail, threads=2, diagnostics=clew.Diagnostics(guard=True)
+    )
     (kernel,) = compiled.kernels
     assert kernel.ops == ("nn.conv2d_winograd", "add", "add", "nn.relu")
     expected = np.maximum(_exact(image, weight, padding) + bias + image, 0)

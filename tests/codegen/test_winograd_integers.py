@@ -76,7 +76,9 @@ def test_sums_are_those_of_integers(shape: Any, tile: int) -> None:
     image, weight = _data(*sizes)
     expected = _exact(image, weight, padding)
     for threads, side in ((1, GuardSide.END), (2, GuardSide.START)):
-        compiled = _compile(image, weight, tile, padding, threads=threads, guard=side)
+        compiled = _compile(
+            image, weight, tile, padding, threads=threads, diagnostics=clew.Diagnostics(guard=side)
+        )
         assert [k.rules for k in compiled.kernels] == [("winograd",)]
         np.testing.assert_array_equal(compiled(image), expected)
 
@@ -112,7 +114,9 @@ def test_what_follows_is_part_of_the_kernel(tile: int) -> None:
         y = get_op("add")(y, Constant(bias, layout=f"NCHW{LANES}c"))
         return get_op("requantize")(y, Constant(np.float32(2**-16)), dtype="i8")
 
-    compiled = _compile(image, weight, tile, (1, 1, 1, 1), tail, threads=1, guard=True)
+    compiled = _compile(
+        image, weight, tile, (1, 1, 1, 1), tail, threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     (kernel,) = compiled.kernels
     assert kernel.ops == ("nn.conv2d_winograd", "add", "requantize")
     sums = (_exact(image, weight, (1, 1, 1, 1)) + bias).astype("f4") * np.float32(2**-16)

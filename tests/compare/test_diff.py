@@ -49,7 +49,7 @@ def test_a_model_does_not_differ_from_itself(write: Write, feed: Feed) -> None:
 def test_a_changed_weight_shows_from_its_layer_on(write: Write, feed: Feed) -> None:
     retrained = Network()
     retrained.weights["conv2.w"] = retrained.weights["conv2.w"] * np.float32(1.01)
-    a, b = (compiled(write(n), fuse=None) for n in (Network(), retrained))
+    a, b = (compiled(write(n), passes=clew.Passes(fuse=False)) for n in (Network(), retrained))
     report = compared(a, b, feed)
     assert with_kind(report, "weights") == ["conv2"]
     assert report.layer("conv2").differs["weights"] == "conv2.w"
@@ -106,7 +106,9 @@ def test_a_renamed_layer_is_found_again(write: Write, feed: Feed) -> None:
 def test_an_inserted_layer_is_named(write: Write, feed: Feed) -> None:
     longer = Network()
     longer.insert("conv2", "norm", "Sigmoid")
-    report = compared(*(compiled(write(n), fuse=None) for n in (Network(), longer)), feed)
+    report = compared(
+        *(compiled(write(n), passes=clew.Passes(fuse=False)) for n in (Network(), longer)), feed
+    )
     assert report.summary.only_b == ("norm",)
     assert report.summary.only_a == ()
     names = [layer.name for layer in report.layers]
@@ -114,7 +116,9 @@ def test_an_inserted_layer_is_named(write: Write, feed: Feed) -> None:
     assert with_kind(report, "added") == ["norm"]
     assert with_kind(report, "inputs") == ["relu2"]
     assert report.summary.first_rise == "relu2"
-    back = compared(*(compiled(write(n), fuse=None) for n in (longer, Network())), feed)
+    back = compared(
+        *(compiled(write(n), passes=clew.Passes(fuse=False)) for n in (longer, Network())), feed
+    )
     assert with_kind(back, "removed") == ["norm"]
 
 
@@ -136,7 +140,9 @@ def test_a_changed_operator_and_changed_attributes(write: Write) -> None:
 
 def test_a_layout_forced_by_disabling_a_pass(write: Write, feed: Feed) -> None:
     path = write(Network())
-    report = compared(compiled(path), compiled(path, disabled=["AlterLayout"]), feed)
+    report = compared(
+        compiled(path), compiled(path, passes=clew.Passes(disabled=["AlterLayout"])), feed
+    )
     layouts = with_kind(report, "layout")
     assert "relu1" in layouts
     assert report.layer("relu1").differs["layout"].endswith("→ plain")
@@ -166,8 +172,12 @@ def test_a_layer_kept_in_f32(write: Write, feed: Feed) -> None:
     if not (host().has("avx512bf16") or host().tile_shape("bf16", "bf16")):
         pytest.skip("this machine does not multiply bf16, so layers in it are not packed")
     path = write(Network())
-    narrow = {"precision": "bf16", "fuse": None}
-    report = compared(compiled(path, **narrow), compiled(path, keep_f32=["conv2"], **narrow), feed)
+    unfused = clew.Passes(fuse=False)
+    report = compared(
+        compiled(path, precision="bf16", passes=unfused),
+        compiled(path, precision=clew.Precision("bf16", keep_f32=["conv2"]), passes=unfused),
+        feed,
+    )
     assert "conv2" in with_kind(report, "packing")
     assert "bf16" in report.layer("conv2").differs["packing"]
     assert "conv3" not in with_kind(report, "packing")
@@ -181,7 +191,7 @@ def test_a_layer_kept_in_f32(write: Write, feed: Feed) -> None:
 
 def test_a_moved_fusion_boundary(write: Write, feed: Feed) -> None:
     path = write(Network())
-    report = compared(compiled(path), compiled(path, fuse=None), feed)
+    report = compared(compiled(path), compiled(path, passes=clew.Passes(fuse=False)), feed)
     fusion = with_kind(report, "fusion")
     assert {"conv1", "relu1", "conv3", "relu3"} <= set(fusion)
     assert "fc" not in fusion
@@ -251,7 +261,7 @@ def test_models_that_do_not_compare(write: Write, feed: Feed, tmp_path: Path) ->
         clew.diff(a, clew.load_compiled(tmp_path / "saved.clew"))  # type: ignore[arg-type]
     assert caught.value.code == "I162"
     with pytest.raises(ClewError) as caught:
-        clew.diff(a, compiled(write(Network()), trace=False))
+        clew.diff(a, compiled(write(Network()), diagnostics=clew.Diagnostics(trace=False)))
     assert caught.value.code == "I045"
     with pytest.raises(ClewError) as caught:
         clew.diff(a, a).layer("nowhere")

@@ -75,7 +75,7 @@ def _of_zoo(name: str, **options: Any) -> Callable[[], Case]:
 CASES: dict[str, Callable[[], Case]] = {
     "residual": _of_zoo("resnet_tiny"),
     "bf16": _of_zoo("resnet_tiny", precision="bf16"),
-    "unfused": _of_zoo("resnet_tiny", fuse=None),
+    "unfused": _of_zoo("resnet_tiny", passes=clew.Passes(fuse=False)),
     "attention": _of_zoo("llama_tiny"),
     "symbolic": _of_zoo("bert_tiny_dynamic", sizes={"batch": 1, "sequence": 7}),
     "joined": _of_zoo("light_squeezenet"),
@@ -237,7 +237,9 @@ def test_branches_are_graphs() -> None:
 
 
 def test_without_a_trace() -> None:
-    graph = clew.compile(zoo.path("if_branches"), threads=1, trace=False).graph()
+    graph = clew.compile(
+        zoo.path("if_branches"), threads=1, diagnostics=clew.Diagnostics(trace=False)
+    ).graph()
     assert graph.layer("then/add")["nodes"] == ["add_relu"]
     assert not any("history" in o for n in graph.nodes.values() for o in n.get("ops", ()))
 

@@ -30,8 +30,13 @@ def left_alone(schedule: Any, target: Any) -> bool:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Explored]:
     module = clew.load(zoo.path("resnet_tiny"))
-    compiled = clew.compile(module, threads=1, precision="bf16", keep_f32=["*fc*"],
-                            disabled=["SelectConvAlgorithm"], extend=[left_alone])  # fmt: skip
+    compiled = clew.compile(
+        module,
+        threads=1,
+        precision=clew.Precision("bf16", keep_f32=["*fc*"]),
+        passes=clew.Passes(disabled=["SelectConvAlgorithm"]),
+        extend=[left_alone],
+    )
     with compiled.explore() as made:
         yield made
 
@@ -157,7 +162,9 @@ def test_what_does_not_fit():
     with pytest.raises(InputError) as caught:
         compiled.explore(host="256.1.1.1")
     assert caught.value.code == "I225"
-    untraced = clew.compile(clew.load(zoo.path("if_branches")), threads=1, trace=False)
+    untraced = clew.compile(
+        clew.load(zoo.path("if_branches")), threads=1, diagnostics=clew.Diagnostics(trace=False)
+    )
     with pytest.raises(ClewError) as refused:
         untraced.explore()
     assert refused.value.code == "I045"

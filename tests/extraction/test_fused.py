@@ -36,7 +36,7 @@ def test_every_kernel_of_a_network(tmp_path: Path) -> None:
 
 
 def test_a_kernel_by_name_and_what_is_said_of_it(file: Path) -> None:
-    compiled = clew.compile(file, fuse=None)
+    compiled = clew.compile(file, passes=clew.Passes(fuse=False))
     first = compiled.kernels[0].name
     part = clew.extract(compiled, kernel=first, inputs={"x": np.ones((2, 8), np.float32)})
     assert part.kind == "kernel"
@@ -49,12 +49,12 @@ def test_a_kernel_by_name_and_what_is_said_of_it(file: Path) -> None:
 
 
 def test_a_file_is_compiled_with_options(file: Path) -> None:
-    part = clew.extract(file, nodes="0:4", fuse=None, opt_level=0)
+    part = clew.extract(file, nodes="0:4", passes=clew.Passes(fuse=False), opt_level=0)
     assert part.check().passed
 
 
 def test_layers_that_are_in_a_kernel_in_part() -> None:
-    compiled = clew.compile(zoo.path("resnet_tiny"), fuse=None)
+    compiled = clew.compile(zoo.path("resnet_tiny"), passes=clew.Passes(fuse=False))
     made = program(compiled, **zoo.inputs("resnet_tiny"))
     notes = [note for part in made.kernels().values() for note in part.notes]
     shared = {

@@ -49,7 +49,9 @@ def test_values_that_skip_parts(file: Path) -> None:
 
 def test_parts_with_options_of_their_own(file: Path) -> None:
     made = clew.partition(file, at=["act"], inputs={"x": X})
-    compiled = made.compile([{"fuse": None, "threads": 1}, {"precision": "bf16"}])
+    compiled = made.compile(
+        [{"passes": clew.Passes(fuse=False), "threads": 1}, {"precision": "bf16"}]
+    )
     assert compiled.models[0].options.threads == 1
     wanted = clew.compile(file).run({"x": X})
     for name, value in compiled.run({"x": X}).items():

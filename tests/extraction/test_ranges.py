@@ -94,7 +94,7 @@ def test_borders_have_one_name_in_every_form(
     if "kernel" in chosen:  # a kernel of whole layers, so that its ONNX form has its borders
         kernels = clew.compile(file, opt_level=0).kernels
         chosen = {"kernel": next(k.name for k in kernels if k.layers == ("act",))}
-    folded = {"opt_level": 0, "required": ["FoldConstant"]}
+    folded = {"opt_level": 0, "passes": clew.Passes(required=["FoldConstant"])}
     options = folded if {"kernel", "nodes"} & chosen.keys() else {}
     part = clew.extract(file, **chosen, **options)
     for name in ("part.txt", "part.onnx", "part.py"):

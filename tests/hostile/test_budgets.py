@@ -68,7 +68,7 @@ def test_budgets_of_the_file(name: str, tmp_path: Path) -> None:
 
 def refused(made: object, given: Budgets, *arrays: np.ndarray) -> ClewError:
     with pytest.raises(ClewError) as caught:
-        clew.compile(made, threads=1, cache=False, budgets=given)(*arrays)
+        clew.compile(made, threads=1, cache=False, limits=given)(*arrays)
     return caught.value
 
 
@@ -86,7 +86,7 @@ def test_budgets_of_a_run(made, arrays, name, less, enough, code) -> None:
     error = refused(made, replace(Budgets(), **{name: less}), *arrays)
     assert error.code == code
     given = replace(Budgets(), **{name: enough})
-    assert clew.compile(made, threads=1, cache=False, budgets=given)(*arrays) is not None
+    assert clew.compile(made, threads=1, cache=False, limits=given)(*arrays) is not None
 
 
 def test_operations_of_a_host_operator() -> None:
@@ -114,7 +114,7 @@ def test_budgets_of_layers_that_are_imported_in_a_run() -> None:
 def test_budgets_of_the_process_hold_for_builds_that_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"threads": 1, "trace": False, "cache": tmp_path}
+    options = {"threads": 1, "diagnostics": clew.Diagnostics(trace=False), "cache": True}
     for _ in range(2):
         assert clew.compile(PRODUCT, **options)(ONES).shape == (64, 64)
     monkeypatch.setattr(budgets, "_default", replace(Budgets(), run_operations=1 << 10))
@@ -130,7 +130,10 @@ def test_products_of_constants_are_left_to_the_run() -> None:
     made = model(nodes, stored, inputs=[value("x", [512])])
     folded = clew.compile(made, threads=1, cache=False)
     left = clew.compile(
-        made, threads=1, cache=False, budgets=replace(Budgets(), folded_operations=1000)
+        made,
+        threads=1,
+        cache=False,
+        limits=replace(Budgets(), folded_operations=1000),
     )
     assert len(folded.kernels[0].ops) < sum(len(k.ops) for k in left.kernels)
     x = np.zeros(512, np.float32)

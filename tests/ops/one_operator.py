@@ -36,7 +36,9 @@ def results(name: str, arrays: list[Array], free: bool, threads: int, **attrs: A
     fields = [TupleGetItem(call, n) for n in range(count)] or [call]
     attrs = {"outputs": tuple(f"y{n}" for n in range(len(fields)))}
     module = Module({"main": Function(params, Tuple(fields), attrs)})
-    compiled = clew.compile(module, threads=threads, guard=True, cache=False)
+    compiled = clew.compile(
+        module, threads=threads, diagnostics=clew.Diagnostics(guard=True), cache=False
+    )
     found = list(compiled.run({p.name: a for p, a in zip(params, arrays, strict=True)}).values())
     if not free:
         steps = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]

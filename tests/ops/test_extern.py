@@ -68,7 +68,9 @@ def test_a_library_s_function_takes_part(library: Path, opt_level: int) -> None:
         overwrite=True,
     )
     clew.check_op(op, clew.Sample(f32(3, 5), f32(3), gain=0.5))
-    compiled = clew.compile(clew.parse(MODEL), opt_level=opt_level, guard=True)
+    compiled = clew.compile(
+        clew.parse(MODEL), opt_level=opt_level, diagnostics=clew.Diagnostics(guard=True)
+    )
     rng = np.random.default_rng(0)
     for n in (1, 4):
         x, s = rng.standard_normal((n, 6)).astype("f4"), rng.standard_normal(n).astype("f4")

@@ -43,7 +43,7 @@ def compiled(op):
         [numpy_helper.from_array(np.array([0]), "zero")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    return clew.compile(model, threads=1, budgets=BOUNDED)
+    return clew.compile(model, threads=1, limits=BOUNDED)
 
 
 @pytest.mark.parametrize("op", NODES)

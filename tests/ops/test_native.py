@@ -22,8 +22,8 @@ def test_native_agrees_with_reference(op: Op, opt_level: int) -> None:
         opt_level=opt_level,
         threads=1,
         cache=False,
-        guard=True,
+        diagnostics=clew.Diagnostics(guard=True),
         # It wants models with plain layouts, and some samples have blocked ones.
-        disabled=("AlterLayout",),
+        passes=clew.Passes(disabled=("AlterLayout",)),
     )
     assert wrong_output(model, compiled.run(model.inputs)) == ""

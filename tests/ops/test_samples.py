@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from clew.ops.sample_checks import (
 )
 from clew.support.errors import ClewError, UnsupportedError
 
+Array = np.ndarray[Any, Any]
 _OPS = [op for op in all_ops() if op.is_builtin]
 _GOOD = [(op, n, s) for op in _OPS for n, s in enumerate(op.samples) if not s.error]
 _BAD = [(op, n, s) for op in _OPS for n, s in enumerate(op.samples) if s.error]
@@ -53,6 +57,43 @@ def test_compute_agrees_with_reference(op: Op, n: int, sample: Sample) -> None:
 
 def _computed(op: Op, sample: Sample) -> Any:
     return op.run_reference(arrays_of(op, sample), call_of(op, sample).attrs)
+
+
+_MOVES = [(op, n, s) for op, n, s in _GOOD if op.traits.collects or op.traits.passes_on]
+
+
+@pytest.mark.parametrize(("op", "n", "sample"), _MOVES, ids=_ids(_MOVES))
+def test_operators_that_only_move_elements(op: Op, n: int, sample: Sample) -> None:
+    """They give no warnings about any numbers, and collected results share no memory."""
+    given = [_with_odd_numbers(value) for value in arrays_of(op, sample)]
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        results = op.run_reference(given, call_of(op, sample).attrs)
+    if op.traits.collects:
+        made, used = list(_arrays_in(results)), list(_arrays_in(given))
+        assert not any(np.may_share_memory(a, b) for a in made for b in used)
+        assert not any(np.may_share_memory(a, b) for a, b in itertools.combinations(made, 2))
+
+
+def _with_odd_numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_odd_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_odd_numbers(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        odd = np.array([np.nan, np.inf, -0.0, np.finfo(value.dtype).max], value.dtype)
+        return np.resize(odd, value.shape)
+    return value
+
+
+def _arrays_in(value: Any) -> Iterator[Array]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays_in(item)
+    elif isinstance(value, dict):
+        yield from _arrays_in(list(value.values()))
 
 
 @pytest.mark.parametrize(("op", "n", "sample"), _BAD, ids=_ids(_BAD))

@@ -77,7 +77,7 @@ def test_one_build_serves_all_sizes_and_limits(dtype: str, center: bool, scored:
     rng = np.random.default_rng(0)
     sizes = tuple(SymDim.symbol(name) for name in ("batches", "classes", "n"))
     made = model(sizes, TYPES[dtype], limits(rng, scored), False, center)
-    compiled = clew.compile(made, threads=2, cache=False, guard=True)
+    compiled = clew.compile(made, threads=2, cache=False, diagnostics=clew.Diagnostics(guard=True))
     for n in range(40):
         shape = int(rng.integers(1, 3)), int(rng.integers(1, 4)), int(rng.integers(1, 200))
         same(compiled, drawn(rng, *shape, dtype), limits(rng, scored), center)
@@ -93,7 +93,9 @@ def test_known_sizes_and_limits(shape: tuple[int, int, int], most: int) -> None:
     for overlap, least in ((0.4, [0.3]), (1.0, [])):
         values = [np.array(most), np.array(overlap), *map(np.array, least)]
         made = model(shape, "f32", values, True, False)
-        compiled = clew.compile(made, threads=1, cache=False, guard=True)
+        compiled = clew.compile(
+            made, threads=1, cache=False, diagnostics=clew.Diagnostics(guard=True)
+        )
         for _ in range(10):
             same(compiled, drawn(rng, *shape, "f4"), values, False)
         steps = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
@@ -111,7 +113,11 @@ def test_few_boxes_are_listed_by_the_call_that_finds_them(
     rng = np.random.default_rng(2)
     c, n = (SymDim.symbol(s) if isinstance(s, str) else s for s in (classes, boxes))
     values = [np.array(most), np.array(0.5), np.array(0.3)]
-    compiled = clew.compile(model((1, c, n), "f32", values, True, False), cache=False, guard=True)
+    compiled = clew.compile(
+        model((1, c, n), "f32", values, True, False),
+        cache=False,
+        diagnostics=clew.Diagnostics(guard=True),
+    )
     for count in (1, 2, 17, 300) if boxes == "n" else (99,):
         arrays = drawn(rng, 1, 3, count, "f4")
         same(compiled, arrays, values, False)
@@ -142,6 +148,6 @@ def test_work_is_bounded(free: bool) -> None:
     arrays = [rng.random((1, 500, 4), "f4"), rng.random((1, 1, 500), "f4")]
     made = model(sizes, "f32", values, True, False)
     with pytest.raises(ClewError, match="C141"):
-        clew.compile(made, cache=False, budgets=Budgets(run_operations=1 << 20))(*arrays)
-    enough = clew.compile(made, cache=False, budgets=Budgets(run_operations=1 << 24))
+        clew.compile(made, cache=False, limits=Budgets(run_operations=1 << 20))(*arrays)
+    enough = clew.compile(made, cache=False, limits=Budgets(run_operations=1 << 24))
     assert len(enough(*arrays)) == 500

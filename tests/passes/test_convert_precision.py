@@ -262,7 +262,9 @@ def test_an_operator_may_have_a_rule(kit: Any, rounded: tuple[int, ...]) -> None
     assert (exp.args[0].op_name == "cast") is (0 in rounded)
     given = {"x": kit.random(6, 16)}
     expected = interpret(module, given)
-    compiled = clew.compile(module, precision="bf16", guard=True, cache=False)
+    compiled = clew.compile(
+        module, precision="bf16", diagnostics=clew.Diagnostics(guard=True), cache=False
+    )
     for name, found in compiled.run(given).items():
         np.testing.assert_allclose(found, expected[name], rtol=2e-2, atol=2e-2)
 
@@ -315,6 +317,8 @@ def test_attention_multiplies_pairs(
     rng = np.random.default_rng(sum(sizes))
     inputs = {p.name: rng.standard_normal(p.tensor.concrete).astype(np.float32) for p in given}
     (expected,) = kit.interpret(before, inputs)
-    compiled = clew.compile(before, precision="bf16", guard=True, cache=False, threads=2)
+    compiled = clew.compile(
+        before, precision="bf16", diagnostics=clew.Diagnostics(guard=True), cache=False, threads=2
+    )
     found = compiled.run(inputs)["y0"]
     np.testing.assert_allclose(found, expected, atol=2e-2 * np.abs(expected).max())

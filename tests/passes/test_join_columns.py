@@ -85,7 +85,9 @@ def test_kernels_stay_inside_the_image(kit: Any, dtype: str, case: Any, side: Gu
     else:
         x = rng.standard_normal(shape).astype(to_numpy("bf16"))
     (expected,) = kit.interpret(given, {"x": x})
-    found = clew.compile(given, threads=2, guard=side, cache=False).run({"x": x})["y0"]
+    found = clew.compile(
+        given, threads=2, diagnostics=clew.Diagnostics(guard=side), cache=False
+    ).run({"x": x})["y0"]
     if dtype != "bf16":
         np.testing.assert_array_equal(found, expected)
     else:

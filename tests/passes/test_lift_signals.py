@@ -81,7 +81,9 @@ def test_values_are_kept(kit: Any, case: Any) -> None:
 @pytest.mark.parametrize("n", range(len(CASES)))
 def test_native_code(kit: Any, n: int) -> None:
     given = network(kit, *CASES[n])
-    compiled = clew.compile(given, threads=1, guard=list(GuardSide)[n % 2])
+    compiled = clew.compile(
+        given, threads=1, diagnostics=clew.Diagnostics(guard=list(GuardSide)[n % 2])
+    )
     for length in LENGTHS:
         x = {"x": kit.random(2, CASES[n][0], length, seed=length)}
         found = compiled.run(x).values()

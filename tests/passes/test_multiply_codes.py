@@ -113,7 +113,9 @@ def test_native_kernels(kit: Any, dtype: str, form: dict[str, Any], side: GuardS
     for rows in (1, 6):
         before = product(kit, kit.var("x", rows, 192), dtype, 104, **form)
         for precision, most in (("f32", 1e-5), ("auto", 1e-4)):
-            compiled = clew.compile(before, precision=precision, guard=side)
+            compiled = clew.compile(
+                before, precision=precision, diagnostics=clew.Diagnostics(guard=side)
+            )
             (kernel,) = (k for k in compiled.kernels if "dense" in k.name)
             assert [d.rule for d in kernel.choices] == ["codes_row" if rows == 1 else "codes"]
             x = kit.random(rows, 192, seed=rows)
@@ -158,7 +160,12 @@ def test_layers_share_their_data(kit: Any) -> None:
 def test_free_rows(kit: Any) -> None:
     rows = SymDim.symbol("batch"), SymDim.symbol("seq")
     before = product(kit, kit.var("x", *rows, 192), "i4", 104, block=32)
-    model = clew.compile(before, precision="auto", guard=GuardSide.END, specialize=False)
+    model = clew.compile(
+        before,
+        precision="auto",
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     (use,) = (use for use in model.template.uses if "dense" in use.name)
     assert use.source.rules == ("codes", "codes_row")
     for batch, length in ((1, 1), (1, 5), (3, 1), (2, 7), (1, 33)):
@@ -218,7 +225,7 @@ def test_tail_and_second_output(kit: Any) -> None:
     active = kit.layer("nn.relu", total)
     for outputs in ((active,), (total, active)):
         before = kit.module([x], *outputs)
-        compiled = clew.compile(before, guard=GuardSide.START)
+        compiled = clew.compile(before, diagnostics=clew.Diagnostics(guard=GuardSide.START))
         data = kit.random(3, 192, seed=1)
         expected = kit.interpret(before, {"x": data})
         found = compiled.run({"x": data})
@@ -278,7 +285,9 @@ def test_random_sizes_against_integers(kit: Any, seed: int) -> None:
     rows, units, zeros = int(rng.integers(1, 10)), int(rng.integers(1, 91)), bool(seed % 2)
     x = kit.var("x", rows, depth)
     before = product(kit, x, dtype, units, block=block, zeros=zeros, seed=seed)
-    compiled = clew.compile(after(kit, before, ONE, target_of("cpu")), guard=GuardSide.END)
+    compiled = clew.compile(
+        after(kit, before, ONE, target_of("cpu")), diagnostics=clew.Diagnostics(guard=GuardSide.END)
+    )
     values = kit.random(rows, depth, seed=seed)
     by_block = values.reshape(rows, -1, block)
     steps = np.abs(by_block).max(axis=2) * np.float32(1 / 32767)

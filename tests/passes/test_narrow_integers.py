@@ -363,7 +363,9 @@ def test_native_convolutions(kit: Any, size: tuple[int, int, int], side: GuardSi
         module = kit.module([x], y)
         value = draw("u8", 2, channels, edge, edge, seed=kernel)
         (expected,) = kit.interpret(module, {"x": value})
-        compiled = clew.compile(module, threads=1, cache=False, guard=side)
+        compiled = clew.compile(
+            module, threads=1, cache=False, diagnostics=clew.Diagnostics(guard=side)
+        )
         (found,) = compiled.run({"x": value}).values()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         assert compiled.trace.verify({"x": value}).ok

@@ -32,7 +32,7 @@ def @main(%x: f32[4]) -> (f32[4],) with outputs=["y"] {
 )
 def test_hints(name: str, hint: str) -> None:
     with pytest.raises(ClewError, match="no pass is called") as caught:
-        clew.compile(parse_module(PLAIN), disabled=[name], cache=False)
+        clew.compile(parse_module(PLAIN), passes=clew.Passes(disabled=[name]), cache=False)
     assert caught.value.code == "I020"
     assert hint in str(caught.value)
 

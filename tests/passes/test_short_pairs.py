@@ -176,7 +176,9 @@ def test_convolutions(kit: Any, number: int, data: str, runs_here: Callable[[Any
     module = kit.module([x], kit.layer("nn.conv2d", *operands, **attrs))
     assert product_of(narrowed(kit, module, AVX2), "nn.conv2d").attrs.pairs_fit
     side = list(GuardSide)[(number + (data == "i8")) % 2]
-    compiled = clew.compile(module, target=AVX2, threads=1 + number % 2, guard=side)
+    compiled = clew.compile(
+        module, target=AVX2, threads=1 + number % 2, diagnostics=clew.Diagnostics(guard=side)
+    )
     most = 255 if data == "u8" else 127
     for value in (draw(data, shape, most), np.full(shape, most, dtype)):
         (expected,) = kit.interpret(module, {"x": value})
@@ -198,7 +200,9 @@ def test_products(kit: Any, size: tuple[int, int, int], runs_here: Callable[[Any
     wide = [kit.layer("cast", each, dtype="i32") for each in (x, kit.const(weight))]
     y = kit.layer("nn.matmul", kit.layer("subtract", wide[0], point), wide[1])
     side = list(GuardSide)[rows % 2]
-    compiled = clew.compile(kit.module([x, zero], y), target=AVX2, threads=1, guard=side)
+    compiled = clew.compile(
+        kit.module([x, zero], y), target=AVX2, threads=1, diagnostics=clew.Diagnostics(guard=side)
+    )
     for value in (draw("u8", (rows, depth)), np.full((rows, depth), 255, np.uint8)):
         (found,) = compiled.run({"x": value, "z": np.array(7, np.uint8)}).values()
         expected = (value.astype(np.int32) - 7) @ weight.astype(np.int32)

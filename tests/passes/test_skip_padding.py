@@ -81,7 +81,9 @@ def test_native_code(kit: Any, n: int) -> None:
     given = network(kit, shape, channels, *window, **attrs)
     x = kit.random(*shape, seed=7)
     passes = [ALWAYS if p.name == "SkipPadding" else p for p in pipeline()]
-    compiled = clew.compile(given, passes=passes, threads=1, guard=list(GuardSide)[n % 2])
+    compiled = clew.compile(
+        given, passes=passes, threads=1, diagnostics=clew.Diagnostics(guard=list(GuardSide)[n % 2])
+    )
     (expected,) = kit.interpret(given, {"x": x})
     (found,) = compiled.run({"x": x}).values()
     np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-4)
@@ -121,7 +123,12 @@ def test_free_sizes(kit: Any, case: Any) -> None:
     after = kit.apply(given, SkipPadding())
     (conv,) = (n for n in post_order(after.main) if isinstance(n, Call) and "conv" in n.op_name)
     (taps,) = (n for n in conv.attrs.live[len(window) :] if isinstance(n, SymDim))
-    compiled = clew.compile(given, threads=1, guard=GuardSide.END, specialize=False)
+    compiled = clew.compile(
+        given,
+        threads=1,
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     counts = []
     for size in (1, 2, 3, 7, 20, 31, 33, 70, 200):
         x = kit.random(*shape[:-1], size, seed=size)

@@ -119,6 +119,6 @@ def test_a_budget_of_operators() -> None:
 
 
 def test_without_the_pass() -> None:
-    _, made = compiled(BAGS.format(at=3), disabled=["UnrollLoops"])
+    _, made = compiled(BAGS.format(at=3), passes=clew.Passes(disabled=["UnrollLoops"]))
     x = NUMBERS((6, 3)).astype("f4")
     np.testing.assert_allclose(made(x)[0], np.add.reduceat(x, [0, 1, 3]), rtol=1e-5)

@@ -74,7 +74,12 @@ def test_native_code_for_all_lengths(kit: Any, n: int, target: str | None) -> No
     case = CASES[(n + (target is not None)) % len(CASES)]
     given = network(kit, case, N, SymDim.symbol("batch"))
     options: dict[str, Any] = {"target": target} if target else {}
-    compiled = clew.compile(given, threads=1 + n % 2, guard=list(GuardSide)[n % 2], **options)
+    compiled = clew.compile(
+        given,
+        threads=1 + n % 2,
+        diagnostics=clew.Diagnostics(guard=list(GuardSide)[n % 2]),
+        **options,
+    )
     for batch, more in ((1, 0), (3, 1), (1, 77), (2, 500)):
         x = {"x": kit.random(batch, case[1], reach(case) + more, seed=more)}
         (expected,), found = kit.interpret(given, x), compiled.run(x)

@@ -71,7 +71,9 @@ def test_chains_round_where_they_are_stored(kit: Any, dtype: str) -> None:
     exact = f64_twin(given, feed)
     error = {}
     for name, disabled in (("wide", []), ("narrow", ["WidenHalves"])):
-        found = clew.compile(given, threads=1, disabled=disabled).run(feed)["y0"]
+        found = clew.compile(given, threads=1, passes=clew.Passes(disabled=disabled)).run(feed)[
+            "y0"
+        ]
         assert found.dtype == to_numpy(dtype)
         error[name] = float(np.sqrt(np.mean((found.astype(np.float64) - exact) ** 2)))
     # Rounding the result alone gives this much.

@@ -89,7 +89,7 @@ def test_a_dilated_window_sees_every_so_manyth_pixel(
     assert {"space_to_batch", "batch_to_space"} < set(names)
     assert "pad" not in names
     x = kit.random(1, 64, *size, seed=7)
-    compiled = clew.compile(given, threads=1, guard=True)
+    compiled = clew.compile(given, threads=1, diagnostics=clew.Diagnostics(guard=True))
     (found,) = compiled.run({"x": x}).values()
     (expected,) = kit.interpret(given, {"x": x})
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
@@ -112,7 +112,9 @@ def test_clips(kit: Any, shape: Any, depth: int, attrs: dict[str, Any]) -> None:
     y = kit.layer("nn.conv3d", x, kit.const(weight), **attrs)
     given = kit.module([x], kit.layer("nn.relu", y))
     data = kit.random(*shape, seed=7)
-    compiled = clew.compile(given, threads=1, guard=list(GuardSide)[depth % 2])
+    compiled = clew.compile(
+        given, threads=1, diagnostics=clew.Diagnostics(guard=list(GuardSide)[depth % 2])
+    )
     (kernel,) = [k for k in compiled.kernels if "nn.relu" in k.ops]
     assert kernel.ops[0] == "nn.conv2d_winograd"
     (found,) = compiled.run({"x": data}).values()
@@ -190,7 +192,9 @@ def test_channels_that_fill_no_whole_blocks(
 ) -> None:
     given = network(kit, inner, outer, (25, 27), padding=padding)
     x = kit.random(1, inner, 25, 27, seed=7)
-    compiled = clew.compile(given, target="cpu-avx2", threads=1, guard=True)
+    compiled = clew.compile(
+        given, target="cpu-avx2", threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     assert "nn.conv2d_winograd" in [op for k in compiled.kernels for op in k.ops]
     (found,) = compiled.run({"x": x}).values()
     (expected,) = kit.interpret(given, {"x": x})

@@ -174,5 +174,7 @@ def test_outputs_agree_or_not(found: Any, expected: Any, says: str) -> None:
 
 
 def test_unknown_options_are_refused(module: clew.Module) -> None:
-    with pytest.raises(TypeError, match="guard"):
-        place_module(module, ["numpy"], guard=True, tuned=None)
+    for options in ({"guard": True}, {"diagnostics": clew.Diagnostics(guard=True)}):
+        with pytest.raises(InputError, match="guard") as caught:
+            place_module(module, ["numpy"], tuned=None, **options)
+        assert caught.value.code == "I014"

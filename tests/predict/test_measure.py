@@ -62,7 +62,7 @@ def _program() -> clew.CompiledModel:
             'def @main(%x: f32[16, 64]) -> (f32[16, 64],) with outputs=["y"] {\n'
             "  %0 = exp(%x)\n  %1 = nn.softmax(%0)\n  %2 = (%1,)\n  return %2\n}\n"
         ),
-        threads=1, fuse=None,
+        threads=1, passes=clew.Passes(fuse=False),
     )  # fmt: skip
 
 

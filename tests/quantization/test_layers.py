@@ -287,7 +287,7 @@ def test_nothing_is_read_or_written_out_of_bounds(name: str) -> None:
     network, x = (one_conv(), drawn(1, 4, 6, 6)) if name == "conv" else (one_dense(), DENSE_X[:4])
     q = clew.quantize(network, [x], threads=1)
     plain = result(q, x)
-    guarded = clew.compile(q.module, threads=1, guard=True)
+    guarded = clew.compile(q.module, threads=1, diagnostics=clew.Diagnostics(guard=True))
     np.testing.assert_array_equal(guarded.run({"x": x})["y"], plain)
 
 

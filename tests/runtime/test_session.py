@@ -378,7 +378,7 @@ def test_a_length_out_of_range_leaves_the_state(tmp_path: Path) -> None:
 def test_zeros_are_within_the_budgets_of_the_model() -> None:
     inputs: dict[str, list[int | str]] = {"x": ["n"], "h": ["n", 1000]}
     graph = elementwise(inputs, {"y": ("Neg", "x"), "hn": ("Neg", "h")})
-    one = clew.compile(graph, threads=1, budgets=clew.Budgets(run_bytes=10**6))
+    one = clew.compile(graph, threads=1, limits=clew.Budgets(run_bytes=10**6))
     with pytest.raises(ClewError, match="bytes of state 'h': 4000000, but the budget run_bytes"):
         one.session()(random(1000))
 

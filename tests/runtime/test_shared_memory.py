@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clew.runtime.context import SharedMemory
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 
 MIB = 1 << 20
 
@@ -18,10 +18,11 @@ MIB = 1 << 20
 def used(shared: SharedMemory, size_bytes: int) -> int:
     """Takes memory, writes to it and gives it back; returns its address."""
     memory = shared.take(size_bytes)
-    assert memory.nbytes >= size_bytes
-    memory[:size_bytes] = 1
-    shared.give(memory)
-    return address_of(memory)
+    assert memory.array.nbytes >= size_bytes
+    assert memory.address == address_of(memory.array)
+    memory.array[:size_bytes] = 1
+    shared.give(memory, size_bytes)
+    return memory.address
 
 
 def resident_bytes() -> int:
@@ -45,7 +46,7 @@ def test_large_memory_grows_in_place() -> None:
 
 
 def test_small_memory_does_not_reserve_addresses() -> None:
-    assert SharedMemory([]).take(MIB).nbytes == MIB
+    assert SharedMemory([]).take(MIB).size_bytes == MIB
 
 
 def test_memory_of_a_large_size_is_freed_once_it_is_long_ago() -> None:
@@ -62,11 +63,11 @@ def test_memory_of_a_large_size_is_freed_once_it_is_long_ago() -> None:
 def test_alternating_sizes_keep_their_memory() -> None:
     shared = SharedMemory([])
     kept = shared.take(64 * MIB)
-    shared.give(kept)
+    shared.give(kept, 64 * MIB)
     for _ in range(20):
         used(shared, MIB)
         assert shared.take(64 * MIB) is kept
-        shared.give(kept)
+        shared.give(kept, 64 * MIB)
 
 
 def test_calls_at_once_have_memory_of_their_own() -> None:
@@ -74,7 +75,7 @@ def test_calls_at_once_have_memory_of_their_own() -> None:
     held = [shared.take(4 * MIB) for _ in range(6)]
     assert len({id(memory) for memory in held}) == 6
     for memory in held:
-        shared.give(memory)
+        shared.give(memory, 4 * MIB)
     assert {id(shared.take(MIB)) for _ in range(4)} <= {id(memory) for memory in held}
 
 
@@ -84,3 +85,13 @@ def test_segments_of_few_steps_keep_many_contexts(steps: int, kept: int) -> None
     used: list[deque[Any]] = [deque(["a context"]) for _ in range(kept + 1)]
     assert [shared.share(idle) for idle in used] == [None] * kept + ["a context"]
     assert not used[0]
+
+
+@pytest.mark.parametrize("last", ["small", "large"])
+def test_small_idle_memory_does_not_cost_large_memory(last: str) -> None:
+    shared = SharedMemory([])
+    small, large = shared.take(1 << 10), shared.take(8 * MIB)
+    for memory in (large, small) if last == "small" else (small, large):
+        shared.give(memory, 1 << 10)
+    assert shared.take(8 * MIB) is large
+    assert shared.take(1 << 10) is small

@@ -10,6 +10,7 @@ import numpy as np
 
 import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.dims import Dim, SymDim
@@ -244,7 +245,9 @@ def kernels_of(
     graph = Graph()
     result = make(graph)
     main = Function(graph.inputs, Tuple([result]), {"outputs": ("y",)})
-    manager = PassManager(passes_for(target, 3, precision), target=target, trace=False)
+    manager = PassManager(
+        passes_for(CompileOptions(target, precision=precision)), target=target, trace=False
+    )
     for call in kernel_calls(manager.run(Module({"main": main}))):
         assert isinstance(call.op, Function)
         yield KernelSource(call.op, target)

@@ -79,7 +79,7 @@ def @main(%x: f32[64, 512]) -> (f32[64, 512], f32[512, 64]) with outputs=["y", "
   return %2
 }
 """
-    compiled = clew.compile(clew.parse(model), fuse=None)
+    compiled = clew.compile(clew.parse(model), passes=clew.Passes(fuse=False))
     (kernel,) = [k for k in compiled.kernels if k.ops == ("exp",)]
     ((decision,), name) = kernel.choices, kernel.name
     choice = next(c for c in decision.space if len(c.options) > 1)
@@ -88,7 +88,9 @@ def @main(%x: f32[64, 512]) -> (f32[64, 512], f32[512, 64]) with outputs=["y", "
     def asked(root: str) -> int:
         text = f"{decision.rule}@{root}: {choice.name}={option}"
         made = clew.compile(
-            clew.parse(model), fuse=None, extend=[clew.schedule_for(name, choose=text)]
+            clew.parse(model),
+            passes=clew.Passes(fuse=False),
+            extend=[clew.schedule_for(name, choose=text)],
         )
         (one,) = [k for k in made.kernels if k.ops == ("exp",)]
         return one.choices[0].settings[choice.name]

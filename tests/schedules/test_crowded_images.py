@@ -10,6 +10,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -33,7 +34,7 @@ def convolution(
 
 def steps(module: Module, target: Target) -> str:
     """The schedules of the kernels."""
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     sources = (KernelSource(call.op, target) for call in kernel_calls(manager.run(module)))
     return "\n".join(str(step) for source in sources for step in source.plan.schedule.steps)
 

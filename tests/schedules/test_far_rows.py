@@ -10,6 +10,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -35,7 +36,7 @@ def attention(queries: int, keys: int, heads: int, own: int, width: int, layout:
 
 def copies(module: Module, target: Target) -> int:
     """The number of inputs that the kernel copies."""
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     sources = (KernelSource(call.op, target) for call in kernel_calls(manager.run(module)))
     return sum(str(s).startswith("cache_read") for x in sources for s in x.plan.schedule.steps)
 
@@ -80,7 +81,9 @@ def test_copied_rows_give_the_same_results(
     queries: int, keys: int, heads: int, own: int, width: int, threads: int, guard: GuardSide
 ) -> None:
     module = attention(queries, keys, heads, own, width, "BSHD")
-    compiled = clew.compile(module, "cpu-avx2", threads=threads, guard=guard)
+    compiled = clew.compile(
+        module, "cpu-avx2", threads=threads, diagnostics=clew.Diagnostics(guard=guard)
+    )
     assert any("@" in str(kernel.loops) for kernel in compiled.kernels)
     rng = np.random.default_rng(keys)
     q, k, v = (

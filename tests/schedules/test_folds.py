@@ -33,7 +33,9 @@ def test_blocks_with_strides(rows: int, count: int, attrs: dict[str, Any], targe
     y = graph("nn.col2im", graph.x(2, rows, count), **attrs)
     module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
     guard = list(GuardSide)[rows % 2]
-    compiled = clew.compile(module, target=target, guard=guard, threads=1 + rows % 2)
+    compiled = clew.compile(
+        module, target=target, diagnostics=clew.Diagnostics(guard=guard), threads=1 + rows % 2
+    )
     assert [rule for kernel in compiled.kernels for rule in kernel.rules] == ["spatial"]
     x = np.random.default_rng(rows).standard_normal((2, rows, count), np.float32)
     given = {graph.inputs[0].name: x}

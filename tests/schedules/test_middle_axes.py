@@ -8,6 +8,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -25,7 +26,7 @@ def reduction(op: str, shape: tuple[int, ...]) -> Module:
 
 def choice(module: Module) -> str:
     (target,) = (t for t in targets() if t.name == "cpu-avx2")
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     (call,) = kernel_calls(manager.run(module))
     return " ".join(str(d) for d in KernelSource(call.op, target).plan.decisions)
 
@@ -49,7 +50,9 @@ def test_neighbors_of_windows_share_a_tile() -> None:
 @pytest.mark.parametrize("op", ["sum", "max", "mean"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_results(op: str, shape: tuple[int, ...]) -> None:
-    compiled = clew.compile(reduction(op, shape), threads=2, guard=True)
+    compiled = clew.compile(
+        reduction(op, shape), threads=2, diagnostics=clew.Diagnostics(guard=True)
+    )
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     (y,) = compiled.run({"x0": x}).values()
     wanted = getattr(np, op)(x.astype(np.float64), axis=len(shape) - 2)

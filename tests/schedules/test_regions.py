@@ -23,7 +23,12 @@ def test_few_regions_of_a_plain_image(channels: int, count: int, samples: int, m
     y = graph("nn.roi_align", *inputs, out=(2, 3), samples=samples, mode=mode)
     module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
     options = {} if samples else {"target": "cpu-avx2"}
-    compiled = clew.compile(module, guard=list(GuardSide)[channels % 2], threads=count, **options)
+    compiled = clew.compile(
+        module,
+        diagnostics=clew.Diagnostics(guard=list(GuardSide)[channels % 2]),
+        threads=count,
+        **options,
+    )
     assert all("transpose" not in kernel.name for kernel in compiled.kernels)
     rng = np.random.default_rng(channels)
     for corner in ((-3.0, -4.0), (1.5, 20.0)):

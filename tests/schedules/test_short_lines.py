@@ -8,6 +8,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -51,7 +52,7 @@ def test_tiles_and_bands_of_large_weights(
     found = graph("nn.conv2d", graph.x(1, channels, size, size), weight, strides=(2, 2),
                   padding=(window // 2,) * 4)  # fmt: skip
     module = Module({"main": Function(graph.inputs, Tuple([found]), {"outputs": ("y",)})})
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     sources = [KernelSource(call.op, target) for call in kernel_calls(manager.run(module))]
     decisions = [str(d) for source in sources for d in source.plan.decisions]
     assert any(d.startswith("conv: ") and settings in d for d in decisions), decisions
@@ -62,7 +63,9 @@ def test_vectors_of_repeated_elements(size: tuple[int, int], shape: tuple[int, i
     graph = Graph()
     found = graph("resize", graph.x(1, 3, *size), shape=(1, 3, *shape), mode="linear")
     module = Module({"main": Function(graph.inputs, Tuple([found]), {"outputs": ("y",)})})
-    compiled = clew.compile(module, target="cpu-avx2", threads=1, guard=True)
+    compiled = clew.compile(
+        module, target="cpu-avx2", threads=1, diagnostics=clew.Diagnostics(guard=True)
+    )
     assert "in 8:" in compiled.kernels[0].loops
     x = np.random.default_rng(0).standard_normal((1, 3, *size), dtype=np.float32)
     (result,) = compiled.run({"x0": x}).values()

@@ -10,6 +10,7 @@ from golden_cases import Graph, targets
 
 import clew
 from clew.backends.calls import kernel_calls
+from clew.backends.compile_options import CompileOptions
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiling.compile import passes_for
 from clew.ir.expr import Function, Tuple
@@ -27,7 +28,7 @@ def convolution(channels: int, filters: int, length: int, window: int, step: int
 
 def band(module: Module, target: Target) -> int:
     """The default of the choice `band`."""
-    manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
     plans = [KernelSource(call.op, target).plan for call in kernel_calls(manager.run(module))]
     found = re.search(r"conv: .*band=(\d+)", " ".join(str(d) for p in plans for d in p.decisions))
     assert found is not None

@@ -316,6 +316,32 @@ def test_calls_from_threads_at_once(fake: Faked) -> None:
     assert not fake.own_builds._running
 
 
+def test_of_short_calls_only_some_are_timed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(often, "_LEAST_S", 1e-3)
+    short = often._SHORT_S / 5
+    common = Fake("common", clock, [short])
+    builds = OwnBuilds(lambda sizes, manners: common, 0)  # type: ignore[arg-type, return-value]
+    record = builds.often((((1,),), ()), {"seq": 1})
+    timed = calls = 0
+    while builds.told() == []:
+        calls += 1
+        if record.ahead > 0:  # as a model does
+            record.ahead -= 1
+        else:
+            record.run(common, ())  # type: ignore[arg-type]
+            timed += 1
+    idle()
+    assert calls == pytest.approx(1e-3 / short, abs=2 * often._STRIDE)
+    assert timed <= CALLS + 1 + calls / often._STRIDE
+    assert builds.told()[0].state == "trying"
+    long = Fake("common", clock, [2 * often._SHORT_S])
+    record = builds.often((((2,),), ()), {"seq": 2})
+    for _ in range(10):
+        record.run(long, ())  # type: ignore[arg-type]
+        assert record.ahead == 0
+    idle()
+
+
 # ---------------------------------------------------------------------------------------- manners
 
 

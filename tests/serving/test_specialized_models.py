@@ -131,7 +131,7 @@ def test_a_model_runs_its_own_build_at_sizes_met_often(
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
     make, feeds, at = MODELS[name]
-    plain = compiled(make(), specialize=False)
+    plain = compiled(make(), sizes=clew.Sizes(specialize=False))
     plain.run(feeds(*at))
     model = compiled(make(), cache=how == "stored")
     assert model.from_cache == (how == "stored")
@@ -157,7 +157,7 @@ def test_a_model_runs_its_own_build_at_sizes_met_often(
 
 def test_results_of_an_unspecialized_model_never_change(owns: list[Own]) -> None:
     make, feeds, at = MODELS["images"]
-    model = compiled(make(), specialize=False)
+    model = compiled(make(), sizes=clew.Sizes(specialize=False))
     first = model.run(feeds(*at))
     for _ in range(20 * CALLS):
         same(model.run(feeds(*at)), first)
@@ -213,7 +213,7 @@ def test_sizes_with_a_build_anyway_are_not_counted(owns: list[Own]) -> None:
 
 
 def test_calls_at_several_sizes_from_threads_while_builds_are_made(owns: list[Own]) -> None:
-    plain = compiled(decoder(), specialize=False)
+    plain = compiled(decoder(), sizes=clew.Sizes(specialize=False))
     model = compiled(decoder(), threads=2)
     sizes = [(1, 1, 7), (2, 1, 31), (1, 5, 16)]
     failures: list[BaseException] = []
@@ -245,7 +245,9 @@ def test_calls_at_several_sizes_from_threads_while_builds_are_made(owns: list[Ow
 def test_sessions(owns: list[Own]) -> None:
     state = {"past_k": "k", "past_v": "v"}
     model = compiled(decoder())
-    ours, plain = (m.session(state) for m in (model, compiled(decoder(), specialize=False)))
+    ours, plain = (
+        m.session(state) for m in (model, compiled(decoder(), sizes=clew.Sizes(specialize=False)))
+    )
     seeds = iter(range(1 << 30))
 
     def generate() -> None:
@@ -332,10 +334,14 @@ def test_what_describes_a_model_describes_the_common_build(owns: list[Own], tmp_
     told: list[str] = []
     seen: list[str] = []
     model = compiled(
-        make(), cache=False, on_progress=told.append, instruments=[Seen(seen)], trace=True
+        make(),
+        cache=False,
+        on_progress=told.append,
+        passes=clew.Passes(instruments=[Seen(seen)]),
+        diagnostics=clew.Diagnostics(trace=True),
     )
     given = feeds(*at)
-    plain = compiled(make(), specialize=False).run(given)
+    plain = compiled(make(), sizes=clew.Sizes(specialize=False)).run(given)
     model.run(given)
     names, build, heard = [k.name for k in model.kernels], model.build, (len(told), len(seen))
     decided(model, given)

@@ -73,8 +73,8 @@ def test_another_model_or_option_is_another_build(path):
     write(path)
     clew.compile(path)
     assert not clew.compile(path, opt_level=1).from_cache
-    assert not clew.compile(path, disabled=["CanonicalizeOps"]).from_cache
-    assert not clew.compile(path, fuse=None).from_cache
+    assert not clew.compile(path, passes=clew.Passes(disabled=["CanonicalizeOps"])).from_cache
+    assert not clew.compile(path, passes=clew.Passes(fuse=False)).from_cache
     assert not clew.compile(path, cache=False).from_cache
     want = write(path, scale=2.0)
     changed = clew.compile(path)

@@ -101,10 +101,14 @@ def test_a_variant_is_looked_into_as_any_build() -> None:
 
 @pytest.mark.parametrize("side", list(GuardSide))
 def test_variants_stay_in_their_buffers(side: GuardSide) -> None:
-    guarded = clew.compile(ranked(), threads=1, guard=side, cache=False)
+    guarded = clew.compile(
+        ranked(), threads=1, diagnostics=clew.Diagnostics(guard=side), cache=False
+    )
     for shape in ((3, 8), (5, 8), (2, 3, 8), (8,), (0, 8)):
         agrees(guarded.run, ranked(), {"x": drawn(*shape)})
-    cached = clew.compile(decoder(), threads=1, guard=side, cache=False)
+    cached = clew.compile(
+        decoder(), threads=1, diagnostics=clew.Diagnostics(guard=side), cache=False
+    )
     for b, s, past in ((1, 1, 0), (2, 3, 0), (1, 2, 3), (0, 1, 0), (2, 1, 0), (1, 1, 1)):
         agrees(cached.run, decoder(), feeds_of_decoder(b, s, past))
 

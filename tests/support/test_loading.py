@@ -77,3 +77,19 @@ def test_an_interrupt_waits_until_modules_are_there() -> None:
 def test_all_imports_on_first_use_hold_interrupts() -> None:
     for file in Path(clew.__file__).parent.rglob("*.py"):
         assert "with LOADING:" not in file.read_text(encoding="utf-8"), file
+
+
+def test_too_little_memory_for_an_import_is_a_coded_error() -> None:
+    script = """
+import resource, numpy, clew
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (60 << 20), -1))
+try:
+    clew.compile
+except clew.ClewError as error:
+    print(error.code, isinstance(error, MemoryError))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["C160", "True"], done.stderr

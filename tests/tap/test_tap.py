@@ -265,7 +265,7 @@ def test_sizes_that_only_a_run_tells() -> None:
 
 def test_without_fusion_only_what_passes_took_is_missing() -> None:
     feed = zoo.inputs("resnet_tiny")
-    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, fuse=None)
+    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, passes=clew.Passes(fuse=False))
     taps = compiled.tap("*", feed)
     assert not taps.refused
     assert check(taps, true_values(compiled, feed)) == len(compiled.trace.layers)
@@ -300,6 +300,8 @@ def test_other_errors(resnet: Case) -> None:
     idle = [n for n, r in branches.tap("*", given).refused.items() if r.state is State.IDLE]
     with pytest.raises(InputError, match="I155"):
         branches.tap(idle[0], given)
-    plain = clew.compile(zoo.path("if_branches"), threads=1, trace=False)
+    plain = clew.compile(
+        zoo.path("if_branches"), threads=1, diagnostics=clew.Diagnostics(trace=False)
+    )
     with pytest.raises(ClewError, match="I045"):
         plain.tap("softmax", given)

@@ -38,6 +38,6 @@ def test_long_sums_are_exact(
     data = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
     param = Var("x", TensorType(free if is_free else shape, "f32"))
     module = Module({"main": Function([param], op(param, **attrs))})
-    found = clew.compile(module, threads=1, cache=False, specialize=False)(data)
+    found = clew.compile(module, threads=1, cache=False, sizes=clew.Sizes(specialize=False))(data)
     wanted = op.run_reference([data.astype(np.float64)], op.bind(attrs))
     np.testing.assert_allclose(found, wanted, rtol=4e-7)

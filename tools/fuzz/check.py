@@ -226,7 +226,7 @@ def _trace(case: Case, module: Module, model: Any, found: Results, *_: Any) -> s
     """Checks that a build without a trace has the same results, and that the trace is
     consistent.
     """
-    plain = engines.compiled(case, module, trace=False)
+    plain = engines.compiled(case, module, diagnostics=clew.Diagnostics(trace=False))
     differs = identical(engines.run(plain, case.feeds), found)
     if differs:
         return f"untraced: {differs}"

@@ -116,7 +116,7 @@ def options_of(plan: Plan) -> dict[str, Any]:
         "opt_level": plan.opt_level,
         "threads": plan.threads,
         "precision": plan.precision,
-        "guard": GuardSide(plan.guard) if plan.guard else False,
+        "diagnostics": clew.Diagnostics(guard=GuardSide(plan.guard) if plan.guard else False),
         "extend": FUSIONS if plan.fusions else (),
     }
 

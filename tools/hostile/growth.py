@@ -262,12 +262,12 @@ def split_into_a_list_of_billions(folder: Path) -> None:
 @case("I265")
 def split_into_many_pieces(folder: Path) -> None:
     made = model([node("SplitToSequence", ["x"], ["y"])], inputs=[value("x", ["n"])])
-    run(made, np.zeros(1 << 22, np.float32), budgets=Budgets.strict())
+    run(made, np.zeros(1 << 22, np.float32), limits=Budgets.strict())
 
 
 @case("ok")
 def a_window_of_millions(folder: Path) -> None:
-    run(constant("HannWindow", np.int64(1 << 25)), budgets=Budgets.strict())
+    run(constant("HannWindow", np.int64(1 << 25)), limits=Budgets.strict())
 
 
 @case("I265")
@@ -276,13 +276,13 @@ def a_transform_of_a_large_prime_length(folder: Path) -> None:
     made = model(
         [node("DFT", ["x", "n", "axis"], ["y"], onesided=1)], sizes, [value("x", [1, 4, 1])]
     )
-    run(made, np.ones((1, 4, 1), np.float32), budgets=Budgets.strict())
+    run(made, np.ones((1, 4, 1), np.float32), limits=Budgets.strict())
 
 
 @case("C140")
 def many_places_that_are_not_zero(folder: Path) -> None:
     made = model([node("NonZero", ["x"], ["y"])], inputs=[value("x", ["n", 1, 1, 1], 2)])
-    run(made, np.ones((1 << 24, 1, 1, 1), np.uint8), budgets=Budgets.strict())
+    run(made, np.ones((1 << 24, 1, 1, 1), np.uint8), limits=Budgets.strict())
 
 
 def trees(targets: int, leaves: int, votes: int) -> ModelProto:
@@ -325,7 +325,7 @@ def categories_times_elements(folder: Path) -> None:
     encoder.attribute.append(helper.make_attribute("zeros", 0))
     made = model([encoder], inputs=[value("x", ["n"], TensorProto.INT64)])
     made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
-    run(made, np.ones(20_000, np.int64), budgets=Budgets.strict())
+    run(made, np.ones(20_000, np.int64), limits=Budgets.strict())
 
 
 @case("C141")
@@ -337,7 +337,12 @@ def boxes_that_do_not_overlap(folder: Path) -> None:
     place = np.arange(count, dtype=np.float32)
     boxes = np.stack([place, place, place + 0.5, place + 0.5], -1)[None]
     scores = np.ones((1, 1, count), np.float32)
-    run(model(nodes, [ints("most", 1 << 40)], inputs), boxes, scores, budgets=Budgets.strict())
+    run(
+        model(nodes, [ints("most", 1 << 40)], inputs),
+        boxes,
+        scores,
+        limits=Budgets.strict(),
+    )
 
 
 @case("I265")
@@ -345,7 +350,11 @@ def texts_that_double(folder: Path) -> None:
     names = ["x", *(f"v{n}" for n in range(44)), "y"]
     nodes = [node("StringConcat", [a, a], [b]) for a, b in pairwise(names)]
     x = value("x", [1], TensorProto.STRING)
-    run(model(nodes, inputs=[x]), np.array(["text"], object), budgets=Budgets.strict())
+    run(
+        model(nodes, inputs=[x]),
+        np.array(["text"], object),
+        limits=Budgets.strict(),
+    )
 
 
 def loop(trips: int | None, body_nodes: Any, *, scan: bool = False, state: int = 0) -> ModelProto:
@@ -365,12 +374,12 @@ def loop(trips: int | None, body_nodes: Any, *, scan: bool = False, state: int =
 
 @case()
 def loop_that_never_ends(folder: Path) -> None:
-    run(loop(None, [node("Neg", ["s"], ["s2"])]), X, budgets=Budgets.strict())
+    run(loop(None, [node("Neg", ["s"], ["s2"])]), X, limits=Budgets.strict())
 
 
 @case()
 def loop_of_two_to_the_sixty_two(folder: Path) -> None:
-    run(loop(1 << 62, [node("Neg", ["s"], ["s2"])]), X, budgets=Budgets.strict())
+    run(loop(1 << 62, [node("Neg", ["s"], ["s2"])]), X, limits=Budgets.strict())
 
 
 @case()
@@ -382,7 +391,7 @@ def loop_that_scans_for_ever(folder: Path) -> None:
 @case(slow=True)
 def loop_whose_state_doubles(folder: Path) -> None:
     doubled = [node("Concat", ["s", "s"], ["s2"], axis=0)]
-    run(loop(60, doubled), X, budgets=Budgets.strict())
+    run(loop(60, doubled), X, limits=Budgets.strict())
 
 
 @case()
@@ -391,7 +400,7 @@ def loop_over_constants_for_ever(folder: Path) -> None:
     made = loop(1 << 62, [node("Neg", ["s"], ["s2"])])
     del made.graph.input[:]
     made.graph.initializer.append(numpy_helper.from_array(X, "x"))
-    run(made, budgets=Budgets.strict())
+    run(made, limits=Budgets.strict())
 
 
 @case()
@@ -503,7 +512,7 @@ def pooling_with_a_huge_window(folder: Path) -> None:
     run(
         model([made], inputs=[value("x", [1, 1, 8])]),
         image,
-        budgets=Budgets(run_operations=1 << 30),
+        limits=Budgets(run_operations=1 << 30),
     )
 
 

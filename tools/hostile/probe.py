@@ -187,8 +187,12 @@ class Probe:
         side = draw.choice((GuardSide.START, GuardSide.END))
         compiled = clew.compile(
             module if seed.kind == "text" else path,
-            opt_level=draw.choice((1, 1, 3)), threads=1, cache=False, guard=side, budgets=BUDGETS,
-        )  # fmt: skip
+            opt_level=draw.choice((1, 1, 3)),
+            threads=1,
+            cache=False,
+            diagnostics=clew.Diagnostics(guard=side),
+            limits=BUDGETS,
+        )
         compiled.run(_inputs(compiled, seed, draw))
         return "ran"
 

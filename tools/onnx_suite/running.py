@@ -76,7 +76,12 @@ def run(
 ) -> Outcome:
     """Returns how a case ran; raises its error."""
     # Whole builds are not cached: the test is that the passes produce right ones.
-    compiled = clew.compile(case.source, threads=threads, guard=guard, instruments=[Unkept()])
+    compiled = clew.compile(
+        case.source,
+        threads=threads,
+        diagnostics=clew.Diagnostics(guard=guard),
+        passes=clew.Passes(instruments=[Unkept()]),
+    )
     hosts: list[str] = []
     kernels = 0
     for inputs, expected in case.data_sets():

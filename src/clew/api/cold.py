@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from clew.backends.backend import Backend
+from clew.backends.compile_options import AUTO, CompileOptions
 from clew.compiling.compile import compile_as
 from clew.compiling.extensions import extensions_of
 from clew.serving.built_model import BuiltModel
@@ -18,30 +19,22 @@ from clew.support.loading import LOADING
 M = TypeVar("M", bound=BuiltModel)
 
 
-def compiled(kind: type[M], model: Any, target: Any, **options: Any) -> M:
-    """Returns a model of a kind, given the arguments of `clew.compile`. Errors: as that."""
-    return _made(partial(model_of, kind), model, target, **options)  # type: ignore[no-any-return]
+def compiled(kind: type[M], model: Any, options: CompileOptions) -> M:
+    """Returns a model of a kind. Errors: as `clew.compile`."""
+    return _made(partial(model_of, kind), model, options)  # type: ignore[no-any-return]
 
 
-def prepared(model: Any, target: Any, **options: Any) -> Prepared:
+def prepared(model: Any, options: CompileOptions) -> Prepared:
     """Returns the module and the options of a compilation. Errors: as `clew.compile`."""
-    return _made(Prepared, model, target, **options)  # type: ignore[no-any-return]
+    return _made(Prepared, model, options)  # type: ignore[no-any-return]
 
 
-def _made(make: Callable[..., Any], model: Any, target: Any, **options: Any) -> Any:
-    extend, place = extensions_of(options["extend"]), options["place"]
-    if place == "auto":
+def _made(make: Callable[..., Any], model: Any, options: CompileOptions) -> Any:
+    if isinstance(options.place, str) and options.place == AUTO:
         with LOADING, held_interrupts():
             from clew.placement.placing import placed_for_compile  # noqa: PLC0415
 
-        names = ("threads", "tuned", "links", "trust", "opt_level", "precision", "keep_f32")
-        place = placed_for_compile(
-            model,
-            [*options["backends"], *(x for x in extend if isinstance(x, Backend))],
-            target=target,
-            shapes=options["inputs"],
-            fuse=options["fuse"],
-            on_progress=options["on_progress"],
-            **{name: options[name] for name in names},
-        )
-    return compile_as(make, model, target, **{**options, "extend": extend, "place": place})
+        options = options.changed(extend=extensions_of(options.extend))
+        others = [*options.backends, *(x for x in options.extend if isinstance(x, Backend))]
+        options = options.changed(place=placed_for_compile(model, others, options))
+    return compile_as(make, model, options)

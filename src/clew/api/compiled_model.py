@@ -92,7 +92,7 @@ class CompiledModel(_Profiled, BuiltModel):
 
         Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
         pattern that matches no layer), I153 (`output`), I154 (`force` cannot cut there), I155 (the
-        layer did not run), I045 (`trace=False`), and those of a run.
+        layer did not run), I045 (`Diagnostics(trace=False)`), and those of a run.
         """
         checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         self.served_for(checked)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.api.profiled_model import ProfiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.runtime.artifact import LoadedBuild, LoadedKernel
 from clew.serving.from_file import LoadedChain, read_saved
 from clew.serving.ready import Ready
@@ -41,6 +42,15 @@ class LoadedModel(ProfiledModel[LoadedKernel, LoadedBuild]):
     def sizes(self) -> SizeRanges:
         """The ranges that were given for free dimensions, by name."""
         return self._chain.interface.ranges
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """The options that the model was compiled with, except code, threads and files, which are
+        not saved.
+
+        Errors: those of wrong values, for a file of another version of clew.
+        """
+        return CompileOptions.of_record(self._chain.options)
 
     @property
     def kernels(self) -> list[LoadedKernel]:

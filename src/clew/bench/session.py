@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions, Precision
 from clew.bench.engines import Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
@@ -79,7 +80,7 @@ class Session:
     path: Path
     module: Module
     inputs: Callable[[CompiledModel], Sequence[Feed]]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: CompileOptions = field(default_factory=CompileOptions)
     rounds: int = 10
     say: Callable[[str], None] = lambda text: None
 
@@ -93,7 +94,7 @@ class Session:
         return [self._run(feeds, threads, peak, bandwidth) for threads in counts]
 
     def _run(self, feeds: list[Feed], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
-        given = {**self.options, "threads": threads, "on_progress": self.say}
+        given = self.options.changed(threads=threads, on_progress=self.say)
         compiled = compile(self.module, **given)
         if not feeds:
             feeds += self.inputs(compiled)
@@ -103,7 +104,7 @@ class Session:
         prepares: dict[str, Callable[[], Runner]] = {"clew": lambda: runner_of(compiled)}
         for name in PEERS:
             if known[name].installed:
-                precision = self.options.get("precision", "f32")
+                precision = self.options.group(Precision).precision
                 prepares[name] = partial(known[name].prepare, self.path, threads, precision)
         self.say("taking turns")
         measured = measure(prepares, flops, threads, self.rounds, peak, feeds)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.api.compile import compile
+from clew.backends.compile_options import CompileOptions
 from clew.build.wishes import layers_of
 from clew.frontends import run_file
 from clew.frontends.format import FileRun, Format
@@ -44,7 +45,7 @@ def reference_of(
     model: Any,
     module: Module,
     inputs: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: CompileOptions,
     load_options: Mapping[str, Any],
 ) -> Reference | None:
     """Returns the reference given by a user: one of `names()`, a file, or outputs by name; None for
@@ -58,8 +59,8 @@ def reference_of(
     if wanted == "interpreter":
         return None
     if wanted == "opt0":
-        plain = of_the_machine(options)
-        found = compile(module, **plain, opt_level=0).run(dict(inputs))
+        plain = of_the_machine(options).changed(opt_level=0)
+        found = compile(module, **plain).run(dict(inputs))
         return Reference("opt level 0", found, of_import=False)
     engine = next((f for f in all_formats() if f.engine and f.engine == wanted), None)
     if engine is not None:
@@ -79,9 +80,10 @@ def names() -> tuple[str, ...]:
     return (*(f.engine for f in all_formats() if f.engine), *OWN)
 
 
-def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:
+def of_the_machine(options: CompileOptions) -> CompileOptions:
     """Returns the options of a compilation that describe the machine and do not affect results."""
-    return {n: v for n, v in options.items() if n in _OF_THE_MACHINE}
+    kept = {n: v for n, v in options.values().items() if n in _OF_THE_MACHINE}
+    return CompileOptions().changed(**kept)
 
 
 def _stored(path: Path) -> Values:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions
 from clew.bisection.checks import quietly, worst
 from clew.bisection.import_search import search_import
 from clew.bisection.program_search import search_program
@@ -33,8 +34,6 @@ def bisect(
     reduce: bool = True,
     seconds: float = 60.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    links: str | None = None,
-    trust: bool | None = None,
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
@@ -47,26 +46,24 @@ def bisect(
     by more than `tolerance`, relative to its largest magnitude; the default depends on the
     narrowest float in the program. The program is run `runs` times, since some defects are
     intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
-    `shapes` are the `inputs` of `clew.load`, `links` and `trust` its own; `options` are those of
-    `clew.compile`. A model whose graph depends on its inputs is that for these inputs.
+    `shapes` are the `inputs` of `clew.load`; `options` are those of `clew.compile`. A model whose
+    graph depends on its inputs is that for these inputs.
 
     Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
     extensions), and those of loading, compiling and running.
     """
-    load_options: dict[str, Any] = {"links": links, "trust": trust}
-    load_options |= {"inputs": shapes} if shapes else {}
-    options = {**options, "extend": extensions_of(options.get("extend", ()))}
+    how = CompileOptions.of(options)
+    how = how.changed(inputs=shapes or how.inputs, extend=extensions_of(how.extend))
+    load_options, how = how.loading, how.loaded
     found = model if isinstance(model, Module) else frontends.load_or_defer(model, **load_options)
     module = module_for(found, inputs)
     inputs = Inputs(module).named_inputs(inputs)
     if not isinstance(found, Module):  # references import the file, too
         load_options["inputs"] = {n: v.shape for n, v in inputs.items() if hasattr(v, "shape")}
         load_options["constants"] = {name: inputs[name] for name in found.deciding}
-    session = Session(
-        module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
-    )
+    session = Session(module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, how)
     with quietly():
-        known = reference_of(reference, model, module, inputs, options, load_options)
+        known = reference_of(reference, model, module, inputs, how, load_options)
         return _search(session, known)
 
 
@@ -119,7 +116,7 @@ def _search_level_0(session: Session) -> Verdict:
         session.runs,
         session.seconds,
         session.say,
-        {**of_the_machine(session.given), "opt_level": 0},
+        of_the_machine(session.given).changed(opt_level=0),
     )
     found = _search(other, None)
     text = f"level 0, which this is compared with, is wrong itself: {found.summary}"

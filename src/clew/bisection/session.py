@@ -10,6 +10,7 @@ from typing import Any
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import whole_tolerance
@@ -43,7 +44,7 @@ class Session:
         runs: int,
         seconds: float,
         on_progress: Callable[[str], None] | None,
-        given: Mapping[str, Any],
+        given: CompileOptions,
     ) -> None:
         self.module = module
         self.inputs = dict(inputs)
@@ -52,7 +53,7 @@ class Session:
         self.seconds = seconds
         self.given = given
         self.say("compiling")
-        traced = {**given, "trace": True, "on_progress": self.say}
+        traced = given.changed(trace=True, on_progress=self.say)
         self.compiled: CompiledModel = compile(module, **traced)
         self.first_outputs = self.compiled.run(self.inputs)
         self.options: Options = self.compiled.options
@@ -62,7 +63,7 @@ class Session:
         narrowed = [p.dtype for p in self.options.passes if isinstance(p, ConvertPrecision)]
         self.rounding = whole_tolerance(self.build.stages[0].module, narrowed)
         self.tolerance = self.rounding if tolerance is None else tolerance
-        self.cache = default_cache() if given.get("cache", True) else Cache(None)
+        self.cache = default_cache() if given.cache else Cache(None)
         self.evidence: list[str] = []
         self.base = Verdict("none", 0.0, self.tolerance, "the interpreter", "")
 

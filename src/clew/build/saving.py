@@ -72,6 +72,7 @@ class SavedModel:
 
     `deciding` are the positions of inputs whose values decide shapes. `sized` is the build for all
     sizes, if there is one. `variants` holds the content of each variant, in the same form.
+    `options` is the record of the options that it was compiled with.
     """
 
     target: Target
@@ -84,6 +85,7 @@ class SavedModel:
     sized: tuple[SizedBuild, Sequence[SavedUse]] | None = None
     variants: Mapping[Variant, SavedModel] = field(default_factory=dict)
     form: CallForm | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def saved_uses(build: BuildTemplate) -> list[SavedUse]:
@@ -126,6 +128,7 @@ def contents(model: SavedModel) -> tuple[dict[str, Any], list[Array]]:
         "outputs": [spec.name for spec in model.outputs],
         "output_types": [spec.to_json() for spec in model.outputs],
         **({"sizes": sizes} if sizes else {}),
+        **({"options": dict(model.options)} if model.options else {}),
         **({"form": model.form.plain} if model.form is not None else {}),
         "kernels": writer.kernels,
         "objects": writer.objects,

@@ -99,7 +99,8 @@ def _lost(
     return UnsupportedError(
         "U031",
         f"nothing is left of {region} to fuse: {taker} took its operators ({listed(layers, 4)})",
-        hint=f"compile with disabled=[{taker!r}], or pass required=False to {fusion.name}",
+        hint=f"compile with passes=clew.Passes(disabled=[{taker!r}]), or pass required=False to "
+        f"{fusion.name}",
         layer=listed(layers, 4),
     )
 

@@ -72,7 +72,7 @@ def bench(
     with progress(f"reading {model}") as say:
         module = clew.load(model, **options.loading)
         drawn = partial(_feeds, files=inputs, random=random, seed=seed)
-        chosen = {**options.compiling, "precision": precision}
+        chosen = options.loaded.changed(precision=precision)
         session = Session(model, module, drawn, chosen, rounds, say)
         runs = session.runs(counts)
     for name in dict.fromkeys(name for run in runs for name in run.missing):

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import Sizes
 from clew.cli import options as opt
 from clew.cli.compare import peer_of
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
@@ -73,8 +74,8 @@ def bisect(
         peer_of(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)
-        given = options.compiling
-        fixed, _ = sized(loaded, given["sizes"])
+        given = options.loaded
+        fixed, _ = sized(loaded, options.group(Sizes).sizes)
         arrays = model_inputs(clew.Inputs(fixed), inputs, random, seed)
         verdict = clew.bisect(
             model,
@@ -84,7 +85,7 @@ def bisect(
             runs=runs,
             reduce=seconds > 0,
             seconds=seconds,
-            shapes=options.shapes or None,
+            shapes=options.inputs,
             on_progress=say,
             **given,
         )

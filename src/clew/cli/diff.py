@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,6 +11,7 @@ import typer
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.arguments import need_sizes
 from clew.cli.options import (
@@ -20,13 +20,12 @@ from clew.cli.options import (
     listed,
     model_inputs,
     refuse_saved,
-    schedules,
 )
 from clew.cli.output import emit_json, note, progress, stdout
 
 _NAMES: Final = ("A", "B")
 _NONE: Final = ("none", "-", "")
-# Options of one build on the command line; the names are those of `CompileOptions`.
+# Options of one build on the command line, by the names of flags.
 _LISTS: Final = ("keep_f32", "required", "disabled", "extend")
 _NUMBERS: Final = ("opt_level", "threads")
 _KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "schedule", "backend", "place")
@@ -131,9 +130,9 @@ def diff(
         "extend": extend, "schedule": schedule,
     }  # fmt: skip
     asked = [
-        replace(
-            how.options,
-            **build_options(
+        changed(
+            how,
+            build_options(
                 typed, {k: values[n] for k, values in pairs.items() if values[n]}, f"--{name}"
             ),
         )
@@ -147,7 +146,7 @@ def diff(
         first = clew.load(a, **given)
         modules = [first, first if paths[0] == paths[1] else clew.load(paths[1], **given)]
         models = [
-            clew.compile(module, **options.compiling, on_progress=_saying(say, name))
+            clew.compile(module, **options.loaded, on_progress=_saying(say, name))
             for module, options, name in zip(modules, asked, _NAMES, strict=True)
         ]
         arrays = None
@@ -185,9 +184,8 @@ def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
 
 
 def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
-    """Returns the fields of `CompileOptions` given for one build; anything else is a usage error.
-
-    Errors: I341 (`schedule`).
+    """Returns the options given for one build, as by `Compiling.record`; anything else is a usage
+    error.
     """
     words = dict(pairs)
     for text in typed:
@@ -207,6 +205,21 @@ def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -
     return dict(_value(key, value, option) for key, value in words.items())
 
 
+def changed(how: Compiling, given: Mapping[str, Any]) -> CompileOptions:
+    """Returns the options of all builds, changed to those given for one build.
+
+    Errors: I341 (`schedule`), and those of values.
+    """
+    record, rest = dict(how.record), dict(given)
+    if "extend" in rest or "schedule" in rest:
+        files = rest.pop("extend", how.given.get("extend", ()))
+        steps = rest.pop("schedule", how.given.get("schedule", ()))
+        again = {**how.given, "extend": list(files), "schedule": list(steps)}
+        record.pop("extend", None)
+        record |= {n: v for n, v in Compiling(again).record.items() if n == "extend"}
+    return CompileOptions.of_record({**record, **rest})
+
+
 def _value(key: str, text: str, option: str) -> tuple[str, Any]:
     if key in _NUMBERS:
         if not text.isdecimal():
@@ -220,7 +233,7 @@ def _value(key: str, text: str, option: str) -> tuple[str, Any]:
         parts = [part.strip() for part in text.split(";") if part.strip()]
         return key, () if text in _NONE else parts
     if key == "schedule":
-        return "schedules", {} if text in _NONE else schedules(listed([text]))
+        return key, () if text in _NONE else listed([text])
     if key == "fuse":
         if text not in ("auto", *_NONE):
             raise typer.BadParameter(f"fuse is {text!r}, expected auto or none", param_hint=option)

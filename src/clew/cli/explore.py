@@ -9,14 +9,14 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Awaitable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
-from clew.cli.diff import build_options
+from clew.backends.compile_options import Limits
+from clew.cli.diff import build_options, changed
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json_text, note, progress, stderr
 from clew.support.errors import InputError
@@ -118,21 +118,20 @@ def asked_models(
     """
     from clew.explorer.own import split_options  # noqa: PLC0415 - other commands stay quick
 
-    if how.trust:
+    if how.options.group(Limits).trust:
         raise typer.BadParameter("the explorer runs no code of model files", param_hint="--trust")
-    own = how.options
     if a is None:
         if for_b:
             raise typer.BadParameter("--b needs a model", param_hint="--b")
-        return (), split_options([own])[1]
+        return (), split_options([how.options])[1]
     for path in (a, b):
         refuse_saved(path, "a saved model has no trace")
         if path is not None and not os.path.isfile(path):
             raise InputError("I227", f"no file {str(path)!r}")
-    paths, given = [a], [own]
+    paths, given = [a], [how.options]
     if b is not None or for_b:
         paths.append(b or a)
-        given.append(replace(own, **build_options(for_b, {}, "--b")))
+        given.append(changed(how, build_options(for_b, {}, "--b")))
     options, shared = split_options(given)
     return tuple(zip(paths, options, strict=True)), shared
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, listed, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compiling.options import CompileOptions
 from clew.support.errors import PASSED_ON, CompileError, InputError
 from clew.support.files import reason_of, run_program
 from clew.support.tables import table
@@ -99,7 +98,7 @@ def extract(
     for path in output:
         check_suffix(path)
     given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
-    built = options.compiling if kernel or nodes else {"threads": how.threads}
+    built = options.loaded if kernel or nodes else CompileOptions(threads=options.threads)
     with progress(f"reading {model}") as say:
         part = clew.extract(
             model,
@@ -112,7 +111,7 @@ def extract(
             match=match,
             inputs=given,
             seed=seed,
-            shapes=options.shapes or None,
+            shapes=options.inputs,
             on_progress=say,
             **built,
         )
@@ -191,7 +190,7 @@ def _reports(
     found = [("as captured", part.check(threads=options.threads))]
     if "passes" not in part.options:
         # A part has the sizes of the run in which it was captured.
-        report = part.check(tolerance=tolerance, **replace(options, sizes={}).compiling)
+        report = part.check(tolerance=tolerance, **options.loaded.changed(sizes={}))
         found.append((f"at {options}", report))
     return found
 

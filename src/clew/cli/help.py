@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-BUDGET_HELP: Final = "Resource limit for the model, such as nodes=1000, or strict; repeatable."
+BUDGET_HELP: Final = "Limits on the resources of the file, its compilation and its runs."
 
 
 class Command(TyperCommand):

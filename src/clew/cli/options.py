@@ -1,7 +1,7 @@
 """Options shared by several commands, and their use to compile a model.
 
 `Compiling` holds the options of every command that compiles; `@compiling` replaces a parameter of
-that type by them. Add an option of `clew.compile` there and in `CompileOptions`.
+that type by them. They are those of `CompileOptions`, with the same help and defaults.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ import functools
 import inspect
 import time
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 import clew
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place, read_schedule
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
-from clew.cli.help import BUDGET_HELP
 from clew.cli.output import note, progress
-from clew.compiling.options import CompileOptions, read_schedule
-from clew.support.bounds import BOUNDS
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
 from clew.support.errors import InputError
@@ -47,174 +45,127 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of r
 PANEL: Final = "Compile options"
 
 
-def _option(*names: str, **facts: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=PANEL, **facts)
+_TEXTS: Final[Mapping[str, Callable[[list[str]], Any]]] = {
+    "inputs": shapes,
+    "sizes": sizes,
+    "extend": tuple,
+    "place": tuple,
+    "budgets": lambda texts: asdict(read_budgets(texts)),
+}
+"""How the texts of a repeated option are read, where it is not as a list of names."""
+SCHEDULE: Final = Annotated[
+    list[str],
+    typer.Option(
+        "--schedule",
+        metavar="KERNEL=FILE",
+        help="Saved schedule to replay for a kernel or a glob of kernels; repeatable.",
+        rich_help_panel=PANEL,
+    ),
+]
+CHOOSE: Final = Annotated[
+    list[str],
+    typer.Option(
+        "--choose",
+        metavar="KERNEL=RULE: NAME=VALUE ...",
+        help="Schedule rule for a kernel or a glob of kernels, and values of its choices (clew "
+        "trace --kernel shows them); repeatable.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of compiling on the command line: the parameter's name, type and default, and the
+    option that it gives (`extend` for schedules).
+    """
+
+    name: str
+    typed: Any
+    default: Any
+    gives: str
+
+    @property
+    def option(self) -> str:
+        """The option as typed, for messages."""
+        if self.gives in PLACES and self.name not in ("schedule", "choose"):
+            flag = PLACES[self.gives].option.flag
+            if flag:
+                return flag.rpartition("/")[2] if self.default is True else flag.partition("/")[0]
+        return f"--{self.name.replace('_', '-')}"
+
+
+def _flag_of(name: str, place: Place) -> Flag:
+    about, default = place.option, place.field.default
+    kind = about.kind or type(default)
+    option = about.flag or f"--{name.replace('_', '-')}"
+    many = kind in (tuple, list, dict)
+    help = f"{about.help.rstrip('.')}; repeatable." if many else about.help
+    shown = about.shown_default or True
+    made = typer.Option(
+        option, metavar=about.metavar or None, help=help, rich_help_panel=PANEL,
+        min=about.at_least, max=about.at_most, show_default=shown,
+    )  # fmt: skip
+    typed: Any = kind
+    if many:
+        default, typed = [], list[str]
+    elif kind is bool:
+        default = bool(default)
+    elif kind is int:
+        typed = int if default is not None else int | None
+    else:
+        default = default or about.shown_default
+    parameter = option.partition("/")[0].lstrip("-").replace("-", "_")
+    return Flag(parameter, Annotated[typed, made], default, name)
+
+
+def _flags() -> Iterator[Flag]:
+    for name, place in PLACES.items():
+        if place.option.flag != "":
+            yield _flag_of(name, place)
+        if name == "extend":
+            yield Flag("schedule", SCHEDULE, [], "extend")
+            yield Flag("choose", CHOOSE, [], "extend")
+
+
+FLAGS: Final = tuple(_flags())
+"""The options of compiling that every command that compiles has."""
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """Compile options as given on the command line."""
+    """Compile options as given on the command line: values by the names of `FLAGS`."""
 
-    shape: Annotated[
-        list[str],
-        _option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input; repeatable."),
-    ] = field(default_factory=list)
-    sizes: Annotated[
-        list[str],
-        _option(
-            "--sizes",
-            metavar="NAME=1:512|1,8|128",
-            help="Range, likely sizes, or only size of a free dimension; repeatable.",
-        ),
-    ] = field(default_factory=list)
-    target: Annotated[str, _option("--target", metavar="NAME", help="Machine to compile for.")] = (
-        "cpu"
-    )
-    threads: Annotated[
-        int | None,
-        _option("--threads", metavar="N", min=1, help="Threads of a run.", show_default="all CPUs"),
-    ] = None
-    opt_level: Annotated[
-        int,
-        _option(
-            "--opt-level", metavar="0|1|2|3", min=0, max=3, help="0: only required passes; 3: all."
-        ),
-    ] = 3
-    precision: Annotated[
-        str, _option("--precision", metavar="f32|bf16|f16|auto", help="Precision of products.")
-    ] = "f32"
-    keep_f32: Annotated[
-        list[str],
-        _option("--keep-f32", metavar="LAYER,...", help="Layers or globs to keep in f32."),
-    ] = field(default_factory=list)
-    fuse: Annotated[
-        bool, _option("--fuse/--no-fuse", help="Fuse operators, or compile a kernel for each.")
-    ] = True
-    required: Annotated[
-        list[str],
-        _option(
-            "--required",
-            metavar="NAME,...",
-            help="Passes to run at any opt level, and backends that must get part of the model.",
-        ),
-    ] = field(default_factory=list)
-    disabled: Annotated[
-        list[str], _option("--disabled", metavar="PASS,...", help="Passes to leave out.")
-    ] = field(default_factory=list)
-    extend: Annotated[
-        list[str],
-        _option(
-            "--extend",
-            metavar="FILE.py",
-            help="Python file to run for its passes, fusions and schedules; repeatable.",
-        ),
-    ] = field(default_factory=list)
-    schedule: Annotated[
-        list[str],
-        _option(
-            "--schedule",
-            metavar="KERNEL=FILE",
-            help="Saved schedule to replay for a kernel or a glob of kernels; repeatable.",
-        ),
-    ] = field(default_factory=list)
-    choose: Annotated[
-        list[str],
-        _option(
-            "--choose",
-            metavar="KERNEL=RULE: NAME=VALUE ...",
-            help="Schedule rule for a kernel or a glob of kernels, and values of its choices (clew "
-            "trace --kernel shows them); repeatable.",
-        ),
-    ] = field(default_factory=list)
-    links: Annotated[
-        str,
-        _option(
-            "--links",
-            metavar="|".join(LINKS),
-            help="Links to follow to external data; snapshot: links inside a model hub's folder.",
-        ),
-    ] = LINKS[0]
-    trust: Annotated[
-        bool,
-        _option("--trust", help="Let the model's file run code that it contains."),
-    ] = False
-    bounds: Annotated[
-        str,
-        _option(
-            "--bounds",
-            metavar="|".join(BOUNDS),
-            help="Out-of-range indices: an error, or clamped.",
-        ),
-    ] = BOUNDS[0]
-    cache: Annotated[
-        bool, _option("--cache/--no-cache", help="Use the disk cache of native code.")
-    ] = True
-    tuned: Annotated[
-        str,
-        _option(
-            "--tuned",
-            metavar="auto|none|FILE",
-            help="Records of clew tune to apply; auto: those in the default file, if it exists.",
-        ),
-    ] = "auto"
-    backend: Annotated[
-        list[str],
-        _option(
-            "--backend",
-            metavar="NAME,...",
-            help="Backends that take parts of the model, in order: onnxruntime, openvino, torch, "
-            "vta, numpy, or registered ones.",
-        ),
-    ] = field(default_factory=list)
-    place: Annotated[
-        list[str],
-        _option(
-            "--place",
-            metavar="first|auto|BACKEND=LAYER,...",
-            help="Assigns operators to the first backend that takes them, by measured costs, or by "
-            "layers or globs of them (repeatable).",
-        ),
-    ] = field(default_factory=list)
-    fallback: Annotated[
-        bool,
-        _option(
-            "--fallback/--no-fallback",
-            help="Run parts elsewhere that their backend fails to compile or run.",
-        ),
-    ] = False
-    budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
-        field(default_factory=list)
-    )
+    given: Mapping[str, Any]
 
-    @property
-    def options(self) -> CompileOptions:
-        """The same as plain data.
+    @functools.cached_property
+    def record(self) -> dict[str, Any]:
+        """The options that differ from their defaults, as a record of `CompileOptions`.
 
         Errors: I341 (`--schedule`); a usage error for text that is not a `name=value` pair.
         """
-        return CompileOptions(
-            target=self.target,
-            threads=self.threads,
-            opt_level=self.opt_level,
-            precision=self.precision,
-            fuse=self.fuse,
-            keep_f32=listed(self.keep_f32),
-            required=listed(self.required),
-            disabled=listed(self.disabled),
-            extend=tuple(self.extend),
-            schedules=schedules(self.schedule),
-            choices=choices(self.choose),
-            shapes=shapes(self.shape),
-            sizes=sizes(self.sizes),
-            links=self.links,
-            trust=self.trust,
-            bounds=self.bounds,
-            cache=self.cache,
-            tuned=self.tuned,
-            backends=listed(self.backend),
-            place=tuple(self.place),
-            fallback=self.fallback,
-        )
+        found: dict[str, Any] = {}
+        for flag in FLAGS:
+            value = self.given.get(flag.name, flag.default)
+            if value == flag.default or flag.name in ("schedule", "choose"):
+                continue
+            if isinstance(flag.default, list):
+                value = _TEXTS.get(flag.gives, listed)(value)
+            found[flag.gives] = None if (flag.gives, value) == ("tuned", "none") else value
+        steps, chosen = (self.given.get(name, []) for name in ("schedule", "choose"))
+        added = [{"kernel": k, "steps": text} for k, text in schedules(steps).items()]
+        added += [{"kernel": k, "choose": text} for k, text in choices(chosen).items()]
+        if added:
+            found["extend"] = (*found.get("extend", ()), *added)
+        return found
+
+    @functools.cached_property
+    def options(self) -> CompileOptions:
+        """The options, as `clew.compile` takes them.
+
+        Errors: those of values (`CompileOptions.of_record`), and see `record`.
+        """
+        return CompileOptions.of_record(self.record)
 
 
 def listed(texts: Sequence[str]) -> tuple[str, ...]:
@@ -252,31 +203,31 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
     (place,) = (name for name in own if hints.get(name) is Compiling)
-    facts = typing.get_type_hints(Compiling, include_extras=True)
-    shared = [f for f in fields(Compiling) if f.name not in own]
+    shared = [flag for flag in FLAGS if flag.name not in own]
+    kind = inspect.Parameter.KEYWORD_ONLY
     made: list[inspect.Parameter] = []
     for name, parameter in own.items():
         if name != place:
-            made.append(parameter.replace(annotation=hints[name]))
+            made.append(parameter.replace(annotation=hints[name], kind=kind))
             continue
-        for one in shared:
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            kind = inspect.Parameter.KEYWORD_ONLY
+        for flag in shared:
             made.append(
-                inspect.Parameter(one.name, kind, default=default, annotation=facts[one.name])
+                inspect.Parameter(flag.name, kind, default=flag.default, annotation=flag.typed)
             )
 
     @functools.wraps(command)
     def called(**values: Any) -> None:
-        how = Compiling(**{one.name: values.pop(one.name) for one in shared})
-        set_default(read_budgets(how.budget))
-        set_default_links(how.links)
-        set_default_trust(how.trust)
+        how = Compiling({flag.name: values.pop(flag.name) for flag in shared})
+        limits = CompileOptions.of_record(
+            {n: v for n, v in how.record.items() if n in ("budgets", "links", "trust")}
+        ).group(Limits)
+        set_default(limits.budgets or read_budgets(()))
+        set_default_links(limits.links or LINKS[0])
+        set_default_trust(bool(limits.trust))
         command(**values, **{place: how})
 
-    kinds = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in made]
-    called.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in kinds}
+    called.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in made}
     return called
 
 
@@ -296,7 +247,7 @@ def refuse_saved(model: Path | None, why: str) -> None:
 
 def refuse_sizes(how: Compiling, why: str) -> None:
     """Rejects `--sizes` with a usage error (exit code 2)."""
-    if how.sizes:
+    if how.given.get("sizes"):
         raise typer.BadParameter(f"{why}: give --shape", param_hint="--sizes")
 
 
@@ -304,15 +255,12 @@ def open_model(model: Path, how: Compiling) -> Compiled:
     """Returns a saved model, or compiles one."""
     if model.suffix != SAVED_SUFFIX:
         return compile_model(model, how)
-    usual = Compiling(
-        threads=how.threads, cache=how.cache, budget=how.budget, links=how.links, trust=how.trust
-    )
-    for one in fields(Compiling):
-        if getattr(how, one.name) != getattr(usual, one.name):
-            option = "--no-fuse" if one.name == "fuse" else f"--{one.name.replace('_', '-')}"
-            raise typer.BadParameter("a saved model is already compiled", param_hint=option)
+    for flag in FLAGS:
+        free = flag.gives in ("threads", "cache", "budgets", "links", "trust")
+        if not free and how.given.get(flag.name, flag.default) != flag.default:
+            raise typer.BadParameter("a saved model is already compiled", param_hint=flag.option)
     start = time.perf_counter()
-    loaded = clew.load_compiled(model, how.threads)
+    loaded = clew.load_compiled(model, how.options.threads)
     return Compiled(loaded, {"load": time.perf_counter() - start})
 
 
@@ -322,7 +270,7 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
     with progress(f"reading {model}") as say:
         build = clew.compile  # outside the timing: this imports the run time
         start = time.perf_counter()
-        made = build(model, **options.loading, **options.compiling, on_progress=say)
+        made = build(model, **options, on_progress=say)
         done = time.perf_counter()
     return Compiled(made, {"compile": done - start})
 

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
 from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.compiling.options import CompileOptions
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
@@ -82,8 +82,8 @@ def partition(
                 ranges=list(zip(start, end, strict=True)),
                 inputs=given,
                 seed=seed,
-                shapes=options.shapes or None,
-                threads=how.threads,
+                shapes=options.inputs,
+                threads=options.threads,
                 on_progress=say,
             )
             if output is not None:
@@ -121,7 +121,7 @@ def _checks(made: clew.Partition, options: CompileOptions) -> list[tuple[str, cl
     threads = options.threads
     found = [(f"part {n} alone", p.check(threads=threads)) for n, p in enumerate(made.parts)]
     found.append(("in sequence", made.check(threads=threads)))
-    return [*found, (f"in sequence, {options}", made.check(**options.compiling))]
+    return [*found, (f"in sequence, {options}", made.check(**options.loaded))]
 
 
 def _facts(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import clew
+from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import InputError
-
-_SETTLED = ("target", "threads", "opt_level", "precision", "keep_f32", "fuse", "tuned")
 
 
 @compiling
@@ -37,6 +36,7 @@ def place(
     """
     refuse_saved(model, "placement compiles the model in several ways")
     from clew.placement import place as search  # noqa: PLC0415 - it imports the compiler
+    from clew.placement.placing import OPTIONS as PLACED  # noqa: PLC0415 - as below
 
     options = how.options
     if not options.backends:
@@ -45,11 +45,17 @@ def place(
             "no backend besides the CPU is named",
             hint="name backends with --backend, such as --backend onnxruntime,openvino",
         )
-    given: dict[str, Any] = {k: options.compiling[k] for k in _SETTLED}
+    chosen = {k: v for k, v in options.values().items() if k in PLACED}
     with progress(f"reading {model}") as show:
         module = clew.load(model, **options.loading)
         found = search(
-            module, options.backends, seconds=seconds, again=again, on_progress=show, **given
+            module,
+            options.backends,
+            tuned=options.tuned,
+            seconds=seconds,
+            again=again,
+            on_progress=show,
+            **CompileOptions().changed(**chosen),
         )
     if json:
         emit_json(found.to_json())

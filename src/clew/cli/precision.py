@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
+from clew.backends.compile_options import Precision
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, progress, stdout
@@ -52,7 +53,7 @@ def precision_(
     """Find the layers that cause the error of narrow products, and those to keep in f32."""
     refuse_saved(model, "the report compiles the layers again")
     options = how.options
-    exact = options.compiling
+    exact = options.loaded
     with progress(f"reading {model}") as say:
         module = clew.load(model, **options.loading)
         specs = clew.compile(module, **exact, on_progress=say)
@@ -64,7 +65,8 @@ def precision_(
             bound=error,
             savings=savings,
             on_progress=say,
-            **{**exact, "precision": precision},
+            precision=exact.changed(precision=precision).group(Precision),
+            **exact.changed(precision=Precision()),
         )
     if json:
         emit_json({"model": str(model), **report.to_json()})

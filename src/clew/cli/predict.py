@@ -66,7 +66,7 @@ def predict(
 ) -> None:
     """Predict the latency of a model, its layers and its kernels, without running it."""
     if train is not None:
-        _train(train, output, how.target, json)
+        _train(train, output, str(how.options.target), json)
         return
     if model is None:
         raise typer.BadParameter("give a model, or --train", param_hint="MODEL")
@@ -83,21 +83,20 @@ def predict(
     from clew.runtime.threads import thread_count  # noqa: PLC0415
 
     options = how.options
-    count = thread_count(how.threads)
+    count = thread_count(options.threads)
     with progress(f"reading {model}") as say:
         if predictor is not None:
             known = load_predictors(predictor)
         else:
             assert measured is not None
             say(f"training on {measured}")
-            known = [_learned(measured, how.target, count)]
+            known = [_learned(measured, str(options.target), count)]
         say(f"running passes and schedules of {model}")
-        planned = {k: v for k, v in options.compiling.items() if k != "cache"}
         found = forecast(
             clew.load(model, **options.loading),
             known,
             lookup=lookup,
-            **{**planned, "threads": count},
+            **options.loaded.changed(threads=count),
         )
     for line in found.notes:
         note(line)

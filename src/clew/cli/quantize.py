@@ -204,10 +204,10 @@ def quantize(
             recipe=recipe,
             sensitivities=sensitivities,
             on_progress=say,
-            **options.compiling,
+            **options.loaded,
         )
         if times:
-            found = found.timed(on_progress=say, **options.compiling)
+            found = found.timed(on_progress=say, **options.loaded)
     picture = None if frontier is None else (frontier, found.frontier_svg())
     _write(found, model, output, form, save_recipe, report, picture)
     if json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from clew.backends.compile_options import AUTO
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stderr, stdout
@@ -80,8 +81,7 @@ def tune(
     from clew.tuning import tune_report  # noqa: PLC0415
 
     options = how.options
-    given: dict[str, Any] = {k: v for k, v in options.compiling.items() if k != "tuned"}
-    given |= options.loading
+    given = options.changed(tuned=AUTO)
     if report:
         found = tune_report(model, database=path, **given)
     else:

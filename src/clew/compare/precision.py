@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from clew import frontends
+from clew.backends.compile_options import CompileOptions, Precision
 from clew.build.inputs import module_for
 from clew.compiling.compile import build_model
 from clew.compiling.extensions import extensions_of
@@ -59,7 +60,7 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Kept:
-    """The layers to keep in f32 for a bound, as `clew.compile(keep_f32=...)` takes them, and the
+    """The layers to keep in f32 for a bound, as `clew.Precision(keep_f32=...)` takes them, and the
     remaining error.
 
     `met` is False if keeping every named layer is not enough.
@@ -100,13 +101,12 @@ def precision_report(
     model: Module | str | Path,
     inputs: Any,
     *,
-    precision: str = "bf16",
+    precision: str | Precision = "bf16",
     bound: float | None = None,
     savings: int = 10,
     target: str | Target = "cpu",
     threads: int | None = None,
     opt_level: int = 3,
-    keep_f32: Sequence[str] = (),
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> PrecisionReport:
@@ -118,29 +118,32 @@ def precision_report(
     or as a list of several such sets; a single set says little about one layer, since rounding
     errors are random. With a `bound` on the network's `Deviation.worst`, bisection finds the fewest
     layers to keep in f32, taken in the order of the error they cause (`kept`). `options` takes the
-    other arguments of `clew.compile`. Layers in `keep_f32` stay in f32 throughout.
+    other arguments of `clew.compile`. Layers in `keep_f32` of `precision` stay in f32 throughout.
 
     Errors: I013 (not a narrow precision), I047 (no inputs, or no output of floats), and those of
     compiling and running.
     """
-    if precision not in NARROW_FLOATS:
+    given = CompileOptions.of(
+        {
+            **options,
+            "target": target,
+            "threads": threads,
+            "precision": precision,
+            "opt_level": opt_level,
+        }
+    )
+    narrow = given.group(Precision).precision
+    if narrow not in NARROW_FLOATS:
         known = ", ".join(NARROW_FLOATS)
-        raise InputError("I013", f"precision {precision!r} is not narrow", hint=f"one of {known}")
+        raise InputError("I013", f"precision {narrow!r} is not narrow", hint=f"one of {known}")
     feeds = list(inputs) if isinstance(inputs, list) else [inputs]
     if not feeds:
         raise InputError("I047", "no inputs to compare outputs on", hint="arrays by name")
     loaded = model if isinstance(model, Module) else frontends.load_or_defer(model)
     module = module_for(loaded, feeds[0])
     say = on_progress or (lambda text: None)
-    given = {
-        **options,
-        "extend": extensions_of(options.get("extend", ())),
-        "target": target,
-        "threads": threads,
-        "opt_level": opt_level,
-        "keep_f32": keep_f32,
-    }
-    variants = _Variants(module, feeds, precision, given, say)
+    given = given.changed(extend=extensions_of(given.extend))
+    variants = _Variants(module, feeds, narrow, given, say)
     whole = variants.error("the whole network", ())
     layers = _ranked(variants)
     most = min(savings, len(layers))
@@ -152,7 +155,7 @@ def precision_report(
     ]
     independent = math.hypot(*(layer.alone.rms for layer in layers))
     kept = None if bound is None else _keep(variants, layers, bound)
-    return PrecisionReport(precision, len(feeds), whole, independent, tuple(layers), kept)
+    return PrecisionReport(narrow, len(feeds), whole, independent, tuple(layers), kept)
 
 
 @dataclass
@@ -183,7 +186,7 @@ class _Variants:
         module: Module,
         feeds: Sequence[Any],
         precision: str,
-        options: Mapping[str, Any],
+        options: CompileOptions,
         say: Callable[[str], None],
     ) -> None:
         self._module, self._feeds, self._precision, self._say = module, feeds, precision, say
@@ -209,9 +212,14 @@ class _Variants:
         """Returns the float outputs for each input set, and the layers that were narrow."""
         self._say(what)
         seen = _Narrowed()
-        keep = (*self._options["keep_f32"], *map(glob.escape, names))
-        changed = {"keep_f32": keep, "precision": precision, "instruments": [seen], "trace": False}
-        compiled = build_model(self._module, **{**self._options, **changed})
+        kept = self._options.group(Precision).keep_f32
+        changed = self._options.changed(
+            precision=precision,
+            keep_f32=(*kept, *map(glob.escape, names)),
+            instruments=[seen],
+            trace=False,
+        )
+        compiled = build_model(self._module, changed)
         runs = [compiled.run(compiled.named_inputs(feed)) for feed in self._feeds]
         return [{n: np.array(v) for n, v in run.items() if _is_float(v)} for run in runs], seen
 

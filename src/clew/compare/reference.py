@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.compile import build_model
 from clew.pipelines import pipeline
 from clew.serving.built_model import BuiltModel
@@ -19,4 +20,5 @@ def reference_of(model: BuiltModel) -> BuiltModel:
     if is_reference(model):
         return model
     options = model.options
-    return build_model(model.module, options.target, threads=options.threads, opt_level=0)
+    given = CompileOptions(options.target, threads=options.threads, opt_level=0)
+    return build_model(model.module, given)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+from clew.backends.compile_options import AUTO
 from clew.backends.cpu.history import RecordedHistory, named, told
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.machine.target import Target
@@ -18,8 +19,6 @@ from clew.records import Store, Trial, default_path
 from clew.records.trial import KERNEL
 from clew.runtime.cache import Cache
 from clew.runtime.threads import thread_count
-
-AUTO = "auto"
 
 
 def with_records(

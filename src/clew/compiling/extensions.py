@@ -6,9 +6,10 @@ import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from clew.backends.backend import Backend
+from clew.backends.compile_options import Extension
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_fusion, of_rule
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
@@ -19,7 +20,6 @@ from clew.schedules import Rule
 from clew.support.errors import PASSED_ON, InputError
 from clew.support.files import run_program
 
-Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend
 _KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule, Backend)
 
 

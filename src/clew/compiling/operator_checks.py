@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions, Diagnostics, Passes
 from clew.compiling.compile import build_model
 from clew.loop.interpret import interpret
 from clew.loop.ir import Stmt, loops
@@ -160,12 +161,14 @@ def _check_native(op: Op, sample: Sample) -> None:
             model = model_of(op, [sample], neighbors=neighbors)
             compiled = build_model(
                 model.module,
-                opt_level=level,
-                threads=1,
-                cache=False,
-                guard=side,
-                # AlterLayout expects plain layouts.
-                disabled=() if plain else ("AlterLayout",),
+                CompileOptions(
+                    threads=1,
+                    opt_level=level,
+                    # AlterLayout expects plain layouts.
+                    passes=Passes(disabled=() if plain else ("AlterLayout",)),
+                    cache=False,
+                    diagnostics=Diagnostics(guard=side),
+                ),
             )
             with np.errstate(all="ignore"):
                 what = wrong_output(model, compiled.run(model.inputs))

@@ -48,7 +48,7 @@ def executor_graph(compiled: BuiltModel) -> ExecutorGraph:
     """Returns the executor of a compiled model with, for each node, its operators at each stage and
     the layers it serves. For a model with symbolic sizes, describes the last build.
 
-    Without a trace (`trace=False`) operators have no history.
+    Without a trace (`Diagnostics(trace=False)`) operators have no history.
 
     Errors: I044 for a model with symbolic sizes that has not run yet.
     """

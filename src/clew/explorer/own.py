@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions, place_texts
 from clew.explorer.schema import Options
 from clew.support.budgets import current
 from clew.support.errors import InputError
 
 _OWN: Final = ("links", "bounds", "cache")
+_NOT_SAME: Final = ("extend", "schedules", "shapes")  # they differ from the record of options
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ def compile_options(options: Options, own: Own) -> CompileOptions:
     Errors: I342 for extension files that the command line did not give.
     """
     check_extensions(options, own)
-    given = {f.name: getattr(options, f.name) for f in fields(options)}
-    files = tuple(own.extend[name] for name in options.extend)
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_SAME}
     mine = {name: getattr(own, name) for name in _OWN}
-    return CompileOptions(**{**given, **mine, "extend": files})
+    files = [own.extend[name] for name in options.extend]
+    record = {**given, **mine, "inputs": options.shapes, "extend": files}
+    return CompileOptions.of_record(record)
 
 
 def check_extensions(options: Options, own: Own) -> None:
@@ -65,22 +67,28 @@ def split_options(given: Sequence[CompileOptions]) -> tuple[list[Options], Own]:
     not set: extension files by name, links, bounds, the cache, and this process's budgets.
     """
     names: dict[str, str] = {}  # of paths
-    for path in dict.fromkeys(path for one in given for path in one.extend):
+    files = [[str(x) for x in one.extend if isinstance(x, (str, Path))] for one in given]
+    for path in dict.fromkeys(path for paths in files for path in paths):
         name, number = Path(path).name, 1
         while name in names.values():
             number += 1
             name = f"{Path(path).name} ({number})"
         names[path] = name
-    shared = {f.name for f in fields(Options)} - {"extend"}
+    shared = {f.name for f in fields(Options)} - {*_NOT_SAME, "place"}
     found = []
-    for one in given:
-        values = {name: _plain(getattr(one, name)) for name in shared}
-        found.append(Options(**values, extend=[names[path] for path in one.extend]))
+    for one, paths in zip(given, files, strict=True):
+        record = one.record()
+        values = {name: value for name, value in record.items() if name in shared}
+        steps = {x["kernel"]: x["steps"] for x in record.get("extend", ()) if "steps" in x}
+        found.append(
+            Options(
+                **values,
+                place=place_texts(record.get("place")),
+                extend=[names[path] for path in paths],
+                schedules=steps,
+                shapes=record.get("inputs", {}),
+            )
+        )
     own = Own({name: str(Path(path).absolute()) for path, name in names.items()})
-    return found, replace(own, **{n: getattr(given[0], n) for n in _OWN}) if given else own
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(v) for key, v in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    mine = {name: value for name, value in given[0].values().items() if name in _OWN}
+    return found, replace(own, **mine)

@@ -13,6 +13,7 @@ import numpy as np
 from clew import frontends
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.build.inputs import module_for
 from clew.editing.selection import parts_by_pattern
 from clew.extraction.file_form import FileSource, Numbers
@@ -184,9 +185,15 @@ def fused_program(
     else:
         compiled = compile(
             model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=shapes),
-            threads=run.threads,
-            on_progress=run.on_progress,
-            **{"instruments": [Unkept()], "trace": False, **(options or {})},
+            **CompileOptions().changed(
+                **{
+                    "instruments": [Unkept()],
+                    "trace": False,
+                    "threads": run.threads,
+                    "on_progress": run.on_progress,
+                    **CompileOptions.named(options or {}),
+                }
+            ),
         )
     given = {} if run.inputs is None else compiled.named_inputs(run.inputs, partial=True)
     return FusedProgram(compiled, compiled.drawn(given, seed=run.seed), values or {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import PLACES, CompileOptions
 from clew.extraction import files
 from clew.extraction.stored import StoredPart
 from clew.frontends.format import Format
@@ -110,10 +110,17 @@ class Part(StoredPart, Shown):
         These may be those of the whole model: layers that `place` and `keep_f32` name and that the
         part lacks are left out.
         """
-        captured, options = dict(self.options), {**options, **self._named(options)}
-        if "passes" in options:
+        return self.compiled(CompileOptions.named(options))
+
+    def compiled(self, given: Mapping[str, Any]) -> CompiledModel:
+        """Returns the part compiled as by `compile`, with options by their own names, those in
+        groups included.
+        """
+        captured = dict(self.options)
+        if "passes" in given:
             captured.pop("required", None)  # it names one of the default passes
-        return compile(self.module, **{**captured, "instruments": [Unkept()], **options})
+        chosen = {**captured, "instruments": [Unkept()], **given, **self._named(given)}
+        return compile(self.module, **CompileOptions().changed(**chosen))
 
     def _named(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options that name layers, with the names of the part's layers only."""
@@ -143,9 +150,10 @@ class Part(StoredPart, Shown):
                 f"{self.name} has no captured values",
                 hint="they are in the .npz file next to it",
             )
-        found = self.compile(**options).run(self.inputs)
+        given = CompileOptions.named(options)
+        found = self.compiled(given).run(self.inputs)
         checks = [compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
-        return check_of(self.name, checks, options, self.options, tolerance)
+        return check_of(self.name, checks, given, self.options, tolerance)
 
     def save(self, path: str | Path) -> list[Path]:
         """Writes the part, and returns the files: clew text (`.txt`), the format of its model's
@@ -188,7 +196,7 @@ class FilePart(Brief):
 
 def unknown_options(options: Mapping[str, Any]) -> list[str]:
     """Returns the names that are not options of `clew.compile`."""
-    return [name for name in options if name not in signature(compile).parameters]
+    return [name for name in options if name not in PLACES]
 
 
 def check_of(

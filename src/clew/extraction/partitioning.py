@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.extraction import partition_files
 from clew.extraction.extracting import Run, module_of, source_file, value_names
 from clew.extraction.file_form import FileSource
@@ -68,7 +69,8 @@ class Partition(Stages, Shown):
                 hint="pass one mapping per part, or None",
             )
         pairs = zip(self.stages, options, strict=True)
-        return replace(self, stages=tuple(replace(s, options=o or {}) for s, o in pairs))
+        chosen = ((s, CompileOptions.named(o or {})) for s, o in pairs)
+        return replace(self, stages=tuple(replace(s, options=o) for s, o in chosen))
 
     def compile(
         self, options: Sequence[Options | None] | None = None, **every: Any
@@ -80,7 +82,10 @@ class Partition(Stages, Shown):
         `clew.compile`.
         """
         chosen = self if options is None else self.with_options(options)
-        models = [s.part.compile(**{"opt_level": 3, **every, **s.options}) for s in chosen.stages]
+        return chosen._compiled({"opt_level": 3, **CompileOptions.named(every)})
+
+    def _compiled(self, every: Mapping[str, Any]) -> CompiledPartition:
+        models = [s.part.compiled({**every, **s.options}) for s in self.stages]
         return CompiledPartition(self, models)
 
     def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
@@ -97,10 +102,11 @@ class Partition(Stages, Shown):
         own = {k: v for s in self.stages for k, v in s.options.items()} if options else {}
         plain = replace(self, stages=tuple(replace(s, options={}) for s in self.stages))
         whole = self if options else plain
-        found = whole.compile(**{**AS_IMPORTED, **options}).run(self.given)
+        given = {**AS_IMPORTED, **CompileOptions.named(options)}
+        found = whole._compiled(given).run(self.given)
         checks = [compared(n, found[n], wanted) for n, wanted in self.expected.items()]
         name = f"{len(self.stages)} parts in sequence"
-        return check_of(name, checks, {**own, **options}, AS_IMPORTED, tolerance)
+        return check_of(name, checks, {**own, **given}, AS_IMPORTED, tolerance)
 
     def save(self, folder: str | Path, form: str = "txt") -> list[Path]:
         """Writes the parts, as clew text (`txt`) or in the format of their file (`onnx`), with

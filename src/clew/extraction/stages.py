@@ -20,7 +20,8 @@ Options = Mapping[str, Any]
 class Stage(Brief):
     """A part in sequence, with the names of its input and output values.
 
-    `options` are the options of `clew.compile` for the part.
+    `options` are the options of `clew.compile` for the part, by their own names, those in groups
+    included.
     """
 
     part: Part

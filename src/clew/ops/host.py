@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @register_op(
     "size_of",
-    traits=Traits(sizes="read"),
+    traits=Traits(sizes="read", collects=True),
     host=True,
     samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104")),
 )
@@ -34,6 +34,7 @@ def _size_of_types(x: Type, *, axis: int) -> Type:
 @register_op(
     "sized",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(Sample(f32(4, 2), f32(3)),),
 )
 def sized(*values: Any) -> Array:

@@ -120,9 +120,15 @@ class Traits:
     """
 
     collects: bool = False
-    """A host operator that puts elements or texts in new arrays, without arithmetic on floats. Read
-    by the runtime: its results share no memory with operands, NumPy gives no warnings about them,
-    and a build for single sizes gains nothing.
+    """Where it runs on the host, the operator puts elements, texts, counts or sizes in new
+    arrays. Read by the runtime: its results share no memory with operands, NumPy gives no warnings
+    about them, and a build for single sizes gains nothing.
+    """
+
+    passes_on: bool = False
+    """Where it runs on the host, the operator returns operands, parts of operands, or sequences of
+    these. Read by the runtime: NumPy gives no warnings about it, and a build for single sizes gains
+    nothing.
     """
 
 

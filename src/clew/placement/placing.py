@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
 from clew.backends.backend import CPU, Backend
+from clew.backends.compile_options import CompileOptions
 from clew.backends.registry import backends_of
-from clew.compiling.compile import build_model, compile_as, passes_for
+from clew.compiling.compile import build_model, passes_for
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Var
 from clew.ir.module import Module
@@ -44,8 +44,8 @@ _ROUNDS: Final = 3  # of choosing, measuring and correcting
 _MARGIN: Final = 0.01  # a mix must be this much faster than the best single backend
 _PROFILE_S: Final = 0.5
 _SEEDS: Final = 3  # different inputs of the calls that are compared
-_OPTIONS: Final = ("opt_level", "precision", "keep_f32", "fuse")
-"""The options of `compile` that change which operators there are to place."""
+OPTIONS: Final = ("target", "threads", "opt_level", "precision", "keep_f32", "fuse")
+"""The options of `compile` on which the operators to place, and their costs, depend."""
 
 
 @coded_exhaustion
@@ -71,7 +71,7 @@ def place(
     measured in the model and its costs corrected. Finally, the assignments found and each backend
     alone are measured in turns, and the result is the fastest, so no single backend beat it.
     `seconds` is about how long units are measured; the costs of the rest are predicted. `options`
-    are those of `compile` that change the graph (`opt_level`, `precision`, `keep_f32`, `fuse`).
+    are those of `compile` that change the graph: `opt_level`, `precision`, and `fuse` of `passes`.
     `on_progress` is called with each step's name.
 
     Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call
@@ -91,10 +91,15 @@ def place(
             "only a model whose sizes are all known can be placed by measured costs",
             hint="give its sizes with inputs=, or with clew.load(file, inputs={...})",
         )
-    unknown = [name for name in options if name not in _OPTIONS]
-    if unknown:
-        raise TypeError(f"place() got an unexpected argument {unknown[0]!r}")
-    asked = _Asked(machine, count, chosen, options, seconds, on_progress or (lambda text: None))
+    given = CompileOptions.of({**options, "target": machine, "threads": count})
+    unused = [name for name in given.values() if name not in OPTIONS]
+    if unused:
+        raise InputError(
+            "I014",
+            f"place has no option {unused[0]!r}",
+            hint=f"it takes the options of clew.compile {', '.join(OPTIONS[2:])}",
+        )
+    asked = _Asked(machine, count, chosen, given, seconds, on_progress or (lambda text: None))
     book = book_at(tuned, machine, count)
     subject = asked.subject(module)
     if not again:
@@ -109,16 +114,19 @@ def place(
 def placed_for_compile(
     model: Module | DeferredModule | frontends.ModelSource,
     backends: Sequence[Backend | str],
-    *,
-    shapes: Mapping[str, Sequence[int]] | None,
-    links: str | None,
-    trust: bool | None,
-    **options: Any,
+    options: CompileOptions,
 ) -> Placement:
     """Returns the placement of a model for `clew.compile(..., place="auto")`; see `place`."""
     if not isinstance(model, (Module, DeferredModule)):
-        model = frontends.load_or_defer(model, inputs=shapes, links=links, trust=trust)
-    return place(model, backends, **options)
+        model = frontends.load_or_defer(model, **options.loading)
+    settled = {n: v for n, v in options.values().items() if n in OPTIONS}
+    return place(
+        model,
+        backends,
+        tuned=options.tuned,
+        on_progress=options.on_progress,
+        **CompileOptions().changed(**settled),
+    )
 
 
 @dataclass(frozen=True)
@@ -126,19 +134,14 @@ class _Asked:
     target: Target
     threads: int
     backends: tuple[Backend, ...]
-    options: Mapping[str, Any]
+    options: CompileOptions
     seconds: float
     say: Callable[[str], None]
 
     def subject(self, module: Module) -> str:
-        """Returns a hash of all that a placement depends on. Options with the default of `compile`
-        count as not given.
-        """
-        parts = [structural_hash(module), *map(str, self.backends)]
-        known = signature(compile_as).parameters
-        for name, value in sorted(self.options.items()):
-            plain = tuple(value) if isinstance(value, (list, tuple)) else value
-            parts += [] if plain == known[name].default else [f"{name}={plain}"]
+        """Returns a hash of the model, the backends and the options that change the graph."""
+        graph = self.options.changed(target="cpu", threads=None)  # the book is of one machine
+        parts = [structural_hash(module), *map(str, self.backends), repr(graph)]
         return blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -189,10 +192,10 @@ class _Placer:
 
     def _units(self) -> UnitGraph:
         asked = self._asked
-        passes = passes_for(asked.target, backends=asked.backends, **asked.options)
+        passes = passes_for(asked.options, asked.backends)
         names = [p.name for p in passes]
         before = passes[: names.index(MergeComposite.__name__)]
-        level = asked.options.get("opt_level", 3)
+        level = asked.options.opt_level
         module = PassManager(before, level, target=asked.target, trace=False).run(self._module)
         return units_of(module, asked.backends, asked.target)
 
@@ -216,8 +219,7 @@ class _Placer:
         return self._models[names]
 
     def _compiled(self, module: Module, **options: Any) -> BuiltModel:
-        asked = self._asked
-        return build_model(module, asked.target, threads=asked.threads, **options, **asked.options)
+        return build_model(module, self._asked.options.changed(**options))
 
     def _drawn(self, model: BuiltModel) -> list[list[Any]]:
         given = {} if self._inputs is None else model.named_inputs(self._inputs, partial=True)

@@ -20,7 +20,7 @@ import numpy as np
 from clew import frontends
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.machine.probes.bandwidth import Bandwidth
@@ -37,7 +37,6 @@ from clew.support.files import reason_of
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]
-FUSE: Final = ("auto", "none")
 # Two of three networks are convolutional, since these have more kinds of kernels.
 _FAMILIES: Final = (("convnet", convnet), ("convnet", convnet), ("transformer", transformer))
 _SMALL_EVERY: Final = 8
@@ -170,7 +169,7 @@ def collect(
         result.failed.append(f"{name}: {error}")
 
     def jobs() -> Iterator[Job]:
-        variant = str(replace(asked.options, precision="f32", fuse=True))
+        variant = str(asked.options.changed(precision="f32", fuse=True))
         plain = variant == str(CompileOptions())
         for subject in _subjects(asked) if subjects is None else subjects:
             if not plain:
@@ -281,8 +280,10 @@ def _measured(
     unsteady = 0
     known: dict[str, dict[str, Any]] = {}
     for precision, fuse, threads in wanted:
-        variant = replace(asked.options, threads=threads, precision=precision, fuse=fuse != "none")
-        compiled = compile(module, **{**variant.compiling, "cache": False}, trace=False)
+        variant = asked.options.loaded.changed(
+            threads=threads, precision=precision, fuse=fuse != "none", cache=False, trace=False
+        )
+        compiled = compile(module, **variant)
         arrays = list(given) if given is not None else drawn_inputs(compiled)
         build = compiled.build
         facts = describe_uses(build.uses, [s.plan for s in build.segments], threads, known)

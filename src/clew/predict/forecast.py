@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clew.backends.compile_options import CompileOptions
 from clew.ir.module import Module
 from clew.machine.target import target_of
 from clew.predict.describe import describe_uses
@@ -95,10 +96,8 @@ def forecast(
 ) -> Forecast:
     """Returns the predicted latency of a model, compiled with these options, without running it.
 
-    `options` are those of `clew.compile` that affect the kernels: `opt_level`, `precision`,
-    `keep_f32`, `required`, `disabled`, `extend`, `fuse`, `bounds`, `sizes`, `backends`, `place`;
-    regions on other backends are not included. With `lookup`, a kernel in the table gets its
-    measured time.
+    `options` are those of `clew.compile`; regions on other backends are not included. With
+    `lookup`, a kernel in the table gets its measured time.
 
     Errors: I183 if no predictor is for the target or thread count; I188 for a model with named
     sizes; those of compiling.
@@ -123,7 +122,8 @@ def forecast(
                 cli=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
             ),
         )
-    made = plan(module, machine, threads=threads, **options)
+    how = CompileOptions.of({**options, "target": machine, "threads": threads})
+    made = plan(module, **how)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
     runs = [1 if iterations is None else iterations for iterations in made.iterations]

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.backends.backend import Backend
 from clew.backends.calls import kernel_calls, kernel_names, name_of
+from clew.backends.compile_options import AUTO, CompileOptions, Limits, Passes, Sizes, keywords_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
@@ -26,7 +26,7 @@ from clew.build.sizes import sized
 from clew.codegen.artifact import KernelCode
 from clew.compiling.applied_records import with_records
 from clew.compiling.compile import passes_for
-from clew.compiling.extensions import Extension, extended, extensions_of
+from clew.compiling.extensions import extended, extensions_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
@@ -42,9 +42,8 @@ from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.spaces import HOST
 from clew.runtime.threads import thread_count
-from clew.support.bounds import bounds_in_force, check_bounds
+from clew.support.bounds import bounds_in_force
 from clew.support.errors import Hint, InputError
-from clew.support.size_ranges import GivenSize
 
 
 @dataclass(frozen=True)
@@ -65,32 +64,15 @@ class Plan:
     target: Target
 
 
-def plan(
-    module: Module,
-    target: str | Target = "cpu",
-    *,
-    threads: int | None = None,
-    opt_level: int = 3,
-    precision: str = "f32",
-    keep_f32: Sequence[str] = (),
-    required: Sequence[str] = (),
-    disabled: Sequence[str] = (),
-    extend: Sequence[Extension | str | Path] = (),
-    fuse: str | None = "auto",
-    bounds: str = "check",
-    sizes: Mapping[str, GivenSize] | None = None,
-    tuned: str | Path | None = "auto",
-    backends: Sequence[Backend | str] = (),
-    place: Any = None,
-    fallback: bool = False,
-) -> Plan:
+@keywords_of(CompileOptions)
+def plan(module: Module, options: CompileOptions) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options. Regions are not
-    compiled, so `fallback` changes nothing.
+    compiled.
 
     Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321, I350 to I357, I380 to
     I382; I188 for a model with named sizes that `sizes` does not fix.
     """
-    if place == "auto":
+    if isinstance(options.place, str) and options.place == AUTO:
         raise InputError(
             "I357",
             "predictions measure nothing, and place='auto' decides by measured costs",
@@ -99,8 +81,8 @@ def plan(
                 cli="give layers: --place BACKEND=LAYER,...",
             ),
         )
-    machine = target_of(target)
-    module, _ = sized(module, sizes)
+    machine = target_of(options.target)
+    module, _ = sized(module, options.group(Sizes).sizes)
     for param in module.main.params:
         if not (isinstance(param.type, TensorType) and param.type.is_static):
             raise InputError(
@@ -111,18 +93,23 @@ def plan(
                     cli=f"fix them, as in --shape {param.name}=1,128",
                 ),
             )
-    count, cache, rule = thread_count(threads), default_cache(), rule_of(place)
-    extend = extensions_of(extend)
-    given = [*backends, *(x for x in extend if isinstance(x, Backend))] or rule.backends
+    count, cache, rule = thread_count(options.threads), default_cache(), rule_of(options.place)
+    extend, bounds = extensions_of(options.extend), options.group(Limits).bounds
+    given = [*options.backends, *(x for x in extend if isinstance(x, Backend))] or rule.backends
     others = tuple(b.at_threads(count) for b in backends_of(given))
     check_rule(rule, others)
-    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, backends=others, place=rule)
-    passes, by_hand = extended(chosen, extend)
-    passes = with_records(passes, tuned, machine, count, cache, bounds, by_hand)
+    passes, by_hand = extended(passes_for(options, others, rule), extend)
+    passes = with_records(passes, options.tuned, machine, count, cache, bounds, by_hand)
+    about = options.group(Passes)
     manager = PassManager(
-        passes, opt_level, required=required, disabled=disabled, target=machine, trace=False
+        passes,
+        options.opt_level,
+        required=about.required,
+        disabled=about.disabled,
+        target=machine,
+        trace=False,
     )
-    with bounds_in_force(check_bounds(bounds)):
+    with bounds_in_force(bounds):
         fused = manager.run(module)
     main = fused.main
     names = kernel_names(main)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float
@@ -41,7 +42,7 @@ def accumulated_errors(
     parameters: Sequence[Parameters],
     addends: Sequence[Addend],
     feeds: Sequence[Feed],
-    options: Mapping[str, Any],
+    options: CompileOptions,
     say: Callable[[str], None],
 ) -> Accumulated:
     """Returns the errors of the results of layers, quantized or not, in a model that has these
@@ -51,7 +52,7 @@ def accumulated_errors(
     outputs = [v for v in (body.fields if isinstance(body, Tuple) else (body,)) if _is_float(v)]
     values: list[Expr] = [*(n.result for n in layers), *outputs]
     say("compiling the quantized model")
-    model = compiled(_both(giving(module, values), parameters, addends), **options)
+    model = compiled(_both(giving(module, values), parameters, addends), options)
     squares, lengths = np.zeros(len(values)), np.full(len(values), _TINY)
     for found in values_of(model, feeds, say, "accumulated errors"):
         wide = [v.astype(np.float64) for v in found]

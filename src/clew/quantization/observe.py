@@ -4,7 +4,7 @@ needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op
@@ -28,11 +29,11 @@ from clew.tap.capture import Unkept, giving
 Array = NDArray[Any]
 
 
-def compiled(module: Module, **options: Any) -> CompiledModel:
+def compiled(module: Module, options: CompileOptions) -> CompiledModel:
     """Returns a module compiled for use here: without a trace, and without an entry in the cache of
     whole builds.
     """
-    return compile(module, **{**options, "trace": False, "instruments": [Unkept()]})
+    return compile(module, **options.changed(trace=False, instruments=[Unkept()]))
 
 
 def results_of(model: CompiledModel, feed: Feed) -> list[Array]:
@@ -74,14 +75,14 @@ class Observer:
         module: Module,
         points: Sequence[Point],
         calibration: Any,
-        options: Mapping[str, Any],
+        options: CompileOptions,
         say: Callable[[str], None],
     ) -> None:
         self._points, self._say = points, say
         inside = [p.value for p in points if not isinstance(p.value, Var)]
         self._inside = {v.id for v in inside}
         self._runs = bool(inside)
-        self._model = compiled(giving(module, inside) if inside else module, **options)
+        self._model = compiled(giving(module, inside) if inside else module, options)
         self.feeds = feeds_of(self._model, calibration)
 
     def _values(self, what: str) -> Iterator[list[Array]]:
@@ -173,7 +174,7 @@ def local_errors(
     module: Module,
     parameters: Sequence[Parameters],
     feeds: Sequence[Feed],
-    options: Mapping[str, Any],
+    options: CompileOptions,
     say: Callable[[str], None],
 ) -> list[LocalError]:
     """Returns the local error of each site."""
@@ -185,7 +186,7 @@ def local_errors(
         operands = [p.quantized_data(p.site.data), p.quantized_weight()]
         made = type(call)(call.op, operands, call.attrs)
         values += [get_op("subtract")(made, call), call]
-    model = compiled(giving(module, values), **options)
+    model = compiled(giving(module, values), options)
     means = [np.zeros(p.site.channels) for p in parameters]
     squares = np.zeros((len(parameters), 2))
     for found in values_of(model, feeds, say, "local errors"):

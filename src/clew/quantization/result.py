@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.backends.compile_options import CompileOptions
 from clew.frontends.formats import all_formats, by_suffix
 from clew.frontends.notes import KEY as NOTES_KEY
 from clew.frontends.quantized import FORMS, Operand, Product, check_form
@@ -130,12 +131,13 @@ class Quantized(Shown):
         without instructions for its products.
         """
         say = on_progress or (lambda text: None)
+        how = CompileOptions.of(options)
         every = quantized_module(self.original, self.candidates, self.addends)
         profiles: list[Profile] = []
 
         def profile(what: str, module: Module, **more: Any) -> CompiledModel:
             say(f"timing the model in {what}")
-            model = compile(module, **{**options, **more})
+            model = compile(module, **how.changed(**more))
             given = self.sample if inputs is None else inputs
             feed = model.drawn() if given is None else model.checked((), model.named_inputs(given))
             profiles.append(model.profile(*feed, sample=False))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -37,7 +38,7 @@ class Simulation:
         parameters: Sequence[Parameters],
         addends: Sequence[Addend],
         feeds: Sequence[Feed],
-        options: Mapping[str, Any],
+        options: CompileOptions,
         say: Callable[[str], None],
     ) -> None:
         self.output_names = module.output_names
@@ -52,7 +53,7 @@ class Simulation:
         self.has_floats = bool(floats)
         names = tuple(f"output{n}" for n in range(len(body.fields)))
         function = Function([*main.params, *switches], body, {"outputs": names}, span=Span())
-        self._model = compiled(changed.with_functions({"main": function}), **options)
+        self._model = compiled(changed.with_functions({"main": function}), options)
         self._kept = [n for n, f in enumerate(body.fields) if _is_float(f)]
         self._exact: list[Outputs] | None = None
 

@@ -19,7 +19,6 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
-    address_of,
     aligned_bytes,
     growing_bytes,
     mapping_of,
@@ -28,7 +27,9 @@ from clew.runtime.memory import (
 )
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
+from clew.runtime.results import Room
 from clew.runtime.stacks import Stacks
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
@@ -100,17 +101,31 @@ def plain_places(bound: Bound, constants: Constants, threads: int) -> Places:
     )
 
 
-def places_in(bound: Bound, constants: Constants, memory: np.ndarray) -> Places:
-    """Returns an arena and scratch memory within given memory of `Bound.working_bytes`."""
-    base, stride = address_of(memory), bound.scratch_stride_bytes
+def places_in(bound: Bound, constants: Constants, memory: WorkingMemory) -> Places:
+    """Returns an arena and scratch memory within given memory of `Bound.working_bytes`. Its owner
+    is to be noted for each call (`Context.memory`).
+    """
+    base, stride = memory.address, bound.scratch_stride_bytes
     return Places(
         constants=constants.addresses,
         arena=base + np.array(bound.arena, np.int64),
         scratch=base + round_up(bound.arena_bytes, ALIGNMENT_BYTES) if stride else 0,
         scratch_stride_bytes=stride,
-        owners=memory,
+        owners=None,
         base=base,
     )
+
+
+class WorkingMemory:
+    """Memory that contexts work in, one at a time. Its first `used_bytes` have been used."""
+
+    __slots__ = ("address", "array", "size_bytes", "used_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.array = growing_bytes(size_bytes)
+        self.address = address_of(self.array)
+        self.size_bytes = self.array.nbytes
+        self.used_bytes = size_bytes
 
 
 class SharedMemory:
@@ -127,9 +142,8 @@ class SharedMemory:
         self._kept = max(_CONTEXTS, min(_MOST_CONTEXTS, _KEPT_STEPS // steps) if steps else 0)
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
-        self._idle: list[np.ndarray] = []
-        # The bytes that have been used of each array, by its id.
-        self._used: dict[int, int] = {}
+        # The memory that was used last is at the end. Pop and append need no lock.
+        self._idle: deque[WorkingMemory] = deque()
         # The idle contexts of each segment that called `share`, the oldest first.
         self._contexts: deque[deque[Context]] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
@@ -146,41 +160,52 @@ class SharedMemory:
             return self._contexts.popleft().pop()
         return None
 
-    def take(self, size_bytes: int) -> np.ndarray:
+    def take(self, size_bytes: int) -> WorkingMemory:
         """Returns aligned memory of at least this size, which the caller owns until `give`."""
-        with self._lock:
-            self._recent.append(size_bytes)
-            for number, memory in enumerate(self._idle):
-                if memory.nbytes >= size_bytes:
-                    del self._idle[number]
-                    if self._used[id(memory)] < size_bytes:
-                        self._used[id(memory)] = size_bytes
-                    return memory
-            if self._idle:
-                self._forget(self._idle.pop())  # the new memory takes its place
-            memory = growing_bytes(size_bytes)
-            self._used[id(memory)] = size_bytes
+        try:
+            memory = self._idle.pop()
+        except IndexError:
+            return WorkingMemory(size_bytes)
+        if memory.size_bytes < size_bytes:
+            memory = self._larger(memory, size_bytes)
+        if memory.used_bytes < size_bytes:
+            memory.used_bytes = size_bytes
         return memory
 
-    def give(self, memory: np.ndarray) -> None:
-        """Takes memory back, and frees what recent calls did not need."""
-        with self._lock:
-            if len(self._idle) >= _IDLE_ARENAS:
-                self._forget(memory)
-                return
-            used = self._used[id(memory)]
-            kept = 2 * max(self._recent) if used >= _SPARE_BYTES else used
-            if used - kept >= _SPARE_BYTES:
-                mapping = mapping_of(memory)
-                if mapping is None:
-                    self._forget(memory)
-                    return
-                release_pages(memory[kept:used], mapping, HUGE_PAGE_BYTES)
-                self._used[id(memory)] = kept
+    def _larger(self, memory: WorkingMemory, size_bytes: int) -> WorkingMemory:
+        """Returns other idle memory of at least this size in exchange for `memory`; new memory,
+        which takes its place, if there is none.
+        """
+        with suppress(IndexError):  # another thread took the rest
+            for _ in range(len(self._idle)):
+                other = self._idle.popleft()
+                if other.size_bytes >= size_bytes:
+                    self._idle.appendleft(memory)
+                    return other
+                self._idle.append(other)
+        return WorkingMemory(size_bytes)
+
+    def give(self, memory: WorkingMemory, size_bytes: int) -> None:
+        """Takes memory back after a call that needed so many bytes, and frees what recent calls did
+        not need.
+        """
+        fits = memory.used_bytes < _SPARE_BYTES or self._trimmed(memory, size_bytes)
+        if fits and len(self._idle) < _IDLE_ARENAS:
             self._idle.append(memory)
 
-    def _forget(self, memory: np.ndarray) -> None:
-        del self._used[id(memory)]
+    def _trimmed(self, memory: WorkingMemory, size_bytes: int) -> bool:
+        """Frees what recent calls did not need. Returns whether anything is left."""
+        with self._lock:
+            self._recent.append(size_bytes)
+            kept = 2 * max(self._recent)
+            if memory.used_bytes - kept >= _SPARE_BYTES:
+                mapping = mapping_of(memory.array)
+                if mapping is None:
+                    return False
+                unused = memory.array[kept : memory.used_bytes]
+                release_pages(unused, mapping, HUGE_PAGE_BYTES)
+                memory.used_bytes = kept
+            return True
 
 
 class GuardedMemory:
@@ -271,6 +296,13 @@ class Context(Shown):
         self._functions = layout.functions(symbols)
         # The constants it was made for, since a segment may move them.
         self.constants: object = None
+        # The memory of its results, whose addresses are in `bases`, and that of the call before: a
+        # caller often holds the last results during the next call.
+        self.room: Room | None = None
+        self.spare: Room | None = None
+        # The memory of the current call, which begins at `base`, if contexts take turns in it.
+        self.memory: WorkingMemory | None = None
+        self.base = 0
         n_inputs = len(bound.inputs)
         self.bases = (ctypes.c_int64 * max(1, n_inputs + len(bound.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
@@ -306,9 +338,9 @@ class Context(Shown):
         the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
+        self.room = self.spare = None
         self._owners = places.owners
-        # Where its memory begins, if it is shared with other contexts.
-        self._base = places.base
+        self.base = places.base
         slots, buffers, offsets = layout.arena
         args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
         for slot, sized in layout.sized_slots:
@@ -383,22 +415,12 @@ class Context(Shown):
     def _about(self) -> str:
         return ""
 
-    def move_to(self, memory: np.ndarray) -> None:
-        """Makes the next call use other memory, of `working_bytes`."""
-        base = address_of(memory)
-        self._owners = memory
-        if base == self._base:
-            return
-        self._args[self._layout.arena[0]] += base - self._base
+    def move_to(self, base: int) -> None:
+        """Makes the next calls use other memory, of `working_bytes` from this address on."""
+        self._args[self._layout.arena[0]] += base - self.base
         scratch = self._steps[:, native.STEP_SCRATCH // 8]
-        scratch[scratch != 0] += base - self._base
-        self._base = base
-
-    def leave(self) -> np.ndarray:
-        """Returns the memory that the context was moved to, which others may use from now on."""
-        memory, self._owners = self._owners, None
-        assert isinstance(memory, np.ndarray)
-        return memory
+        scratch[scratch != 0] += base - self.base
+        self.base = base
 
     def arguments(self, step: int) -> list[int]:
         """Returns the addresses of a step's arguments in the call that `bases` describes.

@@ -16,7 +16,7 @@ from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
 from clew.machine.needs import has_steady_counter, process_triple
 from clew.runtime.cache import NATIVE, Cache, default_cache
 from clew.runtime.library import Library
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.installed import versions
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -104,10 +104,12 @@ def driver_object(cache: Cache) -> ObjectCode:
     return native_object(text, EXPORTS, cache)
 
 
-def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCode:
+def native_object(
+    text: str, exports: tuple[str, ...], cache: Cache, pipeline: str = "quick"
+) -> ObjectCode:
     """Returns the object of a module of the runtime itself, from the cache if possible."""
     triple = process_triple()
-    parts = (*versions(("llvmlite",)), triple, text)
+    parts = (*versions(("llvmlite",)), triple, text, *([] if pipeline == "quick" else [pipeline]))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest() + NATIVE
     data = cache.get(key)
     if data is None:
@@ -115,7 +117,7 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
             from clew.codegen.worker import emit_object  # noqa: PLC0415
 
         cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
-        data = emit_object(text, triple, cpu, "")
+        data = emit_object(text, triple, cpu, "", pipeline)
         cache.put(key, data)
     return ObjectCode(key, data, exports)
 

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from clew.codegen.artifact import ObjectCode
-from clew.runtime.memory import address_of, round_up
+from clew.runtime.memory import round_up
+from clew.support.addresses import address_of
 
 _ELF: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")

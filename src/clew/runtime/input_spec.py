@@ -11,11 +11,12 @@ from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind, as_array
+from clew.runtime.texts import are_texts
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
-from clew.support.text_arrays import TEXT, dtype_name, holds_text
+from clew.support.text_arrays import TEXT, dtype_name
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 ANY_SHAPE: Final = ("...",)
@@ -56,6 +57,8 @@ class InputSpec:
         self.is_count = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
         self._is_text = self.dtype == TEXT
+        self._what = f"input {name!r}"
+        self._numbers = [(n, d) for n, d in enumerate(self.shape) if not isinstance(d, str)]
         # The last shape that was found to fit, of an array of this very dtype.
         self._fitted = self.shape if self.is_static and kind is None else None
 
@@ -111,11 +114,11 @@ class InputSpec:
             type(given) is _ARRAY
             and given.dtype is self.dtype
             and given.shape == self._fitted
-            and (not self._is_text or holds_text(given))  # an array of objects may hold others
+            and (not self._is_text or are_texts(given))  # an array of objects may hold others
         ):
             return given
         if self.kind is not None:
-            return self.kind.check(given, f"input {self.name!r}")
+            return self.kind.check(given, self._what)
         array = given
         if (
             self._is_text
@@ -183,7 +186,10 @@ class InputSpec:
             return True
         if self.is_static or len(shape) != len(self.shape):
             return False
-        return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
+        for axis, size in self._numbers:  # noqa: SIM110 - faster than a generator
+            if shape[axis] != size:
+                return False
+        return True
 
     @property
     def dims(self) -> tuple[Dim, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.runtime.texts import are_texts
 from clew.support.arrays import native
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
@@ -19,6 +20,7 @@ from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named
 
 Json: TypeAlias = "Mapping[str, Any]"
 
+_ARRAY: Final = np.ndarray
 _NUMBERS: Final = (bool, int, float, complex, list, tuple, range)
 # The kinds of Python's numbers that tensors of each kind take.
 _KINDS: Final = {"b": "b", "i": "i", "f": "if", "c": "ifc"}
@@ -44,6 +46,8 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
     if dtype == TEXT:
+        if array.dtype == TEXT and are_texts(array):
+            return array
         try:
             return as_text(array)
         except (TypeError, ValueError) as error:
@@ -110,6 +114,8 @@ class Kind:
                 if not isinstance(given, (list, tuple)):
                     raise self._wrong(given, what)
                 (part,) = self.parts
+                if all(map(part.is_of, given)):
+                    return list(given)
                 return [part.check(item, f"{what}[{n}]") for n, item in enumerate(given)]
             case "optional":
                 return None if given is None else self.parts[0].check(given, what)
@@ -122,13 +128,21 @@ class Kind:
         (part,) = self.parts
         return {key: part.check(item, f"{what}[{key!r}]") for key, item in given.items()}
 
+    def is_of(self, item: Any) -> bool:
+        """Whether an array needs no check. If not, it may still be accepted."""
+        is_plain = type(item) is _ARRAY and item.dtype is self.dtype and self.shape is None
+        return is_plain and self.name == "tensor" and self.dtype is not TEXT
+
     def _wrong(self, given: Any, what: str) -> InputError:
         return InputError("I043", f"{what} is a {type(given).__name__}, the model expects {self}")
 
     def _tensor(self, given: Any, what: str) -> Any:
-        if given is None or isinstance(given, Mapping):
+        if type(given) is np.ndarray and given.dtype is self.dtype and given.dtype is not TEXT:
+            array = given
+        elif given is None or isinstance(given, Mapping):
             raise self._wrong(given, what)
-        array = as_array(given, self.dtype, what, str(self))
+        else:
+            array = as_array(given, self.dtype, what, str(self))
         fits = self.shape is None or (
             len(self.shape) == array.ndim
             and all(w is None or w == s for w, s in zip(self.shape, array.shape, strict=True))

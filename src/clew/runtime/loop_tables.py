@@ -11,8 +11,8 @@ import numpy as np
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
-from clew.runtime.memory import address_of
 from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan
+from clew.support.addresses import address_of
 
 _ENDLESS: Final = 1 << 62
 
@@ -35,7 +35,7 @@ class LoopTables:
         self._patches: list[list[tuple[int, int, int]]] = [[] for _ in loops]
         words = native_flow.LOOP_BYTES // 8
         self._words = np.zeros((max(1, len(loops)), words), np.int64)
-        self._fresh = self._words
+        self._fresh, self._limit = self._words, 0
         self._tests: dict[int, int] = {}
 
     def extra(self, entry: Flow) -> int:
@@ -79,10 +79,13 @@ class LoopTables:
             words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
             words[native_flow.LOOP_CAPACITY // 8] = _ENDLESS
         self._fresh = self._words.copy()
+        self._limit = 0  # the one in these words
 
     def clear(self, most_iterations: int) -> None:
         """Resets all loops for the next call, in which each may take `most_iterations`."""
-        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
+        if most_iterations != self._limit:
+            self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
+            self._limit = most_iterations
         np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
 
     def note_test(self, loop: int, args_address: int) -> None:
@@ -123,4 +126,7 @@ class LoopTables:
     def stopped(self) -> bool:
         """Whether a loop was stopped at its limit."""
         fault = self._words.item  # for few loops faster than NumPy's sum over a column
-        return any(fault(n, native_flow.LOOP_FAULT // 8) for n in range(len(self._words)))
+        for number in range(len(self._words)):  # noqa: SIM110 - faster than a generator
+            if fault(number, native_flow.LOOP_FAULT // 8):
+                return True
+        return False

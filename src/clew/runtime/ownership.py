@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, at_least
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
@@ -182,7 +182,7 @@ class Border:
     def owned(self, inputs: Sequence[Any], results: list[Any]) -> list[Any]:
         """Returns the results of a run on these inputs, copied where necessary."""
         for number in self._copied:
-            results[number] = _copied(results[number])
+            results[number] = copied_value(results[number])
         if self._checked or self._states:
             self._check(inputs, results)
         return results
@@ -207,13 +207,19 @@ class Borders:
     inputs: Sequence[int]
     constants: Sequence[Array]
     _made: dict[Held, Border] = field(default_factory=dict)
+    # The last one, by the very object, because hashing takes longer than the rest.
+    _last: tuple[Held | None, Border | None] = (None, None)
 
     def of(self, held: Held) -> Border:
         """Returns the border for calls that hold these."""
+        known, border = self._last
+        if known is held and border is not None:
+            return border
         found = self._made.get(held)
         if found is None:
             found = Border(self.results, self.inputs, self.constants, held)
             self._made[held] = found
+        self._last = held, found
         return found
 
 
@@ -227,15 +233,23 @@ class _Taken:
     def __init__(
         self, values: Sequence[Any], constants: Sequence[Array], owners: frozenset[int]
     ) -> None:
-        self._values = [*values, *constants]
+        self._given: list[Array] = []
+        for value in values:
+            if type(value) is np.ndarray:  # a generator would take longer than the rest
+                self._given.append(value)
+            else:
+                self._given += _arrays((value,))
+        self._constants = constants
         self._constant_owners = owners
-        self._owners = {id(_owner(array)) for array in _arrays(values)}
+        self._same = set(map(id, self._given))
         self._more: list[Array] = []
 
     def owned(self, value: Any) -> Any:
         """Returns a value on memory that is not in use, which is in use from then on."""
         if not isinstance(value, np.ndarray):
             return _mapped(self.owned, value)
+        if id(value) in self._same:
+            return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
         if not fits or self._is_used(value):
             return value.copy()
@@ -257,8 +271,13 @@ class _Taken:
         return self._addresses.meets(value) or _Addresses(self._more).meets(value)
 
     @cached_property
+    def _owners(self) -> set[int]:
+        """The ids of the owners of the values, and of what `owned` returned."""
+        return {id(_owner(array)) for array in self._given}
+
+    @cached_property
     def _addresses(self) -> _Addresses:
-        return _Addresses(_arrays(self._values))
+        return _Addresses([*self._given, *_arrays(self._constants)])
 
 
 class _Addresses:
@@ -277,9 +296,9 @@ class _Addresses:
         return place > 0 and self._ends[place - 1] > start
 
 
-def _copied(value: Any) -> Any:
+def copied_value(value: Any) -> Any:
     """Returns a copy of a value, C-contiguous and writable."""
-    return value.copy() if isinstance(value, np.ndarray) else _mapped(_copied, value)
+    return value.copy() if isinstance(value, np.ndarray) else _mapped(copied_value, value)
 
 
 def _mapped(change: Any, value: Any) -> Any:

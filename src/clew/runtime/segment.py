@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from sys import getrefcount
 from typing import TypeAlias
 
 import numpy as np
@@ -20,32 +21,27 @@ from clew.runtime.context import (
     Context,
     GuardedMemory,
     SharedMemory,
+    WorkingMemory,
     places_in,
     plain_places,
 )
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
-from clew.runtime.memory import (
-    SMALL_BYTES,
-    address_of,
-    aligned_bytes,
-    check_plan,
-    round_up,
-    small_bytes,
-    write_addresses,
-)
+from clew.runtime.memory import aligned_bytes, check_plan
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
+from clew.runtime.results import UNHELD, Results, Room
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
-from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
+from clew.support.addresses import address_of, write_addresses
+from clew.support.arrays import aligned_copy
 from clew.support.budgets import current, too_many_iterations
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
 
-_ARRAY, _BYTES = np.ndarray, np.dtype(np.uint8)
+_ARRAY = np.ndarray
 Run: TypeAlias = Callable[[], object]
 # The number of idle contexts to keep, each with an arena. More exist while more calls run at once.
 _IDLE_CONTEXTS = 4
@@ -96,17 +92,20 @@ class NativeSegment(Shown):
         self._starts, self._places = bound.layout.starts, bound.layout.places
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in bound.inputs]
         self._outputs = [
-            (spec.shape, np.dtype(spec.dtype), round_up(spec.size_bytes, ALIGNMENT_BYTES))
-            if not spec.is_stack
-            else ((0,), np.dtype(spec.dtype), 0)  # until the rows exist
+            ((0,) if spec.is_stack else spec.shape, np.dtype(spec.dtype))  # until the rows exist
             for spec in bound.outputs
         ]
+        self._results = Results(
+            self._outputs, {n for n in range(len(bound.outputs)) if bound.outputs[n].is_stack}
+        )
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: deque[Context] = deque()  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
         self._capacity = self._first_capacity = first_capacity(bound.loops, bound.stacks)
         self._may_stop = bool(bound.loops or self._capacity)
+        self._uses_rooms = self._results.are_small
         self._working_bytes = 0 if memory is None else bound.working_bytes(pool.threads)
+        self._is_serial = pool.threads == 1
         self._watch: Watch | None = None
         self._watch_address: int | None = None
 
@@ -144,9 +143,26 @@ class NativeSegment(Shown):
         """
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
-        context, arrays, results = self._begin(inputs, outputs)
+        if outputs is not None or not self._uses_rooms:
+            context, arrays, results = self._begin(inputs, outputs)
+            self._complete(context, results)
+            del arrays  # keeps the arrays alive while kernels read them
+            return results
+        # Inlined from `_begin` and `_complete`: calls of small models take microseconds.
+        arrays = self._admit(inputs)
+        context = self._take()
+        room = context.room
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = self._new_room(context)
+        write_addresses(arrays, context.bases)
+        if self._may_stop:
+            context.loops.clear(current().loop_steps)
+            if self._capacity:
+                context.stacks.begin(self._capacity)
+        memory, results = room.memory, []
+        for shape, dtype, begin in room.views:
+            results.append(_ARRAY(shape, dtype, memory, begin))
         self._complete(context, results)
-        del arrays  # keeps the arrays alive while kernels read them
         return results
 
     @property
@@ -165,14 +181,32 @@ class NativeSegment(Shown):
         context = self._take()
         if self._bound.loops:
             context.loops.clear(current().loop_steps)
-        bases = context.bases
+        bases, context.room = context.bases, None
         for position, address in enumerate(addresses):
             bases[position] = address
         self._complete(context, [])
 
+    def _new_room(self, context: Context) -> Room:
+        """Gives a context other memory for the results of its next calls: that before the last, or
+        new memory if that is in use, too.
+        """
+        room, context.spare = context.spare, context.room
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = Room(self._results)
+        context.room = room
+        bases, later = context.bases, self._results.later
+        for number, offset in enumerate(self._results.offsets):
+            if number not in later:
+                bases[len(self._inputs) + number] = room.address + offset
+        return room
+
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:
         """Runs a call whose addresses are in place. Errors: I266, I320."""
-        self._go(context)
+        pool = None if self._is_serial else self.pool.address
+        run, bases = self._run, context.bases_address
+        status = run(context.segment_address, bases, pool, self._watch_address)
+        if status >= native.PAUSED:
+            self._go_on(context, status)
         if self._may_stop or (self._no_records and context.records != self._no_records):
             self._finish(context, results)
         else:
@@ -183,13 +217,18 @@ class NativeSegment(Shown):
                 self._settle(Constants(moved))
 
     def _go(self, context: Context) -> None:
-        """Runs a call."""
-        watch = self._watch_address
+        """Runs a call, and nothing else."""
+        self._go_on(context, native.PAUSED)
+
+    def _go_on(self, context: Context, status: int) -> None:
+        """Continues a call that was paused, or begins one."""
+        watch, pool = self._watch_address, self.pool.address
         run, segment, bases = self._run, context.segment_address, context.bases_address
-        while (status := run(segment, bases, self.pool.address, watch)) >= native.PAUSED:
+        while status >= native.PAUSED:
             if status == native.FULL:
                 context.stacks.grow()
             # Python handles signals here
+            status = run(segment, bases, pool, watch)
 
     def _settle(self, constants: Constants) -> None:
         """Makes later calls read the constants at their new addresses."""
@@ -380,21 +419,26 @@ class NativeSegment(Shown):
 
     def _take(self) -> Context:
         """Returns a context for one call, with memory to work in."""
-        memory = None
-        if self._memory is not None:
-            if self._memory.constants is not self._constants:  # another size has moved them
-                self._settle(self._memory.constants)
-            if self._working_bytes:
-                memory = self._memory.take(self._working_bytes)
+        shared = self._memory
+        if shared is None:
+            try:
+                return self._idle.pop()
+            except IndexError:
+                return self._new_context(None)
+        if shared.constants is not self._constants:  # another size has moved them
+            self._settle(shared.constants)
+        memory = shared.take(self._working_bytes) if self._working_bytes else None
         try:
             context = self._idle.pop()
         except IndexError:
-            return self._new_context(memory)
+            context = self._new_context(memory)
         if memory is not None:
-            context.move_to(memory)
+            context.memory = memory
+            if context.base != memory.address:
+                context.move_to(memory.address)
         return context
 
-    def _new_context(self, memory: np.ndarray | None) -> Context:
+    def _new_context(self, memory: WorkingMemory | None) -> Context:
         """Returns a context for this size, with `memory` to work in if sizes share it."""
         bound, constants = self._bound, self._constants
         if memory is None:
@@ -463,15 +507,16 @@ class NativeSegment(Shown):
     def _give_back(self, context: Context) -> None:
         if self._capacity:
             context.stacks.leave()
-        if self._memory is not None and self._working_bytes:
-            self._memory.give(context.leave())
-        up_to_date = context.constants is self._constants
-        if up_to_date and len(self._idle) < _IDLE_CONTEXTS:
+        memory = context.memory
+        if memory is not None and self._memory is not None:
+            context.memory = None
+            self._memory.give(memory, self._working_bytes)
+        if context.constants is self._constants and len(self._idle) < _IDLE_CONTEXTS:
             self._idle.append(context)
 
     def _begin(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None
-    ) -> tuple[Context, list[np.ndarray], list[np.ndarray]]:
+    ) -> tuple[Context, Sequence[np.ndarray], list[np.ndarray]]:
         """Returns a context whose tables point to the inputs and outputs, and these arrays.
 
         Inputs that the kernels cannot read in place are copied.
@@ -486,37 +531,38 @@ class NativeSegment(Shown):
         context = self._take()
         if self._bound.loops:
             context.loops.clear(current().loop_steps)
-        bases = context.bases
+        bases, context.room = context.bases, None
         position = write_addresses(arrays, bases)
         if outputs is None:
-            results = []
-            for shape, dtype, size_bytes in self._outputs:
-                if size_bytes <= SMALL_BYTES:
-                    room, begin, bases[position] = small_bytes(size_bytes)
-                else:
-                    room = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
-                    address = address_of(room)
-                    begin = -address % ALIGNMENT_BYTES
-                    bases[position] = address + begin
-                results.append(_ARRAY(shape, dtype, room, begin))
-                position += 1
+            results, addresses = self._results.apart()
         else:
-            for array in results:
-                bases[position] = address_of(array)
-                position += 1
+            stacks = self._results.later
+            addresses = [0 if n in stacks else address_of(a) for n, a in enumerate(results)]
+        for address in addresses:
+            if address:  # stacks that grow have theirs
+                bases[position] = address
+            position += 1
         if self._capacity:
             context.stacks.begin(self._capacity)
         return context, arrays, results
 
-    def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _admit(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Checks the inputs; returns them C-contiguous and aligned to their elements."""
         if len(inputs) != len(self._inputs):
             raise wrong_number("inputs", len(self._inputs), len(inputs))
-        arrays = list(inputs)
+        for array, (shape, dtype) in zip(inputs, self._inputs):  # noqa: B905 - just checked, faster
+            if type(array) is not _ARRAY or array.dtype is not dtype or array.shape != shape:
+                return self._admitted(inputs)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                return self._admitted(inputs)
+        return inputs
+
+    def _admitted(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns what `_admit` does for inputs of other types, or that need to be copied."""
+        arrays = list(map(np.asarray, inputs))
         for index, (shape, dtype) in enumerate(self._inputs):
             array = arrays[index]
-            if type(array) is not _ARRAY:
-                array = arrays[index] = np.asarray(array)
             if array.shape != shape or array.dtype != dtype:
                 raise mismatch("input", self._bound.inputs[index], array)
             flags = array.flags
@@ -534,7 +580,7 @@ class NativeSegment(Shown):
         admitted = []
         if len(outputs) != len(self._outputs):
             raise wrong_number("outputs", len(self._outputs), len(outputs))
-        for spec, array, (shape, dtype, _) in zip(
+        for spec, array, (shape, dtype) in zip(
             self._bound.outputs, outputs, self._outputs, strict=True
         ):
             if spec.is_stack:
@@ -572,7 +618,7 @@ class NativeSegment(Shown):
         fault = context.first_fault()
         if fault is not None:
             self._refuse(*fault)
-        results = [np.empty(shape, dtype) for shape, dtype, _ in self._outputs]
+        results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
         if outputs is not None:
             results = self._admit_outputs(outputs)
         for spec, result, buffer in zip(self.plan.outputs, results, memory.outputs, strict=True):

@@ -19,7 +19,7 @@ from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
 from clew.support.budgets import Budgets, in_force
 from clew.support.call_form import CallForm, plain_count
-from clew.support.calling import in_order
+from clew.support.calling import in_order, picker
 from clew.support.errors import InputError
 from clew.support.locks import Turn
 from clew.support.near import did_you_mean, listed
@@ -85,6 +85,7 @@ class Session(Shown):
         self._kept = tuple(numbers[pair.output.name] for pair in pairs)
         self._given = tuple(i for i in model.inputs if i.name not in self._specs)
         self._given_names = tuple(i.name for i in self._given)
+        self._pick = picker(self._given_names)
         self._whole_form = form
         states = [n for n, i in enumerate(model.inputs) if i.name in self._specs]
         self._held = Held(frozenset(states), frozenset(self._kept))
@@ -93,11 +94,16 @@ class Session(Shown):
         self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
         self._maps = tuple(i.name for i in self._given if i.takes_mapping)
         shown = [n for n in range(len(model.outputs)) if n not in self._kept]
-        self._shown = tuple(shown)
+        self._shown_of, self._kept_of = picker(shown), picker(self._kept)
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
-        self._state: State = self._initial
+        # In the order of the pairs, as far as it is known.
+        self._state: State = self._in_order(self._initial)
         self._turn = Turn()
+        self._always_fit = all(map(_always_fits, pairs))
+        # For each input of the model, its place among those of a call and the states behind them.
+        names = [*self._given_names, *self._specs]
+        self._arrange = picker([names.index(name) for name in model.input_names])
 
     def _about(self) -> str:
         inputs = listed(f"{i.name} {i.shown_type}" for i in self._given)
@@ -154,7 +160,10 @@ class Session(Shown):
 
         Errors: those of a call.
         """
-        return dict(zip(self._shown_names, self._step(inputs, named), strict=True))
+        results = self._step(inputs, named)
+        if len(results) == 1:  # takes a fifth of the time
+            return {self._shown_names[0]: results[0]}
+        return dict(zip(self._shown_names, results, strict=True))
 
     def set(self, values: Mapping[str, Any] = _NOTHING, /, **named: Any) -> None:
         """Replaces states, by input name: `session.set(past_k=array)`, or a mapping for names that
@@ -166,7 +175,7 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = {**self._state, **changed}
+            self._state = self._in_order({**self._state, **changed})
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
@@ -179,7 +188,7 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = self._initial
+            self._state = self._in_order(self._initial)
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
@@ -195,35 +204,45 @@ class Session(Shown):
     def _begin(self, call: object) -> None:
         """Errors: I374 if another call is running."""
         if not self._turn.begin(call):
-            raise InputError(
-                "I374",
-                "the session is already running a call",
-                hint="use a session for each thread: model.session(), or session.copy()",
-            )
+            raise _is_running()
 
-    def _step(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def _step(self, given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state."""
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
             given = self._arranged(given, named)
         arrays = list(map(InputSpec.check, self._given, given))
         call = object()
         try:
-            self._begin(call)
-            state = self._completed(arrays)
-            every = {**state, **dict(zip(self._given_names, arrays, strict=True))}
-            given = [every[name] for name in self._model.input_names]
+            if not self._turn.begin(call):
+                raise _is_running()
+            state = self._state
+            if len(state) < len(self._specs):
+                state = self._completed(arrays)
+            given = self._arrange([*arrays, *state.values()])
             results = self._model.run_checked(given, self._held)
-            self._state = {
-                pair.input.name: _next_value(pair, results[number])
-                for pair, number in zip(self._pairs, self._kept, strict=True)
-            }
-            return [results[n] for n in self._shown]
+            self._state = self._next_state(self._kept_of(results))
+            return self._shown_of(results)
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
 
-    def _arranged(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def _next_state(self, values: Sequence[Any]) -> State:
+        """Errors: I372 for a value that its input does not accept."""
+        if not self._always_fit:
+            values = list(map(_next_value, self._pairs, values))
+        return dict(zip(self._specs, values))  # noqa: B905 - faster
+
+    def _in_order(self, state: State) -> State:
+        return {name: state[name] for name in self._specs if name in state}
+
+    def _arranged(self, given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Returns the inputs of a call in order."""
+        plain = self._form is None and not self._maps and not named and len(given) == 1
+        if plain and type(given[0]) is dict and len(given[0]) == len(self._given_names):
+            try:
+                return self._pick(given[0])
+            except KeyError:  # reported below
+                pass
         by_name = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else _NOTHING
         own = [n for n in self._specs if n in named or (n in by_name and not self._maps)]
         if own:
@@ -247,8 +266,6 @@ class Session(Shown):
         Errors: I373.
         """
         state = self._state
-        if len(state) == len(self._specs):
-            return state
         known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
         sizes = sizes_of(self._model.inputs, known)
         with in_force(self._model.budgets):
@@ -270,6 +287,27 @@ class Session(Shown):
                     hint=did_you_mean(str(name), self._specs, "states"),
                 )
         return {n: np.array(self._specs[n].check(v), order="C") for n, v in values.items()}
+
+
+def _is_running() -> InputError:
+    return InputError(
+        "I374",
+        "the session is already running a call",
+        hint="use a session for each thread: model.session(), or session.copy()",
+    )
+
+
+def _always_fits(pair: StatePair) -> bool:
+    """Whether each value of the output is one that the input accepts, according to their types."""
+    given, made = pair.input, pair.output
+    if given.kind is not None or given.dtype is None or made.dtype != given.dtype:
+        return False
+    if given.takes_any_shape or not made.is_known or made.shape is None:
+        return False
+    return len(given.shape) == len(made.shape) and all(
+        isinstance(wanted, str) or wanted == size
+        for wanted, size in zip(given.shape, made.shape, strict=True)
+    )
 
 
 def _next_value(pair: StatePair, value: Any) -> Array:

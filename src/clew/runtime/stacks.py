@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import getrefcount
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from clew.runtime.loop_tables import LoopTables
-from clew.runtime.memory import address_of, aligned_bytes
 from clew.runtime.plan import BufferSpec, LoopPlan
+from clew.runtime.results import UNHELD, room_for
 from clew.support.budgets import check_run_bytes, current
 from clew.support.dataclass import dataclass
 
 # The capacity of a loop that has not run yet: this many bytes, but at least this many rows.
 _FIRST_BYTES: Final = 4096
 _FIRST_ROWS: Final = 4
+# The most bytes for the stacks of a loop that an idle context keeps.
+_KEPT_BYTES: Final = 1 << 14
 _ENDLESS: Final = 1 << 62
 
 
@@ -37,18 +40,39 @@ class Memory(Protocol):
     def data(self) -> np.ndarray: ...
 
 
-@dataclass(frozen=True)
 class AlignedMemory:
     """Memory aligned to 64 bytes."""
 
-    address: int
-    data: np.ndarray
+    __slots__ = ("_begin", "_size_bytes", "address", "memory")
 
-    @staticmethod
-    def of(output: int, size_bytes: int) -> AlignedMemory:
-        """Returns memory of this size, for any output."""
-        data = aligned_bytes(size_bytes)
-        return AlignedMemory(address_of(data), data)
+    def __init__(self, output: int, size_bytes: int) -> None:
+        """Allocates memory of this size, for any output."""
+        self.memory, self._begin, self.address = room_for(size_bytes)
+        self._size_bytes = size_bytes
+
+    @property
+    def data(self) -> np.ndarray:
+        """The memory, `u8[n]`."""
+        return self.memory[self._begin : self._begin + self._size_bytes]
+
+
+@dataclass
+class _Kept:
+    """Memory for rows of a loop's stacks, which a later call uses again if nobody holds results in
+    it.
+    """
+
+    rows: int
+    parts: list[AlignedMemory]
+
+    def serves(self, rows: int) -> bool:
+        """Whether it has room for the rows of a call."""
+        if self.rows < rows:
+            return False
+        for part in self.parts:  # noqa: SIM110 - faster than a generator
+            if getrefcount(part.memory) != UNHELD:
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -85,19 +109,27 @@ class Stacks:
         self._row_bytes = {n: sum(s.row_bytes for s in ss) for n, ss in self._stacks.items()}
         # By output.
         self._memory: dict[int, Memory] = {}
-        self._make: Callable[[int, int], Memory] = AlignedMemory.of
+        self._make: Callable[[int, int], Memory] = AlignedMemory
+        # By loop.
+        self._kept: dict[int, _Kept] = {}
 
     def begin(
         self,
         capacity: Mapping[int, int],
-        make: Callable[[int, int], Memory] = AlignedMemory.of,
+        make: Callable[[int, int], Memory] = AlignedMemory,
     ) -> None:
         """Allocates the memory of a call. `capacity` holds the number of rows for each loop.
         `make` returns memory for an output, given its number and the size in bytes.
         """
         self._make = make
         for loop, rows in capacity.items():
-            self._allocate(loop, rows)
+            kept = self._kept.get(loop)
+            if kept is None or not kept.serves(rows):
+                self._allocate(loop, rows)
+                continue
+            for stack, memory in zip(self._stacks[loop], kept.parts, strict=True):
+                self._memory[stack.output] = memory
+            self._loops.set_capacity(loop, kept.rows)
 
     def grow(self) -> None:
         """Moves the rows of each full loop to larger memory.
@@ -124,11 +156,16 @@ class Stacks:
         """Allocates memory for `rows`, or as many as the budget allows, but at least one."""
         row = self._row_bytes[loop]
         capacity = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
-        for stack in self._stacks[loop]:
-            memory = self._make(stack.output, capacity * stack.row_bytes)
+        made = [self._make(s.output, capacity * s.row_bytes) for s in self._stacks[loop]]
+        for stack, memory in zip(self._stacks[loop], made, strict=True):
             self._memory[stack.output] = memory
             self._bases[self._first + stack.output] = memory.address
         self._loops.set_capacity(loop, capacity)
+        parts = [memory for memory in made if isinstance(memory, AlignedMemory)]
+        if len(parts) == len(made) and capacity * row <= _KEPT_BYTES:
+            self._kept[loop] = _Kept(capacity, parts)
+        else:
+            self._kept.pop(loop, None)
 
     def rows(self, loop: int) -> int:
         """Returns the number of rows of a loop in the last call."""
@@ -146,7 +183,6 @@ class Stacks:
                 if data.nbytes > 2 * used + _FIRST_BYTES:
                     data = data[:used].copy()
                 results[stack.output] = np.ndarray((rows, *stack.shape), stack.dtype, data)
-        self.leave()
         return counts
 
     def leave(self) -> None:

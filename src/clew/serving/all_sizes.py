@@ -29,7 +29,7 @@ class AllSizes:
     """Serves the sizes for which one build is valid, which is made on first use.
 
     Sizes that calls have often may get builds of their own (`often.py`), unless the model was
-    compiled with `specialize=False`.
+    compiled with `Sizes(specialize=False)`.
     """
 
     name: Final = "the build for all sizes"
@@ -100,6 +100,7 @@ class AllSizes:
         )  # fmt: skip
 
     def _often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
+        """Returns what runs the calls with a key; None with `Sizes(specialize=False)`."""
         if self.specializing is None:
             return None
         return self.specializing.often(key, sizes, program, self._compile_seconds)

@@ -19,9 +19,8 @@ from clew.support.budgets import Budgets, current
 
 def build_key(module: Module, options: Options, cache: Cache) -> str | None:
     """Returns the key of a build in the cache; None if it must not be stored."""
-    if options.guard or options.instruments or options.has_user_code or options.budgets:
-        return None
-    if options.fallback:  # where regions run depends on whether their backends failed
+    given = options.digest()
+    if given is None:
         return None
     if current() != Budgets():  # budgets are not checked for a stored build
         return None
@@ -35,15 +34,7 @@ def build_key(module: Module, options: Options, cache: Cache) -> str | None:
     parts = (
         code_version(cache),
         toolchain(),
-        options.target.key,
-        str(options.opt_level),
-        options.bounds,
-        str(options.sizes),
-        *map(str, options.passes),
-        "required",
-        *options.required,
-        "disabled",
-        *options.disabled,
+        given,
         print_module(module),  # names too: a saved build tells them
     )
     digest.update("|".join(parts).encode("utf-8", "surrogatepass"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from clew.backends.compile_options import CompileOptions
 from clew.runtime.artifact import LoadedKernel
 from clew.serving.model import Model
 from clew.serving.model_chain import ModuleChain
@@ -35,11 +36,12 @@ if TYPE_CHECKING:  # the compiler's half
 
 class About(NamedTuple):
     """What a model says of itself without its `Options`: the names of the target and of the inputs
-    that have default values, the number of threads, and the budgets of runs.
+    that have default values, the number of threads, the options as given, and the budgets of runs.
     """
 
     target: str
     threads: int
+    asked: CompileOptions
     defaults: tuple[str, ...] = ()
     budgets: Budgets | None = None
 
@@ -107,6 +109,11 @@ class BuiltModel(Model["Kernel", "Build"]):
         return self._chain.interface.ranges
 
     @property
+    def compile_options(self) -> CompileOptions:
+        """The options that the model was compiled with."""
+        return self._shown.asked
+
+    @property
     def is_built(self) -> bool:
         """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
         before its first run.
@@ -132,7 +139,7 @@ class BuiltModel(Model["Kernel", "Build"]):
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
         """The sizes that the model met often, and what became of a build for them alone: it takes
-        over once it is ready, if it is faster. `specialize=False` turns this off.
+        over once it is ready, if it is faster. `clew.Sizes(specialize=False)` turns this off.
         """
         return self._chain.specialized
 
@@ -210,11 +217,13 @@ class BuiltModel(Model["Kernel", "Build"]):
         all sizes needs no run. Without a build, only its `verify` works, which makes the build for
         its inputs; its other methods raise I044 until a run has made one.
 
-        Errors: I045 for a model compiled with `trace=False`.
+        Errors: I045 for a model compiled with `Diagnostics(trace=False)`.
         """
         if not self.options.trace:
             raise InputError(
-                "I045", "the model was compiled without its trace", hint="compile with trace=True"
+                "I045",
+                "the model was compiled without its trace",
+                hint="compile without clew.Diagnostics(trace=False)",
             )
         try:
             return self._trace_of(self.template)

@@ -62,8 +62,10 @@ class LoadedChain(Chain[LoadedBuild]):
         template: LoadedTemplate | None = None,
         variants: Mapping[Variant, LoadedChain] | None = None,
         form: CallForm | None = None,
+        options: Json | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
+        self.options = options or {}
         self.builds = {build.key: build for build in builds}
         self.template = template
         self.variants = dict(variants or {})
@@ -169,7 +171,8 @@ def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
     assert builds or template is not None or variants, "no build"
     interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
     form = CallForm.of(whole.get("form"))
-    return LoadedChain(interface, read_outputs(whole), builds, template, variants, form)
+    outputs, options = read_outputs(whole), whole.get("options")
+    return LoadedChain(interface, outputs, builds, template, variants, form, options)
 
 
 def _refusal(

@@ -162,6 +162,7 @@ class CompiledParts:
             sized,
             variants,
             chain.form,
+            options.asked.saved(),
         )
 
     def write(self, chain: ModuleChain, path: str | Path) -> None:
@@ -194,7 +195,7 @@ def model_of(
     """
     chain = chain_of(module, options, cache, told=told, is_stored=is_stored)
     names = () if defaults is None else defaults.names
-    about = About(options.target.name, options.threads, names, options.budgets)
+    about = About(options.target.name, options.threads, options.asked, names, options.budgets)
     return kind(chain, about, lambda: defaults)
 
 

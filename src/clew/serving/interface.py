@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+import numpy as np
+
 from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
 from clew.runtime.sizes_key import SizesKey, sizes_key
 from clew.support.errors import locate
@@ -27,6 +29,14 @@ class Interface:
         self.deciding: tuple[int, ...] = ()
         self.decide_by(deciding)
         self.takes_any_rank = any(spec.takes_any_shape for spec in inputs)
+
+    @property
+    def plain_dtypes(self) -> tuple[np.dtype[Any], ...] | None:
+        """The dtypes of the inputs; None if one is no tensor, or may be given as another value."""
+        specs = self.inputs
+        is_plain = not any(spec.kind is not None or spec.is_count for spec in specs)
+        dtypes = [spec.dtype for spec in specs if spec.dtype is not None]
+        return tuple(dtypes) if is_plain and len(dtypes) == len(specs) else None
 
     @property
     def is_free(self) -> bool:

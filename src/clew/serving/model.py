@@ -155,7 +155,7 @@ class Model(Shown, ABC, Generic[K, B]):
                 if model is not self:
                     return model(given)
             inputs = tuple(self._arranged(inputs, named, ()))
-        results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
+        results = self._results(inputs)
         if self._form is not None:
             return self._form.results(results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -169,8 +169,7 @@ class Model(Shown, ABC, Generic[K, B]):
             model, values = self._with_replaced(inputs, named)
             if model is not self:
                 return model.run(values)
-        given = self._arranged(inputs, named, ())
-        results = self.run_checked(list(map(InputSpec.check, self._inputs, given)))
+        results = self._results(self._arranged(inputs, named, ()))
         if len(results) == 1:  # takes a fifth of the time
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
@@ -205,17 +204,33 @@ class Model(Shown, ABC, Generic[K, B]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
-    def run_checked(self, checked: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+    def _results(self, given: Sequence[Any]) -> list[Any]:
+        """Returns the outputs of a run with inputs in order.
+
+        Errors: those of a call.
+        """
+        served = self._chain.known(given)
+        if served is None:
+            given = list(map(InputSpec.check, self._inputs, given))
+        return self.run_checked(given, served=served)
+
+    def run_checked(
+        self,
+        checked: Sequence[Any],
+        held: Held = NOTHING_HELD,
+        *,
+        served: Served[B] | None = None,
+    ) -> list[Any]:
         """Returns the outputs of a run with checked inputs, within the model's budgets. All but the
-        held ones own their memory.
+        held ones own their memory. `served` is what serves the call, if that is known.
 
         Errors: I267 if the machine's memory does not suffice.
         """
         try:
             if self.budgets is None:
-                return self._run(checked, held)
+                return self._run(served or self._chain.serve(checked), checked, held)
             with in_force(self.budgets):
-                return self._run(checked, held)
+                return self._run(served or self._chain.serve(checked), checked, held)
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -225,11 +240,12 @@ class Model(Shown, ABC, Generic[K, B]):
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
-    def _run(self, checked: Sequence[Any], held: Held) -> list[Any]:
-        served = self._chain.serve(checked)
-        program = served.program
-        if served.often is not None:
-            return served.often.run(program, checked, held)
+    def _run(self, served: Served[B], checked: Sequence[Any], held: Held) -> list[Any]:
+        program, often = served.program, served.often
+        if often is not None:
+            if often.ahead <= 0:
+                return often.run(program, checked, held)
+            often.ahead -= 1
         whole = program.whole
         if whole is not None:  # its outputs are new arrays
             return whole(checked)

@@ -43,6 +43,8 @@ _WORTH: Final = 0.95  # of the common build's time
 _FIRST_RUNS: Final = 8
 _PATIENCE_S: Final = 0.05
 _PAUSE_S: Final = 0.001
+# Of calls that take less than this, in seconds, one of so many is timed.
+_SHORT_S, _STRIDE = 5e-5, 16
 _calls: Final = count(1)
 
 
@@ -160,13 +162,19 @@ class _Met:
 
 
 class Often:
-    """Runs the calls at some sizes with the faster of two builds, once there are two."""
+    """Runs the calls at some sizes with the faster of two builds, once there are two.
 
-    __slots__ = ("_builds", "_met")
+    `ahead` is the number of calls that run the common build without this: of very short calls, only
+    some are timed.
+    """
+
+    __slots__ = ("_builds", "_met", "_stride", "ahead")
 
     def __init__(self, builds: OwnBuilds, met: _Met) -> None:
         self._builds = builds
         self._met = met
+        self._stride = 1  # the calls that the next timed one stands for
+        self.ahead = 0
 
     def run(self, common: Program, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs of a call; `common` is the program that serves all sizes."""
@@ -184,8 +192,12 @@ class Often:
             taken = time.perf_counter() - start
         # Failed calls do not count.
         if met.state == "counting":
-            met.calls += 1
-            met.seconds += taken
+            stride = self._stride
+            met.calls += stride
+            met.seconds += stride * taken
+            is_known = met.calls >= _FEWEST_CALLS and _worker.thread is None
+            self._stride = _STRIDE if is_known and taken < _SHORT_S else 1
+            self.ahead = self._stride - 1
             if met.calls >= _FEWEST_CALLS and met.seconds >= builds.worth_s:
                 builds.begin(met, arrays)
         elif met.state == "trying":
@@ -313,7 +325,8 @@ class Specializing:
         self, key: SizesKey, sizes: Mapping[str, int], program: Program, compiled_s: float
     ) -> Often | None:
         """Returns what runs the calls with a key; None if a build of their own has nothing to
-        compile. `compiled_s` is the time that the build for all sizes took.
+        compile: calls without elements are short and rare. `compiled_s` is the time that the build
+        for all sizes took.
         """
         if program.only_collects:
             return None

@@ -13,7 +13,6 @@ be set back, but it has a resolution, so the content of a file that has just cha
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,10 +23,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions, Limits
 from clew.machine.here import identity as machine_identity
 from clew.machine.kept import costs_file
 from clew.runtime.cache import SEEN, START, Cache
 from clew.runtime.code_version import code_version
+from clew.runtime.threads import thread_count
 from clew.serving.from_file import LoadedChain
 from clew.serving.stored import StoredBuild
 from clew.support.background import start_thread
@@ -35,8 +36,7 @@ from clew.support.budgets import Budgets, current
 from clew.support.errors import ClewWarning, CompileError, Hint, warn
 from clew.support.files import Identity, Read, identity_of, open_below, open_plain
 from clew.support.installed import versions
-from clew.support.links import current_links
-from clew.support.settings import settings
+from clew.support.links import LINKS, current_links
 from clew.support.trust import is_trusted
 from clew.support.user_code import has_user_code
 
@@ -59,17 +59,7 @@ _HASHED_AT_ONCE_BYTES: Final = 16 << 20
 # The libraries that decide what is read from a file; torch reads archives only.
 _LIBRARIES: Final = ("llvmlite", "ml_dtypes", "onnx")
 _ARCHIVE: Final = b"PK"
-# The options of `clew.compile` whose values are part of the key if they are plain, and those that
-# only their defaults leave without effect on what is stored.
-_IGNORED: Final = ("cache", "on_progress", "threads")
-_ONLY_DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "passes": (None,), "extend": ((), []), "instruments": ((), []), "guard": (False,),
-    "budgets": (None,), "backends": ((), []), "place": (None,), "fallback": (False,),
-}  # fmt: skip
-_LISTS: Final = ("keep_f32", "required", "disabled")
-_MAPPINGS: Final = ("inputs", "sizes")
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_PLAIN: Final = (str, int, bool, float, type(None))
 
 
 class Prepared(NamedTuple):
@@ -105,40 +95,33 @@ class Start:
         self._record: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(
-        cls,
-        model: Any,
-        target: Any,
-        threads: int,
-        options: Mapping[str, Any],
-        usual: Mapping[str, Any],
-        cache: Cache,
-    ) -> Start | None:
-        """Returns the place for a model and options of `clew.compile`, which has all of them; None
-        if what it compiles to cannot be told from files and plain values. `usual` are the options'
-        defaults.
+    def of(cls, model: Any, options: CompileOptions, cache: Cache) -> Start | None:
+        """Returns the place for a model and options; None if what it compiles to cannot be told
+        from files and plain values.
+
+        Errors: I012 for a number of threads that does not exist.
         """
-        chosen = _normal(options)
-        if cache.root is None or chosen is None or type(target) is not str or has_user_code():
+        if cache.root is None or not options.cache or current() != Budgets() or has_user_code():
             return None
-        texts = {name: plain_text(value) for name, value in chosen.items()}
-        if None in texts.values() or chosen["links"] != "none" or current() != Budgets():
+        if type(options.target) is not str:
             return None
-        same = _normal(usual) or {}
-        about = {n: str(t) for n, t in texts.items() if t != plain_text(same.get(n))}
-        about |= {"target": target} if target != "cpu" else {}
+        limits = options.group(Limits)
+        trust = is_trusted() if limits.trust is None else limits.trust
+        given = options.digest()
+        if given is None or (limits.links or current_links()) != LINKS[0]:
+            return None
         source = _Model.of(model)
         machine = machine_identity()
         if source is None or machine is None:
             return None
+        threads = thread_count(options.threads)
         try:
             parts = (
                 _FORMAT,
                 source.fingerprint,
-                target,
+                given,
                 str(threads),
-                *(f"{name}={text}" for name, text in texts.items()),
-                _tuning(chosen["tuned"]),
+                str(trust),
                 machine,
                 code_version(cache),
                 f"numpy {np.__version__}",
@@ -147,6 +130,10 @@ class Start:
         except OSError:
             return None
         key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        about = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in options.record().items()
+        }
         return cls(source, key, cache, threads, about)
 
     def load(self) -> Found | None:
@@ -377,59 +364,6 @@ def _digest(file: BinaryIO, cache: Cache) -> str:
 def _check_same(file: BinaryIO, identity: Identity) -> None:
     if identity_of(file.fileno()) != identity:
         raise OSError("it changed while it was read")
-
-
-def _tuning(tuned: Any) -> str:
-    """Returns the state of the records of tuning that a compilation reads."""
-    if tuned is None:
-        return "not tuned"
-    path = settings().tuning if str(tuned) == "auto" else Path(tuned)
-    states = []
-    for name in (os.fspath(path), f"{os.fspath(path)}-wal"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = os.stat(name)
-            times = (found.st_mtime_ns, found.st_ctime_ns)
-            states.append(f"{name} {(found.st_dev, found.st_ino, found.st_size, *times)}")
-    return " ".join(states)
-
-
-def _normal(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the options that decide what a model compiles to, equal ones in one form; None if
-    others than plain values do.
-    """
-    if not options["cache"]:
-        return None
-    found = {}
-    for name, value in options.items():
-        if name in _ONLY_DEFAULTS:
-            if not any(type(value) is type(d) and value == d for d in _ONLY_DEFAULTS[name]):
-                return None
-        elif name not in _IGNORED:
-            found[name] = value
-    found |= {n: tuple(v) for n, v in found.items() if n in _LISTS and type(v) is list}
-    found |= {name: None for name in _MAPPINGS if found[name] == {}}
-    found["links"] = current_links() if found["links"] is None else found["links"]
-    found["trust"] = is_trusted() if found["trust"] is None else found["trust"]
-    return found
-
-
-def plain_text(value: Any) -> str | None:
-    """Returns a plain value as text, which differs for values that only compare equal (`1` and
-    `True`); None for other objects.
-    """
-    if type(value) in _PLAIN:
-        return repr(value)
-    if type(value) in (PosixPath, Path):
-        return f"Path({os.fspath(value)!r})"
-    if type(value) in (list, tuple):
-        parts = [plain_text(part) for part in value]
-        return None if None in parts else f"{type(value).__name__}({', '.join(map(str, parts))})"
-    if type(value) is dict:
-        pairs = [(plain_text(k), plain_text(v)) for k, v in value.items()]
-        if any(None in pair for pair in pairs):
-            return None
-        return "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
-    return None
 
 
 def _wordings(hint: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Values used as indices: their valid range, and the error for others.
 
 With the bounds `check`, the default, an index outside its axis ends a run with I320. With `clamp`
-it is clamped, as defined by the operator. `clew.compile` takes `bounds=`, the command line
+it is clamped, as defined by the operator. `clew.Limits` takes `bounds=`, the command line
 `--bounds`.
 """
 
@@ -53,8 +53,8 @@ class Places:
             "I320",
             f"{self.operator}: {self.noun} {index} is out of range for axis {self.axis} of size "
             f"{self.size}",
-            hint=f"it may be {self.low} to {int(self.count) - 1}; bounds='clamp' (--bounds clamp) "
-            "runs without this check",
+            hint=f"it may be {self.low} to {int(self.count) - 1}; clew.Limits(bounds='clamp') "
+            "(--bounds clamp) runs without this check",
             layer=layer,
         )
 

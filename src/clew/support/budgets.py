@@ -1,7 +1,7 @@
 """Limits on the resources of a model, a compilation and a run, against small hostile files.
 
 A budget is checked before the work it limits. Exceeding it is a coded error that names the budget.
-`clew.load` and `clew.compile` take `budgets=`, the command line takes `--budget NAME=VALUE`.
+`clew.load` takes `budgets=`, `clew.compile` `limits=`, the command line `--budget NAME=VALUE`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def exceeded(
         code,
         f"{what}: {asked}, but the budget {budget} allows {limit}",
         hint=Hint(
-            f"if you trust it: budgets=Budgets({budget}=...)",
+            f"if you trust it: Budgets({budget}=...), as limits= of clew.compile or budgets= of "
+            "clew.load",
             cli=f"if you trust it: clew --budget {budget}=... COMMAND",
         ),
     )

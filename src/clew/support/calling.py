@@ -65,8 +65,11 @@ def picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
     Errors of that function: KeyError or IndexError.
     """
-    if len(keys) < 2:  # `itemgetter` returns no tuple then
-        return lambda items: tuple([items[key] for key in keys])
+    if not keys:  # `itemgetter` returns a tuple of two and more
+        return lambda items: ()
+    if len(keys) == 1:
+        (only,) = keys
+        return lambda items: (items[only],)
     return operator.itemgetter(*keys)
 
 

@@ -46,7 +46,7 @@ def set_default_links(links: str) -> None:
     Errors: I340.
     """
     global _default
-    _default = _checked(links)
+    _default = check_links(links)
 
 
 def following(links: str | None) -> AbstractContextManager[None]:
@@ -54,10 +54,14 @@ def following(links: str | None) -> AbstractContextManager[None]:
 
     Errors: I340 for a word not in `LINKS`.
     """
-    return nullcontext() if links is None else scoped(_in_force, _checked(links))
+    return nullcontext() if links is None else scoped(_in_force, check_links(links))
 
 
-def _checked(links: str) -> str:
+def check_links(links: str) -> str:
+    """Returns the word for the links to follow.
+
+    Errors: I340 for a word not in `LINKS`.
+    """
     if links not in LINKS:
         raise InputError("I340", f"links is {links!r}", hint=f"one of {', '.join(LINKS)}")
     return links

@@ -66,6 +66,26 @@ class SizeRange:
             return 0
         return self.low if self.low == self.high and not self.empty else None
 
+    @property
+    def given(self) -> Any:
+        """The range in a form that users give: a size, a tuple, a list, or a dict of both."""
+        low = 0 if self.empty else self.low
+        if self.fixed is not None:
+            return self.fixed
+        if not self.likely:
+            return low, self.high
+        if (low, self.high) == (0, None):
+            return list(self.likely)
+        return {"range": (low, self.high), "likely": list(self.likely)}
+
+    @property
+    def text(self) -> str:
+        """The range in the form of the command line, which `read_size_text` reads."""
+        if self.fixed is not None:
+            return str(self.fixed)
+        ends = f"{0 if self.empty else self.low}:{'' if self.high is None else self.high}"
+        return ",".join([ends, *map(str, self.likely)])
+
     def within(self, low: int, high: int | None) -> SizeRange | None:
         """Returns the range limited to the bounds that the model itself has; None if no size is
         left, or if a likely size is outside.

@@ -1,7 +1,7 @@
 """Whether the user trusts the writer of a model file whose reading runs code in it.
 
-Only an argument (`trust=True`) or a command-line option (`--trust`) enables this, never the
-environment and never the explorer's page.
+Only an argument (`trust=True` of `clew.load` and `clew.Limits`) or a command-line option
+(`--trust`) enables this, never the environment and never the explorer's page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clew.support.errors import Hint
 from clew.support.scoped import scoped
 
 TRUST_HINT: Final = Hint(
-    "if you trust whoever wrote it: clew.load(path, trust=True), also clew.compile",
+    "if you trust whoever wrote it: clew.load(path, trust=True), or limits=clew.Limits(trust=True)",
     cli="if you trust whoever wrote it: --trust",
     page="the explorer reads no such file; Python does: clew.load(path, trust=True)",
 )

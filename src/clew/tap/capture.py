@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.backends.compile_options import CompileOptions
 from clew.compiling.compile import build_model
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
@@ -84,9 +85,7 @@ def compiled_for(
     """Returns a model, compiled as imported, that returns the values of nodes."""
     return build_model(
         giving(module, nodes),
-        threads=threads,
-        trace=False,
-        instruments=[Unkept()],
-        on_progress=on_progress,
-        **AS_IMPORTED,
+        CompileOptions(threads=threads, on_progress=on_progress).changed(
+            **AS_IMPORTED, trace=False, instruments=[Unkept()]
+        ),
     )

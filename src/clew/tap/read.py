@@ -330,7 +330,7 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
     page = "a build with a lower optimization level keeps more values"
     name = first.pass_name
     if name not in ("", "import"):
-        python = f"compile with disabled=[{name!r}], or a lower opt_level"
+        python = f"compile with passes=clew.Passes(disabled=[{name!r}]), or a lower opt_level"
         cli = f"compile with --disabled {name}, or a lower --opt-level"
         page = f"make a build without {name}, or with a lower optimization level"
     if force:

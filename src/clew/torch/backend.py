@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from typing import Any, Final
 
 import torch
@@ -18,21 +20,19 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
+from clew.backends.compile_options import PLACES, CompileOptions, unknown_option
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
 from clew.frontends.torch.result_views import without_views
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import requested_threads
-from clew.torch.inputs import inputs_of
-from clew.torch.partition import Given, run_by_parts
+from clew.torch.parts import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
 from clew.torch.weights import can_hold
 
-_OPTIONS: Final = (
-    "threads", "precision", "tuned", "keep_f32", "fuse", "extend", "opt_level", "sizes",
-    "specialize", "cache", "trace", "bounds", "target", "guard",
-)  # fmt: skip
+_OF_FILES: Final = ("inputs", "backends", "place", "fallback")
+_OPTIONS: Final = tuple(f.name for f in fields(CompileOptions) if f.name not in _OF_FILES)
 _told: Final[set[str]] = set()
 
 
@@ -105,10 +105,11 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     found.update(given)
     unknown = [name for name in found if name not in _OPTIONS]
     if unknown:
+        moved = unknown_option(unknown[0]).hint if unknown[0] in PLACES else ""
         raise InputError(
             "I413",
             f"the backend has no option {unknown[0]!r}",
-            hint=f"it takes {', '.join(_OPTIONS)}",
+            hint=moved or f"it takes {', '.join(_OPTIONS)}",
         )
     found.setdefault("threads", requested_threads() or torch.get_num_threads())
     return found
@@ -167,3 +168,36 @@ def _tell(code: str, text: str, hint: str) -> None:
     if code not in _told:
         _told.add(code)
         warnings.warn(ClewWarning(code, text, hint=hint), stacklevel=3)
+
+
+_STEP: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]|\.(\w+)|^(\w+)""")
+_HIDDEN: Final = ("L", "G", "self", "_modules", "_parameters", "_buffers")
+
+
+def inputs_of(module: fx.GraphModule) -> tuple[list[str], set[int]]:
+    """Returns the names of a graph's inputs, each once, and the positions of parameters and
+    buffers.
+    """
+    names: list[str] = []
+    weights: set[int] = set()
+    used: dict[str, int] = {}
+    for position, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        facts = node.meta.get("tensor_dict") or {}
+        if facts.get("_dynamo_static_input_type") is not None:
+            weights.add(position)
+        name = _path(node)
+        number = used[name] = used.get(name, -1) + 1
+        names.append(f"{name}_{number}" if number else name)
+    return names, weights
+
+
+def _path(node: fx.Node) -> str:
+    """Returns a path such as `encoder.layer.0.weight` for `L['self']._modules['encoder']...`."""
+    argument = node.meta.get("grapharg")
+    source = getattr(argument, "source", None)
+    if source is None:
+        return str(node.name)
+    text = source.name if isinstance(source.name, str) else source.name()
+    parts = ["".join(match.groups("")) for match in _STEP.finditer(text)]
+    shown = [p for p in parts if p not in _HIDDEN]
+    return ".".join(shown) or str(node.name)

@@ -125,7 +125,7 @@ def compare(
     unless `force` is set, which cuts their kernels for this comparison. Errors are relative to the
     largest value of a result. Neither run changes the arguments or the module.
 
-    Errors: I416 (clew compiled nothing that ran), I045 (`trace=False`), and those of a run.
+    Errors: I416 (clew compiled nothing that ran), I045 (no trace), and those of a run.
     """
     kwargs = dict(kwargs or {})
     eager = EagerRun(model, args, kwargs)

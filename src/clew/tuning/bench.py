@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.api.compile import compile
+from clew.backends.compile_options import CompileOptions
 from clew.bisection.numbers import error_of
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
@@ -29,14 +30,14 @@ _KEPT: Final = 2  # workbenches in a process
 
 @dataclass(frozen=True)
 class Setup:
-    """A model and how it is compiled: arguments of `clew.compile` other than `tuned`. `portable`
+    """A model and how it is compiled: options of `clew.compile` other than `tuned`. `portable`
     has the module as text and arrays, for other processes. `decided` are decisions about the graph:
     kind, subject and option of each.
     """
 
     name: str
     module: Module | tuple[str, Mapping[str, Any]]
-    compiling: Mapping[str, Any] = field(default_factory=dict)
+    compiling: CompileOptions = field(default_factory=CompileOptions)
     seed: int = 0
     decided: tuple[tuple[str, str, str], ...] = ()
 
@@ -50,9 +51,9 @@ class Setup:
     def key(self) -> str:
         """Identifies the setup within a process."""
         if isinstance(self.module, Module):
-            return f"{id(self.module)} {self.compiling} {self.seed} {self.decided}"
+            return f"{id(self.module)} {self.compiling!r} {self.seed} {self.decided}"
         text, arrays = self.module
-        whole = f"{text} {self.compiling} {self.seed} {self.decided}"
+        whole = f"{text} {self.compiling!r} {self.seed} {self.decided}"
         digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16)
         for name in sorted(arrays):
             digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
@@ -115,7 +116,7 @@ def _bench(setup: Setup) -> Workbench:
 
 def _made(setup: Setup) -> Workbench:
     """Errors: I388 for a model whose inputs have free sizes; those of `compile`."""
-    compiled = compile(setup.loaded(), **{**setup.compiling, "tuned": None})
+    compiled = compile(setup.loaded(), **setup.compiling.changed(tuned=None))
     for wanted in compiled.inputs:
         if wanted.dtype is None or not wanted.is_static:
             raise InputError(
@@ -123,7 +124,7 @@ def _made(setup: Setup) -> Workbench:
                 f"input {wanted.name!r} has free sizes, and kernels are measured at given ones",
                 hint="fix them: clew.load(model, inputs={...}), or --shape NAME=1,128",
             )
-    cached = setup.compiling.get("cache", True)
+    cached = setup.compiling.cache
     cache = default_cache() if cached else Cache(None)
     if cache.root is None:  # candidates are compiled once, and used by several builds
         if not _folder:

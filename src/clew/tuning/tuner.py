@@ -8,7 +8,7 @@ from typing import Any
 
 from clew import frontends
 from clew.api.compile import compile
-from clew.compiling.applied_records import AUTO
+from clew.backends.compile_options import AUTO, CompileOptions
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import runner_at
@@ -50,18 +50,18 @@ def tune(
         raise InputError("I385", f"minutes is {minutes}", hint="give a positive number")
     if trials is not None and trials < 1:
         raise InputError("I386", f"trials is {trials}", hint="give a positive number, or None")
-    module = loaded(model, options)
+    how = CompileOptions.of(options)
+    module = loaded(model, how)
     path = database_path(database)
     say = on_progress or (lambda text: None)
     called = name or model_name(model)
-    setup = Setup(called, module, options, seed)
+    setup = Setup(called, module, how.loaded, seed)
     with Store(path) as store, runner_at(scheduler) as runner:
         session = Session(setup, store, runner, source_version(), say, seed)
         tally = session.tune(60.0 * minutes, trials)
         if runner.is_remote:  # the report is on kernels for the workers' machines
-            options = {**options, "target": target_of_facts(runner.facts())}
-            options["threads"] = session.threads
-    return tune_report(module, database=path, name=called, tally=tally, **options)
+            how = how.changed(target=target_of_facts(runner.facts()), threads=session.threads)
+    return tune_report(module, database=path, name=called, tally=tally, **how.loaded)
 
 
 def tune_report(
@@ -77,19 +77,17 @@ def tune_report(
     Errors: I380 to I382 (`database`), and those of `compile`.
     """
     called = name or model_name(model)
-    module = loaded(model, options)
+    how = CompileOptions.of(options)
+    module = loaded(model, how)
     path = database_path(database)
-    compiled = compile(module, **{**options, "tuned": path})
+    compiled = compile(module, **how.loaded.changed(tuned=path))
     with Store(path, write=False) as store:
-        return report_of(compiled, store, called, thread_count(options.get("threads")), tally)
+        return report_of(compiled, store, called, thread_count(how.threads), tally)
 
 
-def loaded(model: Module | frontends.ModelSource, options: dict[str, Any]) -> Module:
-    """Returns the module of a model; takes the arguments of loading out of the options."""
-    loading = {key: options.pop(key) for key in ("inputs", "links", "trust") if key in options}
-    if isinstance(model, Module):
-        return model
-    return frontends.load(model, **{k: v for k, v in loading.items() if v is not None})
+def loaded(model: Module | frontends.ModelSource, options: CompileOptions) -> Module:
+    """Returns the module of a model."""
+    return model if isinstance(model, Module) else frontends.load(model, **options.loading)
 
 
 def model_name(model: Any) -> str:

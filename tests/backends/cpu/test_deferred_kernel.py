@@ -128,7 +128,9 @@ def test_passes_of_a_deferred_kernel_are_seen_by_instruments() -> None:
             seen.append(name)
 
     compiled = clew.compile(
-        onnx.parser.parse_model(POSITIVE), threads=1, instruments=[Seen()], disabled=["PlaceParts"]
+        onnx.parser.parse_model(POSITIVE),
+        threads=1,
+        passes=clew.Passes(instruments=[Seen()], disabled=["PlaceParts"]),
     )
     passes = ["Specialize", "FoldEmpty", "DecomposeOps", "FoldConstant", "FuseOps"]
     # Of the kernel that collects elements, and of the one after it, when the model is compiled.

@@ -181,7 +181,7 @@ def test_it_agrees_for_every_number_of_iterations(text: str, ran: list[int]) -> 
 @pytest.mark.parametrize("text", [*BODIES.values(), STATES], ids=[*BODIES, "states"])
 def test_nothing_is_touched_beside_buffers(text: str, side: GuardSide, ran: list[int]) -> None:
     model = onnx.parser.parse_model(text)
-    guarded = clew.compile(model, threads=2, guard=side, cache=False)
+    guarded = clew.compile(model, threads=2, diagnostics=clew.Diagnostics(guard=side), cache=False)
     plain = clew.compile(model, threads=1)
     for n in (1, 4):
         for rows in (1, 3):

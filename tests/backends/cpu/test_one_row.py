@@ -42,7 +42,9 @@ TILES = replace(PLAIN, features=f"{PLAIN.features},+amx-bf16,+amx-tile,+avx512bf
 
 def kernel(shape: list[Any], target: str | Target) -> KernelSource:
     """Returns the kernel of the product."""
-    template = clew.compile(dense(shape), target=target, trace=False).template
+    template = clew.compile(
+        dense(shape), target=target, diagnostics=clew.Diagnostics(trace=False)
+    ).template
     (use,) = (use for use in template.uses if "dense" in use.name)
     assert isinstance(use.source, KernelSource)
     return use.source
@@ -66,7 +68,9 @@ def test_there_is_no_such_way_where_one_row_cannot_occur(shape: list[Any]) -> No
 @pytest.mark.parametrize("side", list(GuardSide))
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_behind_guard_pages(side: GuardSide, threads: int) -> None:
-    model = clew.compile(dense(["batch", "seq"]), guard=side, threads=threads)
+    model = clew.compile(
+        dense(["batch", "seq"]), diagnostics=clew.Diagnostics(guard=side), threads=threads
+    )
     for batch, rows in ((1, 1), (1, 2), (2, 1), (1, 7), (3, 13), (1, 1)):
         x = RNG.standard_normal((batch, rows, 64)).astype(np.float32)
         np.testing.assert_allclose(model(x), x @ WEIGHT + BIAS, rtol=1e-4, atol=1e-4)
@@ -92,7 +96,11 @@ def frames() -> bytes:
 
 
 def test_rows_that_follow_from_a_length() -> None:
-    model = clew.compile(frames(), guard=GuardSide.END, specialize=False)
+    model = clew.compile(
+        frames(),
+        diagnostics=clew.Diagnostics(guard=GuardSide.END),
+        sizes=clew.Sizes(specialize=False),
+    )
     (use,) = (use for use in model.template.uses if "dense" in use.name)
     assert len(use.source.ways) == 2
     for batch, samples in ((1, 10), (1, 13), (1, 14), (2, 10), (3, 33), (1, 11)):

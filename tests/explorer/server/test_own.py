@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import clew
 import zoo
-from clew.compiling.options import CompileOptions
+from clew.backends.compile_options import CompileOptions
 from clew.explorer.own import Own, check_extensions, compile_options, split_options
 from clew.explorer.schema import Options
 from clew.support.budgets import Budgets
@@ -27,18 +27,23 @@ def seen(module, context):
 def test_options_are_split_and_put_together(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     files = tuple(str(tmp_path / name) for name in ("mine.py", "b/mine.py"))
-    a = CompileOptions(extend=files, keep_f32=("x",), shapes={"x": (1, 2)}, links="snapshot")
-    a = replace(a, sizes={"n": "1:9"})
-    b = CompileOptions(extend=files[1:], opt_level=1, schedules={"k": "step()"}, cache=False)
+    a = CompileOptions(inputs={"x": (1, 2)}, sizes={"n": (1, 9)}, extend=files)
+    a = a.changed(keep_f32=("x",), links="snapshot", place={"numpy": ["a", "b"]})
+    steps = "fuse(outer='i', inner='j')"
+    schedule = clew.schedule_for("k", steps=steps)
+    b = CompileOptions(opt_level=1, extend=[*files[1:], schedule], cache=False)
     options, own = split_options([a, b])
     assert [o.extend for o in options] == [["mine.py", "mine.py (2)"], ["mine.py (2)"]]
     assert options[0].shapes == {"x": [1, 2]}
     assert (options[0].sizes, options[1].sizes) == ({"n": "1:9"}, {})
     assert (own.links, own.cache) == ("snapshot", True)
-    made = compile_options(options[0], own)
-    assert made.sizes == {"n": "1:9"}
-    assert (made.extend, made.links, list(made.keep_f32)) == (files, "snapshot", ["x"])
-    assert compile_options(options[1], own).schedules == {"k": "step()"}
+    assert options[0].place == ["numpy=a,b"]
+    assert compile_options(options[0], own) == a
+    # Whoever compiles replays the steps, which it does not trust.
+    assert options[1].schedules == {"k": steps}
+    assert compile_options(options[1], own) == b.changed(
+        extend=files[1:], cache=True, links="snapshot"
+    )
     with pytest.raises(InputError) as caught:
         check_extensions(Options(extend=[files[0]]), own)
     assert caught.value.code == "I342"

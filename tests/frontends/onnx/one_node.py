@@ -47,7 +47,13 @@ def model(
 
 
 def compiled(made, threads=1, bounds="check"):
-    return clew.compile(load(made), cache=False, threads=threads, guard=True, bounds=bounds)
+    return clew.compile(
+        load(made),
+        cache=False,
+        threads=threads,
+        diagnostics=clew.Diagnostics(guard=True),
+        limits=clew.Limits(bounds=bounds),
+    )
 
 
 def run(op, inputs, *, known=(), bounds="check", native=True, **options):
@@ -56,7 +62,11 @@ def run(op, inputs, *, known=(), bounds="check", native=True, **options):
     """
     made = model(op, inputs, known=known, **options)
     feeds = {n: a for n, a in inputs.items() if a is not None and n not in known}
-    found = compiled(made, bounds=bounds).run(feeds) if native else interpret(load(made), feeds)
+    found = (
+        compiled(made, limits=clew.Limits(bounds=bounds)).run(feeds)
+        if native
+        else interpret(load(made), feeds)
+    )
     return made, feeds, [found[value.name] for value in made.graph.output]
 
 

@@ -423,7 +423,9 @@ def test_nothing_one_and_everything_found(number: int) -> None:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(raw, options)
     side = list(GuardSide)[number % 2]
-    compiled = clew.compile(raw, opt_level=3 * (number % 3 > 0), threads=1, guard=side)
+    compiled = clew.compile(
+        raw, opt_level=3 * (number % 3 > 0), threads=1, diagnostics=clew.Diagnostics(guard=side)
+    )
     rng = np.random.default_rng(number)
     for mask in MASKS:
         x = (rng.integers(-8, 9, (ROWS, COLUMNS)) / 4).astype(np.float32)
@@ -441,7 +443,7 @@ def test_nothing_one_and_everything_found(number: int) -> None:
 def test_a_result_that_becomes_empty_in_a_run_is_not_written(side: GuardSide) -> None:
     """Its loops run no iteration, though facts inside of them say that its sizes are at least 1."""
     model = model_of(CASES["Slice from the count"])
-    compiled = clew.compile(model, threads=1, guard=side)
+    compiled = clew.compile(model, threads=1, diagnostics=clew.Diagnostics(guard=side))
     for mask in MASKS:
         feed = {"x": np.zeros((ROWS, COLUMNS), np.float32), "mask": np.asarray(mask, bool)}
         np.testing.assert_array_equal(compiled.run(feed)["y"], CONSTANTS["table"][sum(mask) :])

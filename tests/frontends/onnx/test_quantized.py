@@ -38,7 +38,9 @@ def _model(
 
 
 def _run(model: ModelProto, inputs: dict[str, Array]) -> dict[str, Array]:
-    compiled = clew.compile(load(model), threads=1, cache=False, guard=True)
+    compiled = clew.compile(
+        load(model), threads=1, cache=False, diagnostics=clew.Diagnostics(guard=True)
+    )
     return compiled.run(inputs)
 
 

@@ -74,7 +74,11 @@ def test_links_into_the_blobs_are_followed_where_that_is_asked_for(repository: P
     path = snapshot(repository, f"../../blobs/{HASH}")
     np.testing.assert_array_equal(weights_of(path), WEIGHTS)
     x = np.ones((2, 3), np.float32)
-    (y,) = clew.compile(path, links="snapshot", threads=1, cache=False).run({"x": x}).values()
+    (y,) = (
+        clew.compile(path, limits=clew.Limits(links="snapshot"), threads=1, cache=False)
+        .run({"x": x})
+        .values()
+    )
     np.testing.assert_array_equal(y, WEIGHTS + 1)
     with following("snapshot"):  # whatever else reads the file
         assert list_model(path).main.lines

@@ -47,7 +47,12 @@ def _run(
     model: ModelProto, inputs: dict[str, Array], guard: bool | GuardSide = True
 ) -> dict[str, Array]:
     shapes = {name: array.shape for name, array in inputs.items()}  # 0 would be any size
-    compiled = clew.compile(load(model, inputs=shapes), threads=1, cache=False, guard=guard)
+    compiled = clew.compile(
+        load(model, inputs=shapes),
+        threads=1,
+        cache=False,
+        diagnostics=clew.Diagnostics(guard=guard),
+    )
     hosts = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
     assert not [label for label in hosts if not label.startswith("scatter")]
     return compiled.run(inputs)
@@ -299,7 +304,13 @@ def test_intermediate_values_have_their_room(dtype: str) -> None:
     limit = {"f8e4m3fn": 448}.get(dtype, np.inf)
     once = convert(convert(np.clip(x, -limit, limit), dtype), "f32")
     for level in (0, 3):
-        compiled = clew.compile(load(model), threads=1, cache=False, guard=True, opt_level=level)
+        compiled = clew.compile(
+            load(model),
+            threads=1,
+            cache=False,
+            diagnostics=clew.Diagnostics(guard=True),
+            opt_level=level,
+        )
         np.testing.assert_array_equal(compiled.run({"x": x})["y"], np.hstack([once, once]))
 
 
@@ -327,7 +338,9 @@ def test_control_flow(dtype: str) -> None:
         wanted = _bytes(x)
         for _ in range(0 if condition else 3):
             wanted = np.hstack([wanted[:, 5:], wanted[:, :5]])
-        got = clew.compile(load(model), threads=1, cache=False, guard=True).run(inputs)["y"]
+        got = clew.compile(
+            load(model), threads=1, cache=False, diagnostics=clew.Diagnostics(guard=True)
+        ).run(inputs)["y"]
         np.testing.assert_array_equal(_bytes(got), wanted)
 
 

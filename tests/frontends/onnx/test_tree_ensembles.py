@@ -140,7 +140,9 @@ def test_every_comparison_of_version_5(dtype: str, aggregate: int, targets: int)
     trees = Trees(aggregate * 10 + targets, 7, 5, targets, dtype)
     x = cases(targets, 37, 5, dtype)
     attrs = trees.attributes(aggregate_function=aggregate)
-    (actual,) = results(model_of("TreeEnsemble", 5, x, 1, **attrs), x, guard=True)
+    (actual,) = results(
+        model_of("TreeEnsemble", 5, x, 1, **attrs), x, diagnostics=clew.Diagnostics(guard=True)
+    )
     assert actual.dtype == x.dtype
     close = 2e-3 if dtype == "f2" else 1e-5
     expected = trees.expected(x, aggregate)

@@ -116,8 +116,8 @@ def test_regions_that_are_none_read_nothing_outside(mode: str) -> None:
         {"output_height": 2, "output_width": 2, "mode": mode},
     )
     inputs = {"x0": draw(1, 1, 5, 5), "x1": rois, "x2": ints(7, -9)}
-    options = {"threads": 1, "cache": False, "guard": True}
-    found = clew.compile(load(model), bounds="clamp", **options).run(inputs)
+    options = {"threads": 1, "cache": False, "diagnostics": clew.Diagnostics(guard=True)}
+    found = clew.compile(load(model), limits=clew.Limits(bounds="clamp"), **options).run(inputs)
     with pytest.raises(ClewError, match="image -9 is out of range"):
         clew.compile(load(model), **options).run({**inputs, "x2": ints(0, -9)})
     assert np.asarray(found["y0"]).shape == (2, 1, 2, 2)
@@ -159,8 +159,13 @@ def test_unpooled_as_pooled() -> None:
     model = model_of("MaxUnpool", [draw(1, 1, 2, 2), outside], 0, 11, 1, {"kernel_shape": [2, 2]})
     inputs = {"x0": draw(1, 1, 2, 2), "x1": outside}
     with pytest.raises(ClewError, match="is out of range for axis 0 of size 9"):
-        clew.compile(load(model), cache=False, guard=True).run(inputs)
-    found = clew.compile(load(model), bounds="clamp", cache=False, guard=True).run(inputs)
+        clew.compile(load(model), cache=False, diagnostics=clew.Diagnostics(guard=True)).run(inputs)
+    found = clew.compile(
+        load(model),
+        limits=clew.Limits(bounds="clamp"),
+        cache=False,
+        diagnostics=clew.Diagnostics(guard=True),
+    ).run(inputs)
     assert np.asarray(found["y0"]).shape == (1, 1, 3, 3)
 
 

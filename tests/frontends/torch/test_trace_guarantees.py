@@ -270,7 +270,9 @@ def test_every_same_link_holds(made: Made) -> None:
 
 
 def test_the_trace_changes_no_byte_of_code(made: Made) -> None:
-    plain = clew.compile(made.graph, threads=1, trace=False, cache=False)
+    plain = clew.compile(
+        made.graph, threads=1, diagnostics=clew.Diagnostics(trace=False), cache=False
+    )
     plain(*made.args)
     assert [k.object_code for k in plain.kernels] == [k.object_code for k in made.compiled.kernels]
     assert [k.llvm for k in plain.kernels] == [k.llvm for k in made.compiled.kernels]

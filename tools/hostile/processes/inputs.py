@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.backends.compile_options import Diagnostics
 from clew.runtime.segment import NativeSegment
 from clew.support.errors import ClewError
 from hostile.catalog import model, node, value
@@ -46,7 +47,7 @@ def odd_arrays(x: Any) -> Iterator[Any]:
 
 @case()
 def odd_inputs(folder: Path) -> None:
-    built = compiled(network(), guard=True)
+    built = compiled(network(), diagnostics=Diagnostics(guard=True))
     wanted = built(IMAGE)
     served = 0
     for x in odd_arrays(IMAGE):

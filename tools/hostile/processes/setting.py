@@ -69,7 +69,8 @@ def late() -> Any:
 
 def compiled(what: Any, threads: int = 2, **options: Any) -> Any:
     """Returns a compiled model whose results do not depend on the number of calls."""
-    return clew.compile(load(what), threads=threads, **{"specialize": False, **options})
+    sizes = clew.Sizes(specialize=False)
+    return clew.compile(load(what), threads=threads, sizes=sizes, **options)
 
 
 def right(**options: Any) -> None:

@@ -104,6 +104,11 @@ class DeferredKernel:
     may differ in every run. A kernel for such a shape is compiled only if the shape repeats often.
     """
 
+    is_quiet = True
+    """NumPy gives no warnings."""
+    owns_results = True
+    """Results are new arrays."""
+
     def __init__(
         self,
         function: Function,
@@ -306,6 +311,8 @@ class DeferredKernel:
         if program is None:
             return None
         run = program.whole or program
+        if len(program.outputs) == 1:
+            return lambda values: (run(values)[0],)
         return lambda values: tuple(run(values))
 
     def _nothing(
@@ -363,8 +370,13 @@ class DeferredKernel:
     def _interpret(self, values: Sequence[np.ndarray[Any, Any]], given: Sequence[int]) -> Any:
         """Returns the results of the operators' references."""
         layer = ", ".join(self.function.span.layers)
-        with locate(layer=layer), bounds_in_force(self.bounds):
-            return self._interpreted(values, dict(zip(self._names, given, strict=True)))
+        sizes = dict(zip(self._names, given, strict=True))
+        with locate(layer=layer), bounds_in_force(self.bounds), np.errstate(all="ignore"):
+            found = self._interpreted(values, sizes)
+        results = found if isinstance(found, tuple) else (found,)
+        # References may return arguments, views of them, and one array twice.
+        new = tuple([np.array(r) if isinstance(r, np.ndarray) else r for r in results])
+        return new if isinstance(found, tuple) else new[0]
 
 
 class _Template:

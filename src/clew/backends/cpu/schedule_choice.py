@@ -61,6 +61,21 @@ class ScheduleFor:
         parts += [f"of the fusion {self.fusion}"] if self.fusion else []
         return ", ".join(parts)
 
+    @property
+    def record(self) -> dict[str, Any] | ScheduleFor:
+        """The arguments of `schedule_for` that make it, as JSON values; itself if there are none,
+        because it holds code or a pattern.
+        """
+        about: dict[str, Any] = {"kernel": self.kernel, "op": list(self.ops), "name": self.name}
+        about["required"] = self.required
+        if self.pattern is not None or self.fusion or callable(self.how):
+            return self
+        if isinstance(self.how, Request):
+            return {**about, "choose": str(self.how)}
+        if isinstance(self.how, Rule):
+            return self
+        return {**about, "steps": "\n".join(map(str, self.how))}
+
     def fits(self, name: str, function: Function) -> bool:
         """Whether it is for a kernel: its name in the model, and its primitive function."""
         return (not self.kernel or fnmatchcase(name, self.kernel)) and self.may_fit(function)

@@ -25,6 +25,9 @@ __all__ = ["HostStep", "ops"]
 
 _NOT_MET: Final = (None, None)
 _KEPT_CALLS: Final = 16
+_ARRAY: Final = np.ndarray
+# The types of values that are no scalars of NumPy.
+_PLAIN: Final = frozenset((_ARRAY, list, dict, type(None)))
 # Arguments with more elements than this are not compared with those of the previous call.
 _FEW_VALUES: Final = 64
 
@@ -48,10 +51,12 @@ class HostStep:
         self.sizes = sizes
         self.bounds = bounds
         self._held = len(argument_references(attrs))
-        self.collects = op.traits.collects
+        self.collects = self.owns_results = op.traits.collects
+        self.is_quiet = self.only_moves = op.traits.collects or op.traits.passes_on
         # Without sizes and values in the attributes, arguments with elements need no preparation.
         self._direct: Callable[..., Any] | None = None
-        if op.host and op.is_builtin and op.reference_rule and not self._held and not sizes:
+        is_host = op.host or self.collects
+        if is_host and op.is_builtin and op.reference_rule and not self._held and not sizes:
             plain = attrs.plain if isinstance(attrs, Attrs) else attrs
             self._direct = partial(op.reference_rule, **plain)
         # Earlier calls; shapes and sizes are mostly the same in each run.
@@ -65,8 +70,11 @@ class HostStep:
             return self._result(arrays)
 
     def _result(self, arrays: Sequence[Any]) -> Any:
-        if self._direct is None or not all(map(_has_elements, arrays)):
+        if self._direct is None:
             return self._prepared(arrays)
+        for array in arrays:
+            if type(array) not in _PLAIN or (type(array) is _ARRAY and not array.size):
+                return self._prepared(arrays)
         try:
             return as_tensor(self._direct(*arrays))
         except (ValueError, IndexError):  # which the checks of types report
@@ -141,10 +149,6 @@ class HostStep:
             ) from error
         attrs = Attrs({n: _from_json(v) for n, v in step["attributes"].items()})
         return HostStep(op, attrs, tuple(step.get("sizes", ())), step.get("bounds", "check"))
-
-
-def _has_elements(value: Any) -> bool:
-    return type(value) is np.ndarray and value.size > 0
 
 
 def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:

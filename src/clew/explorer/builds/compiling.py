@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from clew.backends.compile_options import AUTO
 from clew.backends.cpu.schedule_choice import ScheduleFor, schedule_for
 from clew.compiling.compile import build_model
-from clew.compiling.options import CompileOptions
 from clew.explorer.actions.table import Say
 from clew.explorer.builds.budget import too_much
 from clew.explorer.own import Own, compile_options
@@ -19,11 +17,9 @@ from clew.explorer.schema import Options
 from clew.explorer.session import Session
 from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
 from clew.frontends import load
-from clew.ir.module import Module
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.placement.placing import place
-from clew.placement.report import Placement
+from clew.placement.placing import placed_for_compile
 from clew.runtime.drawing import settled
 from clew.support.budgets import Budgets, in_force
 
@@ -52,11 +48,13 @@ def open_session(
         say(text, _fraction(text))
 
     bounded = None if budgets == Budgets() else budgets
-    given = replace(chosen, schedules={}).compiling
-    given["extend"] += [_replaying(k, text) for k, text in chosen.schedules.items()]
-    if given["place"] == "auto":
-        given["place"] = place_by_costs(module, chosen, on_progress)
-    compiled = build_model(module, **given, on_progress=on_progress, budgets=bounded)
+    steps = [_replaying(k, text) for k, text in options.schedules.items()]
+    given = chosen.loaded.changed(
+        extend=[*chosen.extend, *steps], on_progress=on_progress, budgets=bounded
+    )
+    if given.place == AUTO:
+        given = given.changed(place=placed_for_compile(module, given.backends, given))
+    compiled = build_model(module, given)
     for wanted in compiled.inputs:
         settled(wanted, {})
     compiled.build  # noqa: B018 - one that the cache had whole is built here
@@ -66,16 +64,6 @@ def open_session(
     say("reading the trace", _TRACE)
     session.numbers  # noqa: B018 - made while the page still shows progress
     return session
-
-
-def place_by_costs(
-    module: Module, options: CompileOptions, on_progress: Callable[[str], None]
-) -> Placement:
-    """Returns the measured placement of a model (`clew.place`). Errors: as `clew.place`."""
-    given = options.compiling
-    same = ("target", "threads", "tuned", "opt_level", "precision", "keep_f32", "fuse")
-    chosen = {name: given[name] for name in same}
-    return place(module, given["backends"], on_progress=on_progress, **chosen)
 
 
 def _replaying(kernel: str, text: str) -> ScheduleFor:

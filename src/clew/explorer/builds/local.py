@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from clew.backends.compile_options import place_texts
 from clew.explorer.actions.table import ACTIONS, act
 from clew.explorer.builds.compiling import open_session
 from clew.explorer.builds.processes import Answer, Died, Say
@@ -67,7 +68,7 @@ def _place_of(given: Any) -> list[str]:
     rules = [p.rule for p in given.passes if isinstance(p, AnnotateTarget)]
     if not rules or not isinstance(rules[0], ByLayers):
         return []
-    return [f"{name}={','.join(layers)}" for name, layers in rules[0].layers.items()]
+    return place_texts(rules[0].layers)
 
 
 def write_model(session: Session, path: Path) -> None:

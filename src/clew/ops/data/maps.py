@@ -11,6 +11,7 @@ from clew.ir.dims import unknown_dim
 from clew.ir.types import MapType, SequenceType, TensorType, Type, to_numpy
 from clew.ops.common import differ, f32, f64, i64, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT, is_text, zeros
 
@@ -24,6 +25,7 @@ _KEYS: Final = ("i64", "str")
 @register_op(
     "map.zip",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(f32(3, 2), np.array([5, 7])),
         Sample(f32(2), np.array(["a", "b"], TEXT)),
@@ -36,9 +38,11 @@ def map_zip(x: Array, keys: Array) -> list[dict[Any, Array]]:
 
     Errors: T105, T108. Source: ONNX ml ZipMap-1.
     """
-    names = keys.tolist()
+    names, values = keys.tolist(), list(map(np.asarray, x.reshape(-1)))
+    width = len(names)
     return [
-        dict(zip(names, map(np.asarray, row), strict=True)) for row in x.reshape(-1, len(names))
+        dict(zip(names, values[first : first + width], strict=True))
+        for first in range(0, len(values), width)
     ]
 
 
@@ -66,6 +70,7 @@ def _map_type(name: str, type_: Type) -> tuple[str, str]:
 @register_op(
     "map.to_vector",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(MapType("str", f32()), np.array(["b", "c", "a"], TEXT)),
         Sample(MapType("i64", f64()), np.array([3, 2, 1, 0]), dtype="f64"),

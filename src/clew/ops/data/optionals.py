@@ -41,6 +41,7 @@ def type_named(name: str, text: str) -> Type:
 @register_op(
     "optional.some",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(Sample(f32(2, 3)), Sample(SequenceType(f32(2))), Sample(_MAYBE, error="T155")),
 )
 def some(value: Any) -> Any:
@@ -69,7 +70,12 @@ def _none_types(*, type: str) -> Type:
     return OptionalType(type_named("optional.none", type))
 
 
-@register_op("optional.has", host=True, samples=(Sample(_MAYBE), Sample(f32(2), error="T155")))
+@register_op(
+    "optional.has",
+    host=True,
+    traits=Traits(collects=True),
+    samples=(Sample(_MAYBE), Sample(f32(2), error="T155")),
+)
 def has(value: Any) -> Array:
     """Whether an optional holds a value, `bool[]`. Source: ONNX OptionalHasElement-18."""
     return np.asarray(value is not None)
@@ -82,7 +88,12 @@ def _has_types(value: Type) -> Type:
     return TensorType((), "bool")
 
 
-@register_op("optional.get", host=True, samples=(Sample(_MAYBE), Sample(f32(2), error="T155")))
+@register_op(
+    "optional.get",
+    host=True,
+    traits=Traits(passes_on=True),
+    samples=(Sample(_MAYBE), Sample(f32(2), error="T155")),
+)
 def get(value: Any) -> Any:
     """The value of an optional.
 

@@ -85,7 +85,8 @@ def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
 
     Errors: I270.
     """
-    index = int(np.asarray(place).reshape(-1)[0]) if np.size(place) == 1 else count + 1
+    array = np.asarray(place)
+    index = int(array.item()) if array.size == 1 else count + 1
     if not -count <= index < count + end:
         raise RunError(
             "I270",
@@ -98,6 +99,7 @@ def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
 @register_op(
     "sequence.construct",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(f32(2, 3), f32(4)),
         Sample(f32(2, 3), f32(2, 3)),
@@ -136,6 +138,7 @@ def _construct_types(*elements: Type, dtype: str) -> Type:
 @register_op(
     "sequence.at",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(_PAIR, np.int64(1)),
         Sample(_RAGGED, np.int64(-2)),
@@ -161,6 +164,7 @@ def _at_types(sequence: Type, position: Type) -> Type:
 @register_op(
     "sequence.insert",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(_PAIR, f32(2, 3)),
         Sample(_PAIR, f32(5), np.int64(0)),
@@ -193,6 +197,7 @@ def _insert_types(sequence: Type, element: Type, position: Type | None = None) -
 @register_op(
     "sequence.erase",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(_PAIR),
         Sample(_PAIR, np.int64(-2)),
@@ -217,7 +222,7 @@ def _erase_types(sequence: Type, position: Type | None = None) -> Type:
 
 @register_op(
     "sequence.length",
-    traits=Traits(sizes="read"),
+    traits=Traits(sizes="read", collects=True),
     host=True,
     samples=(Sample(_PAIR), Sample(_RAGGED), Sample(f32(2), error="T150")),
 )
@@ -235,6 +240,7 @@ def _length_types(sequence: Type) -> Type:
 @register_op(
     "sequence.split",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(f32(4, 3)),
         Sample(f32(4, 3), axis=-1, keepdims=False),
@@ -296,6 +302,7 @@ def _split_types(x: Type, parts: Type | None = None, *, axis: int, keepdims: boo
 @register_op(
     "sequence.concat",
     host=True,
+    traits=Traits(collects=True),
     samples=(
         Sample(_PAIR, axis=0),
         Sample(_PAIR, axis=-1),

@@ -114,7 +114,7 @@ def _arange_reference(*, start: Any, stop: Any, step: Any, dtype: str) -> Array:
 
 @register_op(
     "shape_of",
-    traits=Traits(sizes="read", symbolic=symbolic.SHAPE),
+    traits=Traits(sizes="read", symbolic=symbolic.SHAPE, collects=True),
     samples=(Sample(f32(2, 3, 4)), Sample(f32()), Sample(f32(0, 1))),
 )
 def shape_of(x: Tensor) -> Tensor:

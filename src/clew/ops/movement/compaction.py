@@ -14,6 +14,7 @@ from clew.ir.expr import Expr
 from clew.ir.types import TensorType, Type
 from clew.ops.common import axis_of, boolean, capped, f32, i32, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
+from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import zeros
@@ -74,6 +75,7 @@ def _holds(x: Tensor, place: list[Any]) -> Scalar:
 @register_op(
     "room",
     host=True,
+    traits=Traits(collects=True),
     samples=(Sample(np.array(3)), Sample(np.array(0)), Sample(np.array(-1), error="T107")),
 )
 def room(count: Array) -> Array:
@@ -99,6 +101,7 @@ def _room_types(count: Type) -> Type:
 @register_op(
     "first_rows",
     host=True,
+    traits=Traits(passes_on=True),
     samples=(
         Sample(f32(3, 4), np.array(2)),
         Sample(f32(3), np.array(0)),

@@ -88,7 +88,7 @@ def reshaped_place(
 
 @register_op(
     "reshape",
-    traits=Traits(sizes="computed"),
+    traits=Traits(sizes="computed", passes_on=True),
     samples=(
         Sample(f32(2, 3, 4), shape=(6, 4)),
         Sample(f32(2, 12), shape=(2, 3, 4)),

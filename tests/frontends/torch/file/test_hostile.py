@@ -420,7 +420,7 @@ def test_a_users_operator_needs_trust(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Twice(), (torch.ones(3),)), path)
     with pytest.raises(clew.ClewError, match=r"M053.*clew_test_of_files\.twice"):
         clew.load(path)
-    compiled = clew.compile(path, trust=True, threads=1)
+    compiled = clew.compile(path, limits=clew.Limits(trust=True), threads=1)
     np.testing.assert_array_equal(compiled(torch.ones(3)), np.full(3, 2.0))
 
 
