@@ -308,7 +308,9 @@ def test_loading_needs_nothing_that_compiles(
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
     ends = {"support", "version", "api", "serving"}
-    assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
+    assert folders == {*ends, "backends", "machine", "runtime", "codegen", "ir"}
+    backends = {m for m in ours if m.startswith("clew.backends.")}
+    assert backends == {"clew.backends.compile_options"}
     dims = {
         f"clew.ir.{name}"
         for name in (
