@@ -13,7 +13,7 @@ import pytest
 
 import clew
 from clew.runtime.large_results import LARGE_BYTES, LargeResults
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 
 MIB = 1 << 20
 SHAPE = (LARGE_BYTES // 4096 + 1, 1024)
