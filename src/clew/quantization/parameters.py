@@ -178,12 +178,11 @@ class Parameters:
         found: Array = whole.astype(np.float32) * self._along(self.scales)
         return found
 
-    @property
-    def rounded_bias(self) -> Array:
-        """The numbers that `quantized_bias` stands for, in the same shape; zeros if nothing is
-        added.
+    def bias_numbers(self, *, rounded: bool = True) -> Array:
+        """Returns the numbers that `quantized_bias` stands for, or those before they are rounded,
+        in the same shape; zeros if nothing is added.
         """
-        bias, integers = self.float_bias, self.bias_integers
+        bias, integers = self.float_bias, self.bias_integers if rounded else None
         if integers is not None:
             bias = integers.astype(np.float32) * self.bias_scales
         elif bias is None:

@@ -89,6 +89,7 @@ class Simulation:
         self.output_names = module.output_names
         self.names = [p.site.name for p in parameters]
         self._parameters, self._results = list(parameters), results
+        self._biases = [p.bias_numbers(rounded=False) for p in parameters]
         self._feeds, self._progress = feeds, progress
         exact = options.group(Precision).precision == "f32"
         switched = _Switched(parameters, addends, floats=exact)
@@ -109,14 +110,17 @@ class Simulation:
         self._exact: list[Outputs] | None = None
 
     def correct(self, parameters: Sequence[Parameters]) -> None:
-        """Adds the biases of these parameters of the same sites from now on."""
+        """Adds the biases of these parameters of the same sites from now on, in their integers.
+        Before, biases are not rounded, so that no correction depends on their rounding.
+        """
         self._parameters = list(parameters)
+        self._biases = [p.bias_numbers(rounded=True) for p in parameters]
 
     def _run(self, feed: Feed, quantized: Collection[str]) -> list[Any]:
         given: dict[str, Any] = dict(feed)
         for n, p in enumerate(self._parameters):
             given[f"switch:{n}"] = np.bool_(p.site.name in quantized)
-            given[f"bias:{n}"] = p.rounded_bias
+            given[f"bias:{n}"] = self._biases[n]
         return list(self._model.run(given).values())
 
     def runs(self, quantized: Collection[str], count: int | None = None) -> Iterator[Outputs]:
@@ -238,7 +242,7 @@ class _Switched(Rewriter):
         with self.covers(old):
             operands = [p.quantized_data(product.args[0]), self._weight(p)]
             made: Expr = Call(product.op, operands, product.attrs)
-            bias = self._input(f"bias:{n}", TensorType(p.rounded_bias.shape, "f32"))
+            bias = self._input(f"bias:{n}", TensorType(p.bias_numbers().shape, "f32"))
             made = get_op("add")(made, bias)
             self.exact[old.id], self.quantized[old.id] = new, made
             return get_op("where")(self._switches[old.id], made, new)
