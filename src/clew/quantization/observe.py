@@ -16,7 +16,7 @@ from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
-from clew.quantization.feeds import Feed, feeds_of
+from clew.quantization.feeds import feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
 from clew.quantization.ranges import BINS, Histogram

@@ -163,8 +163,8 @@ def quantize(
     chosen = [p for p in work.parameters if p.site.name not in kept]
     addends = active(work.addends, chosen)
     errors = work.simulation.accumulated([p.site.name for p in chosen])
-    own = {*(s.name for s in sites), *(a.sum.name for a in addends)}
-    by_layer = {name: e for name, e in errors.layers.items() if name in own}
+    named = {*(s.name for s in sites), *(a.sum.name for a in addends)}
+    by_layer = {name: e for name, e in errors.layers.items() if name in named}
     made = Recipe(
         scheme,
         tuple(all_rules),

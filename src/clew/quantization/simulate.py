@@ -138,7 +138,7 @@ class Simulation:
             self._exact = list(self.runs(()))
         return self._exact
 
-    def floats(self, outputs: Outputs) -> Outputs:
+    def floats(self, outputs: Sequence[Any]) -> Outputs:
         """Returns the outputs of floats."""
         return [outputs[n].astype(np.float64) for n in self._kept]
 
@@ -146,13 +146,10 @@ class Simulation:
         """Returns the error of the outputs over all samples: the root of the sum of squared
         differences over that of squares, of the output where it is largest.
         """
-        squares = np.zeros(len(self._kept))
-        lengths = np.full(len(self._kept), _TINY)
+        sums = _Sums(len(self._kept))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
-            pairs = list(zip(self.floats(found), self.floats(exact), strict=True))
-            squares += [np.sum((a - b) ** 2) for a, b in pairs]
-            lengths += [np.sum(b**2) for _, b in pairs]
-        return math.sqrt(float(np.max(squares / lengths)))
+            sums.add(self.floats(found), self.floats(exact))
+        return max(sums.errors)
 
     def local(self) -> list[LocalError]:
         """Returns the local error of each site."""
@@ -188,18 +185,32 @@ class Simulation:
             last + of_site[r.name] if isinstance(r, Site) and r.name in of_site else first + n
             for n, r in enumerate(self._results)
         ]
-        pairs = [*((n, n) for n in self._kept), *zip(range(first, last), places, strict=True)]
-        squares, lengths = np.zeros(len(pairs)), np.full(len(pairs), _TINY)
+        layers, outputs = _Sums(len(places)), _Sums(len(self._kept))
         for feed in self._progress.over("accumulated errors", self._feeds):
-            exacts, found = self._run(feed, ()), self._run(feed, quantized)
-            for n, (before, after) in enumerate(pairs):
-                exact = channels_first(exacts[before], -1)
-                squares[n] += total(squared(channels_first(found[after], -1) - exact))
-                lengths[n] += total(squared(exact))
-        errors = [math.sqrt(e) for e in squares / lengths]
-        own = errors[len(self._kept) :]
-        named = dict(zip((r.name for r in self._results), own, strict=True))
-        return Accumulated(named, max(errors[: len(self._kept)], default=None))
+            exact, found = self._run(feed, ()), self._run(feed, quantized)
+            outputs.add(self.floats(found), self.floats(exact))
+            layers.add([found[n] for n in places], exact[first:last])
+        named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
+        return Accumulated(named, max(outputs.errors, default=None))
+
+
+class _Sums:
+    """The sums of squares of so many values, and of their differences, over samples."""
+
+    def __init__(self, count: int) -> None:
+        self._squares, self._lengths = np.zeros(count), np.full(count, _TINY)
+
+    def add(self, found: Sequence[Any], exact: Sequence[Any]) -> None:
+        """Takes in a sample."""
+        for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
+            rows = channels_first(wanted, -1)
+            self._squares[n] += total(squared(channels_first(value, -1) - rows))
+            self._lengths[n] += total(squared(rows))
+
+    @property
+    def errors(self) -> list[float]:
+        """The root of the sum of squared differences over that of squares, of each value."""
+        return [math.sqrt(e) for e in self._squares / self._lengths]
 
 
 def _is_float(value: Expr) -> bool:

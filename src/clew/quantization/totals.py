@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_RUN: Final = 4096  # numbers that are added in f32 before their sum becomes f64
+_RUN: Final = 4096  # numbers along a row that are added in f32 before their sum becomes f64
+_ROWS: Final = 256  # as many along a column, which are added one after the other
 
 
 def channels_first(value: Any, axis: int) -> Array:
@@ -36,26 +37,25 @@ def highest(rows: Array) -> Array:
 
 def totals(rows: Array) -> Array:
     """Returns the sum of each channel of `[outer, channels, inner]` in f64."""
+    rows = _wide(rows)
     if rows.shape[2] > 1:
         found: Array = rows.sum(axis=2).sum(axis=0, dtype=np.float64)  # in pairs
         return found
-    parts = _parts(rows)
-    return np.sum([p.sum(axis=0) for p in parts], axis=0, dtype=np.float64)
+    sums = np.stack([p.sum(axis=0) for p in _parts(rows)])
+    return np.asarray(sums.sum(axis=0, dtype=np.float64))
 
 
 def squared(rows: Array) -> Array:
     """Returns the sum of squares of each channel of `[outer, channels, inner]` in f64."""
-    if rows.dtype == np.float64:
-        return np.asarray(np.einsum("ock,ock->c", rows, rows))
-    rows = rows.astype(np.float32, copy=False)
+    rows = _wide(rows)
     if rows.shape[2] > 1:
         found = np.zeros(rows.shape[1])
         for first in range(0, rows.shape[2], _RUN):
             part = rows[:, :, first : first + _RUN]
             found += np.einsum("ock,ock->oc", part, part).sum(axis=0, dtype=np.float64)
         return found
-    parts = _parts(rows)
-    return np.sum([np.einsum("oc,oc->c", p, p) for p in parts], axis=0, dtype=np.float64)
+    sums = np.stack([np.einsum("oc,oc->c", p, p) for p in _parts(rows)])
+    return np.asarray(sums.sum(axis=0, dtype=np.float64))
 
 
 def total(numbers: Array) -> float:
@@ -63,6 +63,11 @@ def total(numbers: Array) -> float:
     return float(np.sum(numbers, dtype=np.float64))
 
 
+def _wide(rows: Array) -> Array:
+    """Returns numbers of at least 32 bits."""
+    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
+
+
 def _parts(rows: Array) -> list[Array]:
     flat = rows[:, :, 0]
-    return [flat[n : n + _RUN] for n in range(0, max(len(flat), 1), _RUN)]
+    return [flat[n : n + _ROWS] for n in range(0, max(len(flat), 1), _ROWS)]
