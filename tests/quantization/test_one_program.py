@@ -27,7 +27,7 @@ SAMPLES = drawn(6, 3, 8, 8, seed=60)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[clew.CompiledModel]:
     """The models that are compiled during a test, for calibration."""
     made: list[clew.CompiledModel] = []
-    original = observed.compile
+    original = clew.compile
 
     def kept(*args: Any, **options: Any) -> clew.CompiledModel:
         made.append(original(*args, **options))
@@ -75,7 +75,7 @@ def test_both_forms_of_a_layer_share_the_kernels_of_the_float_model(
 
 def _anonymous(loops: Any) -> str:
     """The text of a kernel's loops without its name and comments."""
-    return re.sub(r"kernel \w+|//.*", "", str(loops))
+    return re.sub(r"kernel \w+| *//.*", "", str(loops))
 
 
 @pytest.mark.parametrize("sums", ["float", "integer"])

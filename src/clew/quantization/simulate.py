@@ -138,7 +138,7 @@ class Simulation:
             self._exact = list(self.runs(()))
         return self._exact
 
-    def floats(self, outputs: Sequence[Any]) -> Outputs:
+    def floats(self, outputs: Outputs) -> Outputs:
         """Returns the outputs of floats."""
         return [outputs[n].astype(np.float64) for n in self._kept]
 
@@ -148,7 +148,7 @@ class Simulation:
         """
         sums = _Sums(len(self._kept))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
-            sums.add(self.floats(found), self.floats(exact))
+            sums.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
         return max(sums.errors)
 
     def local(self) -> list[LocalError]:
@@ -188,7 +188,7 @@ class Simulation:
         layers, outputs = _Sums(len(places)), _Sums(len(self._kept))
         for feed in self._progress.over("accumulated errors", self._feeds):
             exact, found = self._run(feed, ()), self._run(feed, quantized)
-            outputs.add(self.floats(found), self.floats(exact))
+            outputs.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
             layers.add([found[n] for n in places], exact[first:last])
         named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
         return Accumulated(named, max(outputs.errors, default=None))

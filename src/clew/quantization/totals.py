@@ -13,10 +13,11 @@ _ROWS: Final = 256  # as many along a column, which are added one after the othe
 
 
 def channels_first(value: Any, axis: int) -> Array:
-    """Returns a view `[outer, channels, inner]` of a tensor, whose channels are on an axis counted
-    from the end.
+    """Returns a tensor, whose channels are on an axis counted from the end, as `[outer, channels,
+    inner]`: a view, except of numbers in fewer than 32 bits, which become f32.
     """
     array = np.asarray(value)
+    array = array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
     array = array.reshape(1) if not array.ndim else array
     outer, channels = array.shape[:axis], array.shape[axis]
     inner = array.shape[array.ndim + axis + 1 :]
@@ -37,7 +38,6 @@ def highest(rows: Array) -> Array:
 
 def totals(rows: Array) -> Array:
     """Returns the sum of each channel of `[outer, channels, inner]` in f64."""
-    rows = _wide(rows)
     if rows.shape[2] > 1:
         found: Array = rows.sum(axis=2).sum(axis=0, dtype=np.float64)  # in pairs
         return found
@@ -47,7 +47,6 @@ def totals(rows: Array) -> Array:
 
 def squared(rows: Array) -> Array:
     """Returns the sum of squares of each channel of `[outer, channels, inner]` in f64."""
-    rows = _wide(rows)
     if rows.shape[2] > 1:
         found = np.zeros(rows.shape[1])
         for first in range(0, rows.shape[2], _RUN):
@@ -61,11 +60,6 @@ def squared(rows: Array) -> Array:
 def total(numbers: Array) -> float:
     """Returns the sum of numbers in f64."""
     return float(np.sum(numbers, dtype=np.float64))
-
-
-def _wide(rows: Array) -> Array:
-    """Returns numbers of at least 32 bits."""
-    return rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
 
 
 def _parts(rows: Array) -> list[Array]:
