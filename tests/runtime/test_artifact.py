@@ -17,7 +17,7 @@ import zoo
 from clew.api.compiled_model import CompiledModel
 from clew.api.loaded_model import load_compiled
 from clew.runtime.container import FORMAT_VERSION, HEADER_BYTES, read_container, write_container
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.errors import ClewError
 
 MODELS = ["keyword_spotting", "resnet_tiny", "bert_tiny_dynamic", "if_branches", "loop_recurrence"]

@@ -17,7 +17,6 @@ from clew.runtime import memory
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
     Lifetime,
-    address_of,
     aligned_bytes,
     arena_lifetimes,
     check_plan,
@@ -26,7 +25,7 @@ from clew.runtime.memory import (
     plan_segment,
 )
 from clew.runtime.plan import ArenaBuffer, Flow, FlowKind, SegmentPlan, Step
-from clew.support.addresses import write_addresses
+from clew.support.addresses import address_of, write_addresses
 from clew.support.arrays import aligned_copy
 
 lifetimes_strategy = st.lists(

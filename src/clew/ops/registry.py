@@ -107,7 +107,6 @@ class Op(Computed):
     held_rule: Callable[[Sequence[Expr], Attrs], Expr] | None = None
     layout_rule: Callable[..., Any] | None = None
     quantize_rule: Callable[..., Any] | None = None
-    value_rule: Callable[..., Any] | None = None
     kind_override: Kind | None = None
     commutative: bool = False
     associative: bool = False

@@ -20,7 +20,6 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
-    address_of,
     aligned_bytes,
     growing_bytes,
     mapping_of,
@@ -31,6 +30,7 @@ from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.results import Room
 from clew.runtime.stacks import Stacks
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock

@@ -19,7 +19,7 @@ from clew.codegen.worker import emit_object
 from clew.machine.needs import has_steady_counter
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.jit import Library
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.locks import once
 
 # The oldest CPU of an architecture that can run the driver, so that one object suits every machine.

@@ -10,7 +10,8 @@ import os
 
 import numpy as np
 
-from clew.runtime.memory import address_of, private_pages, round_up
+from clew.runtime.memory import private_pages, round_up
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
 PAGE_BYTES = mmap.PAGESIZE

@@ -23,8 +23,8 @@ from clew.runtime.bound import Bound, Chunks
 from clew.runtime.context import Context, Places
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
-from clew.runtime.memory import address_of
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
+from clew.support.addresses import address_of
 from clew.support.budgets import Budgets
 
 # The most bytes of a table: some thousand iterations, which take longer than to make it.

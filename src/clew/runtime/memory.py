@@ -131,15 +131,23 @@ def mapping_of(array: np.ndarray) -> mmap.mmap | None:
     return owner if isinstance(owner, mmap.mmap) else None
 
 
-def release_pages(array: np.ndarray, mapping: mmap.mmap, unit_bytes: int = mmap.PAGESIZE) -> None:
+def release_pages(
+    array: np.ndarray,
+    mapping: mmap.mmap,
+    unit_bytes: int = mmap.PAGESIZE,
+    *,
+    lazily: bool = False,
+) -> None:
     """Gives the memory of an array's whole units back to the system. Private memory is zeros
-    afterwards, and memory of a file is read again.
+    afterwards, and memory of a file is read again. With `lazily`, the system takes pages only when
+    memory is short, and until then writing to a page keeps it.
     """
     base, start = address_of(np.frombuffer(mapping, np.uint8)), address_of(array)
     first = round_up(start, unit_bytes) - base
     last = (start + array.nbytes) // unit_bytes * unit_bytes - base
-    if last > first and hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+    advice = getattr(mmap, "MADV_FREE" if lazily else "MADV_DONTNEED", None)
+    if last > first and advice is not None:
+        mapping.madvise(advice, first, last - first)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, at_least
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 from clew.support.lazy import cached_property
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -29,8 +29,8 @@ from clew.codegen.driver import sampler as native
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, driver, native_object
 from clew.runtime.jit import Library
-from clew.runtime.memory import address_of
 from clew.runtime.threads import SAMPLING_SIGNAL, ThreadPool
+from clew.support.addresses import address_of
 from clew.support.errors import InputError
 from clew.support.locks import Turn, once
 
