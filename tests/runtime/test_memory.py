@@ -24,9 +24,9 @@ from clew.runtime.memory import (
     most_alive_bytes,
     plan_arena,
     plan_segment,
-    write_addresses,
 )
 from clew.runtime.plan import ArenaBuffer, Flow, FlowKind, SegmentPlan, Step
+from clew.support.addresses import write_addresses
 from clew.support.arrays import aligned_copy
 
 lifetimes_strategy = st.lists(

@@ -104,15 +104,17 @@ def driver_object(cache: Cache) -> ObjectCode:
     return native_object(text, EXPORTS, cache)
 
 
-def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCode:
+def native_object(
+    text: str, exports: tuple[str, ...], cache: Cache, pipeline: str = "quick"
+) -> ObjectCode:
     """Returns the object of a module of the runtime itself, from the cache if possible."""
     triple: str = llvm.get_process_triple()
-    parts = (llvmlite.__version__, triple, text)
+    parts = (llvmlite.__version__, triple, text, *([] if pipeline == "quick" else [pipeline]))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     data = cache.get(key)
     if data is None:
         cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
-        data = emit_object(text, triple, cpu, "")
+        data = emit_object(text, triple, cpu, "", pipeline)
         cache.put(key, data)
     return ObjectCode(key, data, exports)
 
