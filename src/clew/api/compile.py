@@ -32,7 +32,8 @@ def compile(model: Module | DeferredModule | ModelSource, options: CompileOption
 
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. The options are
     keywords. `sizes`, `precision`, `passes` and `limits` take a plain value (`precision="bf16"`) or
-    a group of options (`precision=clew.Precision("bf16", keep_f32=["head*"])`).
+    a group of options (`precision=clew.Precision("bf16", keep_f32=["head*"])`). An option of a
+    group may also be given by its own name (`keep_f32=["head*"]`).
 
     A file that was compiled before with the same options is loaded from the disk cache
     (docs/cache.md). What it does not need to run, such as its module and trace, is made when it is

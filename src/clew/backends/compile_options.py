@@ -347,15 +347,26 @@ class CompileOptions(Group):
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """Returns the options that keywords of `clew.compile` give.
+        """Returns the options that keywords of `clew.compile` give: those of this class, and those
+        of a group by their own names (`keep_f32=["head*"]`).
 
-        Errors: I014 for other keywords, and those of wrong values.
+        Errors: I014 for other keywords, and for an option beside the group that it belongs to;
+        those of wrong values.
         """
         known = {one.name for one in fields_of(cls)}
-        for name in keywords:
-            if name not in known:
+        own = {name: value for name, value in keywords.items() if name in known}
+        single = {name: value for name, value in keywords.items() if name not in known}
+        for name in single:
+            if name not in PLACES:
                 raise unknown_option(name)
-        return cls(**keywords)
+            group = PLACES[name].group
+            if isinstance(own.get(group), Group):
+                raise InputError(
+                    "I014",
+                    f"{name!r} is given beside {group}=",
+                    hint=f"write {group}=clew.{_GROUPS[group].__name__}(..., {name}=...)",
+                )
+        return cls(**own).changed(**single)
 
     @staticmethod
     def named(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,10 +375,9 @@ class CompileOptions(Group):
 
         Errors: I014 for other keywords.
         """
-        known = {one.name for one in fields_of(CompileOptions)}
         found: dict[str, Any] = {}
         for name, value in keywords.items():
-            if name not in known:
+            if name not in PLACES and name not in _GROUPS:
                 raise unknown_option(name)
             if isinstance(value, Group):
                 for one in fields_of(type(value)):
@@ -528,19 +538,8 @@ DEFAULTS: Final = CompileOptions()
 
 def unknown_option(name: str) -> InputError:
     """Returns the error (I014) for a keyword that `clew.compile` does not have."""
-    place = PLACES.get(name)
-    if place is None:
-        return InputError(
-            "I014",
-            f"compile has no option {name!r}",
-            hint=did_you_mean(name, [*PLACES, *_GROUPS], "options"),
-        )
-    kind = _GROUPS[place.group].__name__
-    return InputError(
-        "I014",
-        f"{name!r} is an option of clew.{kind}, not a keyword",
-        hint=f"write {place.group}=clew.{kind}({name}=...)",
-    )
+    hint = did_you_mean(name, [*PLACES, *_GROUPS], "options")
+    return InputError("I014", f"compile has no option {name!r}", hint=hint)
 
 
 def keywords_of(

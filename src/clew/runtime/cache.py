@@ -293,7 +293,8 @@ class Cache:
 
     def _path(self, key: str) -> Path:
         assert self.root is not None
-        assert _KEY.fullmatch(key), f"{key!r} is not a cache key"
+        if not _KEY.fullmatch(key):
+            raise AssertionError(f"{key!r} is not a cache key")
         return self.root / key[:2] / key[2:]
 
     @contextmanager

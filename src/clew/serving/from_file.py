@@ -168,7 +168,8 @@ def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
     variants = {
         Variant.from_json(part): _chain(reader, whole, part) for part in text.get("variants", ())
     }
-    assert builds or template is not None or variants, "no build"
+    if not builds and template is None and not variants:
+        raise AssertionError("no build")
     interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
     form = CallForm.of(whole.get("form"))
     outputs, options = read_outputs(whole), whole.get("options")
