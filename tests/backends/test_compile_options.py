@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import clew
-from clew.backends.compile_options import PLACES, CompileOptions, Group, described
+from clew.backends.compile_options import PLACES, CompileOptions
+from clew.backends.option_fields import Group, described
 from clew.runtime.guard import GuardSide
 from clew.support.errors import InputError
 from clew.support.size_ranges import read_size_text, read_sizes

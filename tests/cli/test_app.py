@@ -117,6 +117,12 @@ def test_a_model_of_named_sizes_is_compiled_for_all_of_them(run: Run, tmp_path: 
     again = run("run", saved, *files, "--json")
     assert again.code == 0, again.err
     assert again.json["outputs"][0]["shape"] == [2, 3, 128]
+    drawn = run("run", saved, "--shape", "input_ids=1,5", "--json")
+    assert drawn.code == 0, drawn.err
+    assert drawn.json["outputs"][0]["shape"] == [1, 5, 128]
+    wrong = run("run", saved, "--shape", "input_ids=1,5,2")
+    assert wrong.code == 1
+    assert "error[I303]" in wrong.err
 
 
 def test_warnings_are_in_the_words_of_the_command_line(run: Run, tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ import clew
 import zoo
 from clew.backends.compile_options import PLACES, CompileOptions, Limits, Passes, Precision
 from clew.cli import app
+from clew.cli.help import BUDGET_HELP
 from clew.cli.options import FLAGS, Compiling
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
 from clew.support.trust import set_default_trust
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
+COMMANDS = {name: app.command(name) for name in app._COMMANDS}
 # `ops` lists operators, `cache` shows and clears the cache.
 COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine"})
 STEPS = "fuse(outer='relu.i0', inner='relu.i1')"
@@ -82,6 +83,7 @@ def test_the_options_of_commands_are_those_of_compile() -> None:
     """All are offered but those that no text can express, with the help that Python shows."""
     no_text = {"specialize", "passes", "instruments", "trace", "guard", "on_progress"}
     assert {flag.gives for flag in FLAGS} == PLACES.keys() - no_text
+    assert PLACES["budgets"].option.help == BUDGET_HELP
     shown = {p.name: p for p in COMMANDS["compile"].params}
     for flag in FLAGS:
         if flag.name in ("schedule", "choose"):

@@ -310,7 +310,8 @@ def test_loading_needs_nothing_that_compiles(
     ends = {"support", "version", "api", "serving"}
     assert folders == {*ends, "backends", "machine", "runtime", "codegen", "ir"}
     backends = {m for m in ours if m.startswith("clew.backends.")}
-    assert backends == {"clew.backends.compile_options"}
+    options = ("compile_options", "option_fields", "option_records")
+    assert backends == {f"clew.backends.{name}" for name in options}
     dims = {
         f"clew.ir.{name}"
         for name in (

@@ -191,7 +191,7 @@ def _main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     budget: Annotated[
-        list[str], typer.Option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)
+        list[str], typer.Option("--budget", metavar="NAME=NUMBER|strict", help=BUDGET_HELP)
     ] = [],  # noqa: B006  (typer reads it)
 ) -> None:
     global _debug

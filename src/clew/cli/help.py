@@ -6,7 +6,10 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-BUDGET_HELP: Final = "Limits on the resources of the file, its compilation and its runs."
+BUDGET_HELP: Final = (
+    "Limits on the resources of the file, its compilation and its runs, such as run_bytes=2g; "
+    "strict: limits for untrusted files."
+)
 
 
 class Command(TyperCommand):

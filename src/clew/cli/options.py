@@ -11,14 +11,15 @@ import inspect
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 import clew
-from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place, read_schedule
+from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place
+from clew.backends.option_records import read_schedule
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
 from clew.support.budgets import read_budgets, set_default
@@ -233,10 +234,13 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled model, with the seconds spent on reading and compiling it."""
+    """A compiled model, with the seconds spent on reading and compiling it. `shapes` are those to
+    run a saved model with, by input.
+    """
 
     model: Any
     seconds: dict[str, float]
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def refuse_saved(model: Path | None, why: str) -> None:
@@ -252,16 +256,17 @@ def refuse_sizes(how: Compiling, why: str) -> None:
 
 
 def open_model(model: Path, how: Compiling) -> Compiled:
-    """Returns a saved model, or compiles one."""
+    """Returns a saved model, or compiles one. `--shape` gives a saved model the sizes of a run."""
     if model.suffix != SAVED_SUFFIX:
         return compile_model(model, how)
     for flag in FLAGS:
-        free = flag.gives in ("threads", "cache", "budgets", "links", "trust")
+        free = flag.gives in ("threads", "inputs", "cache", "budgets", "links", "trust")
         if not free and how.given.get(flag.name, flag.default) != flag.default:
             raise typer.BadParameter("a saved model is already compiled", param_hint=flag.option)
     start = time.perf_counter()
     loaded = clew.load_compiled(model, how.options.threads)
-    return Compiled(loaded, {"load": time.perf_counter() - start})
+    seconds = {"load": time.perf_counter() - start}
+    return Compiled(loaded, seconds, how.options.inputs or {})
 
 
 def compile_model(model: Path, how: Compiling) -> Compiled:
@@ -275,10 +280,17 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
     return Compiled(made, {"compile": done - start})
 
 
-def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
+def model_inputs(
+    model: Any,
+    files: Sequence[str],
+    random: bool,
+    seed: int,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, Array]:
     """Returns the inputs of a run: arrays from files, the others random.
 
-    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
+    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have, I303
+    for shapes that it does not accept.
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
     names, replaceable = model.input_names, getattr(model, "replaceable", ())
@@ -286,7 +298,8 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
         return by_name((*names, *replaceable), given, partial=True)
     replaced = {n: a for n, a in given.items() if n in replaceable}
     given = {n: a for n, a in given.items() if n not in replaced}
-    found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
+    sizes = {"shapes": shapes} if shapes else {}
+    found = dict(zip(names, model.drawn(given, seed=seed, **sizes), strict=True))
     drawn = [name for name in names if name not in given]
     if drawn:
         note(f"random inputs, seed {seed}: {', '.join(drawn)}")

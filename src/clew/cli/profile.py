@@ -83,7 +83,7 @@ def profile(
     if output is not None and not output.name.endswith(_SUFFIXES):
         raise typer.BadParameter(f"the name must end in {', '.join(_SUFFIXES)}", param_hint="-o")
     compiled = open_model(model, how)
-    arrays = model_inputs(compiled.model, inputs, random, seed)
+    arrays = model_inputs(compiled.model, inputs, random, seed, compiled.shapes)
     with progress("running") as say:
         found = compiled.model.profile(
             arrays,

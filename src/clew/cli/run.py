@@ -59,7 +59,7 @@ def run(
     # Checked before compiling; the frontend reports a missing file.
     peer = peer_of(model) if compare and os.path.isfile(model) else None
     compiled = open_model(model, how)
-    arrays = model_inputs(compiled.model, inputs, random, seed)
+    arrays = model_inputs(compiled.model, inputs, random, seed, compiled.shapes)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes
     report: dict[str, Any] = {
         "model": str(model),

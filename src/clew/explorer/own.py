@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
-from clew.backends.compile_options import CompileOptions, place_texts
+from clew.backends.compile_options import CompileOptions
+from clew.backends.option_records import place_texts
 from clew.explorer.schema import Options
 from clew.support.budgets import current
 from clew.support.errors import InputError
@@ -29,7 +30,7 @@ class Own:
     """
 
     extend: Mapping[str, str] = field(default_factory=dict)
-    links: str = "none"
+    links: str | None = None
     bounds: str = "check"
     cache: bool = True
     budgets: Mapping[str, int] = field(default_factory=lambda: asdict(current()))

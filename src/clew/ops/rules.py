@@ -1,4 +1,4 @@
-"""Tables of rules by operator, which write calls in another form or run them elsewhere."""
+"""Rules by operator, which write calls in another format or run them on another engine."""
 
 from __future__ import annotations
 

@@ -1,9 +1,15 @@
 """Memory for the results of calls.
 
-A result owns its memory: nothing else that is in use shares it. Small results of a call lie in one
-`Room`, which a later call uses again if nobody holds any of them, or a view of one, by then. This
-takes a fraction of the time of an allocation, and the addresses stay the same. Large results take
-memory that is lent (`result_memory`), and those between have an allocation of their own.
+A result owns its memory: nothing else in use shares it. There are three kinds of memory:
+
+- Small results of a call share one `Room`. A later call reuses it once nothing refers to them or
+  to views of them, which costs less than an allocation and keeps the addresses.
+- Results of `LARGE_BYTES` and more borrow memory from `large_results`.
+- Each other result has an allocation, since the C library reuses freed blocks of these sizes.
+
+Rooms are tested for use by their reference counts, because a weak reference would cost more than
+an allocation. Large results have weak references, because their memory must be released as soon as
+nothing refers to it.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.runtime.result_memory import LARGE_BYTES, RESULTS
+from clew.runtime.large_results import LARGE_BYTES, LARGE_RESULTS
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
@@ -25,8 +31,8 @@ View: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any], int]"
 _ARRAY: Final = np.ndarray
 _BYTES: Final = np.dtype(np.uint8)
 _NOTHING: Final = np.empty(0, _BYTES)
-# The most bytes of the results of a call in one room: as many as an idle context keeps, and a
-# result that is kept.
+# Up to this size, the results of a call share a room. An idle context keeps this much memory, and
+# so does any result that the caller keeps.
 _ROOM_BYTES: Final = 4096
 
 
@@ -35,7 +41,7 @@ def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
     is a multiple of 64, and this address.
     """
     if size_bytes >= LARGE_BYTES:
-        memory = RESULTS.lend(size_bytes)
+        memory = LARGE_RESULTS.lend(size_bytes)
         return memory, 0, address_of(memory)
     memory = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
     address = address_of(memory)

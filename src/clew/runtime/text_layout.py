@@ -1,8 +1,8 @@
 """Finds where CPython keeps the characters of a `str`.
 
-The offsets are those of every CPython with PEP 393; the bits of the state have moved between
-versions, so they are found in texts of all forms. What was found is then checked on these texts. On
-any doubt there is no layout, and Python alone reads texts.
+The offsets are the same in every CPython with PEP 393. The bits of the state have moved between
+versions, so they are found in texts of all forms, and the layout is then checked on these texts. If
+anything is unexpected, there is no layout, and texts are read in Python.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class _Derived(str):
 
 def text_layout() -> TextLayout | None:
     """Returns the layout of texts in this process; None if native code must not read them: in
-    another implementation, without a GIL, on a machine of other words, or with an unknown layout.
+    another implementation, without a GIL, on a machine that is not 64-bit, or with an unknown
+    layout.
     """
     whole_words = ctypes.sizeof(ctypes.c_void_p) == 8 and object.__basicsize__ == 16
     free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -52,7 +53,7 @@ def text_layout() -> TextLayout | None:
 
 
 def _texts(characters: str) -> list[str]:
-    """Returns new texts of characters, one of which has been a key."""
+    """Returns new texts of some characters, one of them interned."""
     made = [(characters * count)[:count] for count in _COUNTS]
     return [*made, sys.intern("".join(made))]
 
@@ -94,7 +95,7 @@ def _state(text: str) -> int:
 
 
 def _reads(layout: TextLayout, text: str, kind: int, is_ascii: bool) -> bool:
-    """Whether a text is read as it is."""
+    """Whether reading a text by the layout gives its type, length and characters."""
     address = id(text)
     data = address + (layout.ascii_at if is_ascii else layout.wide_at)
     order = {"little": "le", "big": "be"}[sys.byteorder]

@@ -28,13 +28,13 @@ _HAS_LAYOUT: Final = _has_layout()
 
 def address_of(array: np.ndarray) -> int:
     """Returns the address of an array's first element."""
-    if _HAS_LAYOUT and isinstance(array, np.ndarray):  # a fifth of the time that NumPy's way takes
+    if _HAS_LAYOUT and isinstance(array, np.ndarray):  # faster than `ctypes.data`
         return _word_at(id(array) + _DATA).value
     return array.ctypes.data
 
 
 def write_addresses(arrays: Sequence[np.ndarray], words: ctypes.Array[ctypes.c_int64]) -> int:
-    """Writes the addresses of arrays, which must be of no other type, to the first words. Returns
+    """Writes the addresses of arrays, none of a subclass of `ndarray`, to the first words. Returns
     the number of arrays.
     """
     position = 0

@@ -1,8 +1,8 @@
-"""Operations on arrays of texts in native code, which the run time provides.
+"""Operations on arrays of texts in native code, which `runtime.texts` provides.
 
-It reads arrays of objects (`TEXT`) and writes numbers or new texts. Without the run time, and where
-its code cannot read Python's texts, there is none: every operation then has a form in Python, or
-returns None to a caller that has another way.
+Native code reads object arrays (`TEXT`) and writes numbers or new texts. If it is not loaded, or
+cannot read the texts of this Python, an operation runs in Python, or returns None to a caller that
+has another implementation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.support.text_arrays import TEXT
 Array = np.ndarray[Any, Any]
 
 FEW_TEXTS: Final = 16
-"""Up to this many texts, Python's own functions take less time than a native call."""
+"""Up to this many texts, Python's own functions are faster than a native call."""
 
 GOOD: Final = 0
 """The status of a call that read all texts."""
@@ -33,7 +33,7 @@ Function = Callable[..., Any]
 @dataclass(frozen=True)
 class TextCode:
     """The native functions, called with addresses and numbers. They hold the GIL, so that no text
-    changes or dies meanwhile.
+    changes or is freed during a call.
     """
 
     check: Function
@@ -51,7 +51,7 @@ _provided: list[Callable[[], TextCode | None]] = []
 
 
 def provide(code: Callable[[], TextCode | None]) -> None:
-    """States how to get the native functions, which are loaded when they are first needed."""
+    """Sets the function that loads the native functions on first use."""
     _provided[:] = [code]
 
 
@@ -95,9 +95,8 @@ def _body(words: int) -> Array:
 
 
 class TextTable:
-    """The places of texts among keys: the last one's of equal keys, the number of keys for others.
-
-    The keys are texts in Unicode.
+    """Maps texts to their positions among keys: of equal keys, that of the last; for other texts,
+    the number of keys. Keys must be valid Unicode.
     """
 
     def __init__(self, keys: Array) -> None:
@@ -120,7 +119,7 @@ class TextTable:
             self._table, self._code = table, code
 
     def __call__(self, texts: Array) -> Array:
-        """Returns the place of each text, `i64` of the shape of `texts`."""
+        """Returns the position of each text, `i64` of the shape of `texts`."""
         size = texts.size
         if size > FEW_TEXTS and self._table is not None:
             flat, out = flat_texts(texts), np.empty(size, np.int64)
@@ -132,8 +131,8 @@ class TextTable:
 
 
 def concatenated(a: Array, b: Array) -> Array | None:
-    """Returns the texts of two arrays, joined element by element; None if not in native code: for
-    few, and for shapes of which neither is the other nor has one element.
+    """Returns the texts of two arrays, joined element by element. None if native code does not do
+    it: for few texts, and if the shapes differ and neither array has a single element.
     """
     count = max(a.size, b.size)
     code = text_code() if count > FEW_TEXTS else None
@@ -149,8 +148,8 @@ def concatenated(a: Array, b: Array) -> Array | None:
 
 
 class Splitter:
-    """Splits texts at single characters; with `runs`, a run of these is one, and those at the ends
-    of a text separate nothing. At most `most` splits.
+    """Splits texts at separator characters, each at most `most` times. With `runs`, a run of
+    separators counts as one, and separators at the ends of a text are ignored.
     """
 
     def __init__(self, separators: Sequence[int], runs: bool, most: int) -> None:
@@ -181,8 +180,8 @@ class Splitter:
         return counts[:size], int(counts[size]), int(counts[size + 1])
 
     def pieces(self, texts: Array, width: int) -> Array | None:
-        """Returns the pieces of each text, `[n, width]`, in rows that "" fills; None if some text
-        has more.
+        """Returns the pieces of each text, `[n, width]`, padded with ""; None if a text has more
+        than `width` pieces.
         """
         code = text_code()
         assert code is not None
@@ -194,8 +193,8 @@ class Splitter:
 
 
 class Automaton:
-    """An automaton on the bytes of texts: `rows` has the next state by state and byte, of which 0
-    accepts nothing and leads to itself; those from `accepts` on accept.
+    """A deterministic automaton on the UTF-8 bytes of texts: `rows[state, byte]` is the next state.
+    State 0 rejects and leads only to itself; states from `accepts` up accept.
     """
 
     def __init__(self, rows: Array, start: int, accepts: int) -> None:
@@ -222,7 +221,7 @@ class Automaton:
 
 class GramTable:
     """Counts n-grams, `grams[G, n]` (`i64`) of each length n, in rows of tokens: n-gram g in
-    column `columns[g]`. `weights[c]` (`f32`) are those of columns. Only where there is native code.
+    column `columns[g]`. `weights[c]` (`f32`) are those of columns. Requires native code.
 
     Raises `ValueError` for columns without a weight.
     """
@@ -260,8 +259,8 @@ class GramTable:
 
     def counts(self, tokens: Array, skips: int, width: int, mode: str) -> Array:
         """Returns `f32[N, width]`, with a column for each weight: occurrences in `tokens[N, C]`
-        (`i64`), with 0 to `skips - 1` tokens between two of an n-gram. With TFIDF, they are times
-        the weights; IDF gives the weights of those that occur.
+        (`i64`), with 0 to `skips - 1` tokens between two of an n-gram. TFIDF multiplies them by the
+        weights; IDF returns the weights of n-grams that occur.
 
         Raises `ValueError` if a column is missing.
         """
@@ -289,7 +288,7 @@ _MODES: Final = {
 
 
 def weighted(counts: Array, weights: Array, mode: str) -> Array:
-    """Returns counts with the weights of a mode, in their place."""
+    """Applies the weights of a mode to counts, in place, and returns them."""
     into = counts[:, : weights.size]
     if mode == "IDF":
         into[:] = np.where(into > 0, weights, np.float32(0))

@@ -19,8 +19,8 @@ def package_of(entry: EntryPoint) -> str:
 
 
 def loaded(entry: EntryPoint, what: str, made: Callable[[Any], Made]) -> Made:
-    """Returns what `made` makes of the object that an entry point names; `what` names it in
-    messages: "the backend x".
+    """Returns the result of `made` for the object that an entry point names. `what` is the object's
+    name in messages, such as "the backend x".
 
     Errors: I356 if the object, or a library that it needs, cannot be imported, or `made` fails.
     """
@@ -33,7 +33,7 @@ def loaded(entry: EntryPoint, what: str, made: Callable[[Any], Made]) -> Made:
         raise InputError(
             "I356",
             f"{what} needs {error.name or 'a package'}, which is not installed",
-            hint=f"pip install 'clew[{entry.name}]'" if own else f"{package} needs it",
+            hint=f"pip install 'clew[{entry.name}]'" if own else f"install it; {package} needs it",
         ) from error
     except Exception as error:  # of any kind: the package's code runs
         raise InputError(

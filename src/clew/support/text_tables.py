@@ -3,10 +3,10 @@
 **Tables.** A table of texts has a header (`TABLE_*`) and then slots (`SLOT_*`), a power of two, of
 which at most half are used: hash (0 in a free slot), first byte, form and place of a key. The form
 is the number of bytes times 8, plus that of one character. A key occupies the first free slot from
-its hash on. The hash depends on a secret, so that nobody can choose keys that all meet in one slot.
+its hash on. The hash depends on a secret, so that no choice of keys makes them collide.
 
 **Automata.** A header (`AUTOMATON_*`), and then a row of 256 states (`i16`) for each state: the
-next one by the next byte in UTF-8. State 0 accepts nothing. States from a number on accept.
+next one by the next byte in UTF-8. State 0 rejects. States from `AUTOMATON_ACCEPTS` up accept.
 
 **Splits.** A rule has a header (`RULE_*`) and then a byte for each character up to the last one
 that separates pieces: 1 if it does.
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 HEADER_WORDS: Final = 8
-"""Of each table and automaton, in words of 8 bytes."""
+"""Size of the header of each table and automaton, in words of 8 bytes."""
 
 TABLE_TYPE, TABLE_MASK, TABLE_SECRET, TABLE_UNKNOWN = range(4)
 """The address of `str`, the number of slots less 1, the secret, the place of unknown texts."""
@@ -43,7 +43,7 @@ address and number of weights (`f32`).
 """
 
 GRAMS_PLAIN, GRAMS_WHETHER, GRAMS_TIMES = range(3)
-"""What becomes of counts: they stay, a weight is where they are not 0, they are times weights."""
+"""Results: counts (TF), weights where the count is not 0 (IDF), or counts times weights (TFIDF)."""
 
 STEP_WORDS: Final = 4
 STEP_GRAM: Final = 3

@@ -1,3 +1,3 @@
-"""Which operators of other vocabularies equal clew's: one table for each vocabulary, which its
-importer and its exporter or backend read alike. Tables name operators and import no library.
+"""Operators of other libraries that equal one of clew's: one table for each library. Its importer,
+exporter and backend derive rules from the table. The tables name operators and import no library.
 """

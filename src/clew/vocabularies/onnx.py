@@ -1,4 +1,4 @@
-"""Operators of ONNX that equal one of clew's in the newest operator set."""
+"""Operators of ONNX that equal one of clew's in the newest opset."""
 
 from __future__ import annotations
 
@@ -109,4 +109,4 @@ REDUCTIONS: Final = (
     Same("all", "ReduceMin", direction="written"),
     Same("any", "ReduceMax", direction="written"),
 )
-"""Reductions, whose axes are attributes in clew, and were in ONNX before operator set 13 or 18."""
+"""Reductions, whose axes are attributes in clew, and were in ONNX before opset 13 or 18."""

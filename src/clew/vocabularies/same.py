@@ -13,8 +13,9 @@ Direction: TypeAlias = Literal["both", "read", "written"]
 class Same:
     """An operator of clew that equals a foreign one with the same inputs in the same order.
 
-    `attributes` maps names of clew's attributes to foreign ones; "" stands for none, where every
-    value has the same meaning. Attributes that are not mapped need their defaults. A pair that is
+    `attributes` maps names of clew's attributes to foreign ones. An attribute mapped to "" has no
+    counterpart, because none of its values changes the meaning. Those that are not mapped must have
+    their defaults. A pair that is
     only `read` or `written` has a rule of its own in the other direction, or no counterpart there.
     """
 

@@ -51,6 +51,12 @@ def test_options_are_split_and_put_together(tmp_path: Path) -> None:
     assert "mine.py (2)" in caught.value.hint
 
 
+def test_a_page_has_the_names_and_defaults_of_compile() -> None:
+    assert compile_options(Options(), Own(budgets={})) == CompileOptions()
+    options, own = split_options([CompileOptions()])
+    assert (options, own) == ([Options()], Own())
+
+
 def test_workers_keep_to_the_budgets_of_the_command_line(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -2,12 +2,13 @@
 
 A text is read where it lies, in the compact form of CPython (PEP 393): one, two or four bytes a
 character, behind a head whose layout `TextLayout` states; `runtime.text_layout` finds it and checks
-it. An element that is not exactly a compact `str` ends a function with a status other than 0. The
-caller holds the GIL. Most functions call nothing of Python, and all write nothing but the given
-memory; `support.text_tables` describes what they read.
+it. A function returns a nonzero status at the first element that is not a compact `str`. The caller
+holds the GIL. Most functions never call Python, and all write only to the memory they are given;
+`support.text_tables` describes the tables that they read. The file is long because it is one LLVM
+module, whose functions share their helpers.
 
-**New texts.** Two functions make texts, by functions of Python's stable interface, and put them
-into an array of objects in place of what it holds.
+**New texts.** Two functions create texts with functions of Python's stable interface, and store
+them in an array of objects, whose old elements they release.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PYTHON_IMPORTS: Final = (
 
 COMPACT_BIT: Final = 8
 ASCII_BIT: Final = 16
-"""In the form of a text: three bits with the bytes of a character, and then these."""
+"""Bits of the form of a text. The three bits below them hold the bytes of a character."""
 
 
 @dataclass(frozen=True)
@@ -987,7 +988,7 @@ bad:
 
 
 def texts_text(layout: TextLayout) -> str:
-    """Returns the module's text for a layout of texts."""
+    """Returns the LLVM text of the module for a layout of texts."""
     text = _TEXT
     for name, value in (_NAMES | vars(layout)).items():
         text = text.replace(f"{{{name}}}", str(value))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from clew.backends.compile_options import place_texts
+from clew.backends.option_records import place_texts
 from clew.explorer.actions.table import ACTIONS, act
 from clew.explorer.builds.compiling import open_session
 from clew.explorer.builds.processes import Answer, Died, Say

@@ -14,7 +14,7 @@ _KEEP_ELEMENTS: Final = ("all", "any", "logsumexp", "max", "mean", "min", "prod"
 
 
 def of_dtype(op: str, x: Expr) -> str:
-    """Returns the reduction that keeps the dtype of a tensor: truths are joined by `any`, `all`."""
+    """Returns the reduction that keeps the dtype of a tensor: `any` or `all` for booleans."""
     return _OF_TRUTHS.get(op, op) if x.tensor.dtype == "bool" else op
 
 

@@ -1,4 +1,4 @@
-"""Deterministic automata of patterns, within bounds of their size and of the work to make them."""
+"""Deterministic automata of patterns, with limits on their size and on the work to build them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Array = np.ndarray[Any, Any]
 
 _MOST_PLACES: Final = 4000
 _MOST_STATES: Final = 1024
-_MOST_WORK: Final = 200_000  # steps; some 0.1 s
+_MOST_WORK: Final = 200_000  # steps
 
 
 @dataclass
 class _Places:
     """A nondeterministic automaton: for each place, moves by ranges of bytes, and moves without a
-    byte: always, at the begin of the text, and at its end.
+    byte: always, at the beginning of the text, and at its end.
     """
 
     moves: list[list[tuple[int, int, int]]] = field(default_factory=list)

@@ -75,8 +75,8 @@ Bytes = tuple[tuple[int, int], ...]
 
 
 def byte_ranges(ranges: Ranges) -> list[Bytes]:
-    """Returns ranges of bytes whose products are the characters of ranges. Two that share an
-    element of a range at some position, behind equal ones, have the same range there.
+    """Returns sequences of byte ranges, which together encode the characters of `ranges`. After
+    equal prefixes, two sequences continue with equal or disjoint ranges.
     """
     return [found for low, high in ranges for found in _split(low, high)]
 

@@ -19,28 +19,28 @@ class Characters:
 
 @dataclass(frozen=True)
 class Edge:
-    """The begin of the text, or its end."""
+    """The beginning of the text, or its end."""
 
     at_end: bool
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Parts after each other."""
+    """Parts in sequence."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the parts."""
+    """Any one of the parts."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A part `least` to `most` times, without bound if that is None."""
+    """A part, repeated `least` to `most` times; without limit if `most` is None."""
 
     part: Node
     least: int
@@ -141,7 +141,7 @@ class _Parser:
             if "m" in flags:
                 raise Unsupported
             return Edge(at_end=sign == "$")
-        # Behind what it could repeat, RE2 takes a brace as a character, too.
+        # RE2 takes a brace that is no valid repetition as a character.
         if sign == "{" or _PLAIN.match(sign) or sign in "]}":
             return self._literal(ord(sign), flags)
         raise Unsupported
@@ -201,9 +201,8 @@ class _Parser:
         least, most = self._times()
         if (least, most) == (1, 1):
             return part
-        self.at += (
-            self._next() == "?"
-        )  # the shortest match first, which is the same for a whole one
+        if self._next() == "?":  # lazy, which is equal to greedy if the whole text must match
+            self.at += 1
         if self._times() != (1, 1):
             raise Unsupported
         return Repeat(part, least, most)
@@ -217,7 +216,7 @@ class _Parser:
             return 1, 1
         least = int(times[1])
         if (least, times[2]) == (1, None):
-            raise Unsupported  # else taken as no repetition
+            raise Unsupported  # it would be taken for no repetition
         return least, int(times[3]) if times[3] else None if times[2] else least
 
 

@@ -20,7 +20,7 @@ LARGE_BYTES: Final = 32 << 20
 `M_MMAP_THRESHOLD`.
 """
 _MOST_IDLE, _MOST_IDLE_BYTES = 8, 512 << 20
-# A result takes idle memory that is at most this many times as large.
+# An idle block is lent if it is at most this many times as large as the result.
 _MOST_SPARE: Final = 2
 
 
@@ -31,8 +31,8 @@ class _Lease(weakref.ref["np.ndarray[Any, Any]"]):
     memory: np.ndarray[Any, Any]
 
 
-class ResultMemory:
-    """Lends memory to results and takes it back once no array refers to it.
+class LargeResults:
+    """Memory for large results: lent to each, and taken back once no array refers to it.
 
     The number and size of idle blocks are limited, and the system may take their pages when memory
     is short. There is no lock, because Python may release an array, and so call `_take_back`, at
@@ -87,5 +87,5 @@ class ResultMemory:
                 self._idle.popleft()
 
 
-RESULTS: Final = ResultMemory()
+LARGE_RESULTS: Final = LargeResults()
 """The memory of the results of all programs in this process."""

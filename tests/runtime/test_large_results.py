@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.runtime.result_memory import LARGE_BYTES, ResultMemory
+from clew.runtime.large_results import LARGE_BYTES, LargeResults
 from clew.support.addresses import address_of
 
 MIB = 1 << 20
@@ -20,11 +20,11 @@ SHAPE = (LARGE_BYTES // 4096 + 1, 1024)
 
 
 @pytest.fixture
-def memory() -> ResultMemory:
-    return ResultMemory()
+def memory() -> LargeResults:
+    return LargeResults()
 
 
-def test_memory_is_reused_when_its_array_is_gone(memory: ResultMemory) -> None:
+def test_memory_is_reused_when_its_array_is_gone(memory: LargeResults) -> None:
     first = memory.lend(8 * MIB)
     place = address_of(first)
     assert place % 64 == 0
@@ -48,7 +48,7 @@ def test_memory_is_reused_when_its_array_is_gone(memory: ResultMemory) -> None:
     ],
 )
 def test_whatever_refers_to_the_memory_keeps_it(
-    memory: ResultMemory, view: Callable[[Any], object]
+    memory: LargeResults, view: Callable[[Any], object]
 ) -> None:
     lent = memory.lend(8 * MIB)
     place, kept = address_of(lent), view(lent)
@@ -59,7 +59,7 @@ def test_whatever_refers_to_the_memory_keeps_it(
     assert memory.idle_bytes == 16 * MIB
 
 
-def test_a_block_much_larger_than_needed_stays_idle(memory: ResultMemory) -> None:
+def test_a_block_much_larger_than_needed_stays_idle(memory: LargeResults) -> None:
     memory.lend(40 * MIB)
     assert memory.lend(16 * MIB) is not None
     assert memory.idle_bytes == 56 * MIB
@@ -67,7 +67,7 @@ def test_a_block_much_larger_than_needed_stays_idle(memory: ResultMemory) -> Non
     assert memory.idle_bytes == 56 * MIB
 
 
-def test_idle_memory_is_bounded(memory: ResultMemory) -> None:
+def test_idle_memory_is_bounded(memory: LargeResults) -> None:
     held = [memory.lend(100 * MIB) for _ in range(10)]  # no page is touched
     del held
     assert memory.idle_bytes == 500 * MIB
@@ -78,7 +78,7 @@ def test_idle_memory_is_bounded(memory: ResultMemory) -> None:
     assert memory.idle_bytes == 8 * 5 * MIB
 
 
-def test_threads_never_share_memory(memory: ResultMemory) -> None:
+def test_threads_never_share_memory(memory: LargeResults) -> None:
     wrong: list[int] = []
 
     def work(number: int) -> None:
