@@ -16,6 +16,8 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, Field, asdict, dataclass, field, fields, replace
+from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -29,6 +31,8 @@ from typing import (
     TypeAlias,
     TypeVar,
 )
+
+import numpy as np
 
 from clew.support.bounds import BOUNDS, check_bounds
 from clew.support.budgets import Budgets
@@ -105,7 +109,7 @@ def _fields(kind: type[Group]) -> tuple[Field[Any], ...]:
 
 
 def _wrong(name: str, value: object, hint: str) -> InputError:
-    return InputError("I015", f"{name} is {value!r}", hint=hint)
+    return InputError("I015", f"{name} is {value!r:.80}", hint=hint)
 
 
 def _flag(name: str, value: Any) -> Any:
@@ -120,23 +124,80 @@ def _several(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    """Returns a list of names. Errors: I015 for other elements."""
+    found = _several(name, value)
+    for one in found:
+        if not isinstance(one, str):
+            raise _wrong(name, value, f"it is a list of names, and {one!r:.80} is none")
+    return found
+
+
 def check_opt_level(level: Any) -> int:
     """Errors: I011 for a level that does not exist."""
-    if isinstance(level, bool) or level not in OPT_LEVELS:
-        raise InputError("I011", f"opt_level is {level!r}", hint="it is 0, 1, 2 or 3")
+    if isinstance(level, bool) or not isinstance(level, Integral) or level not in OPT_LEVELS:
+        raise InputError("I011", f"opt_level is {level!r:.80}", hint="it is 0, 1, 2 or 3")
     return int(level)
 
 
 def check_precision(precision: Any) -> str:
     """Errors: I013 for a precision that does not exist."""
-    if precision not in PRECISIONS:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         known = ", ".join(PRECISIONS)
-        raise InputError("I013", f"no precision {precision!r}", hint=f"it is one of {known}")
+        raise InputError("I013", f"no precision {precision!r:.80}", hint=f"it is one of {known}")
     return str(precision)
 
 
+def _target(target: Any) -> Any:
+    if isinstance(target, str) or hasattr(target, "key"):
+        return target
+    raise InputError(
+        "I010", f"no target {target!r:.80}", hint="it is a name, as in clew targets, or a Target"
+    )
+
+
+def _threads(threads: Any) -> int | None:
+    """Errors: I012 if it is not a positive number; `thread_count` knows the largest."""
+    if threads is None:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
+        raise InputError(
+            "I012", f"threads is {threads!r:.80}", hint="use a positive number of threads"
+        )
+    return int(threads)
+
+
+def _inputs(inputs: Any) -> dict[str, Any] | None:
+    """Returns a copy, with shapes as tuples; the importer checks the shapes."""
+    if inputs is None:
+        return None
+    if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
+        hint = "it has a shape for each name, as in inputs={'x': (1, 3, 224, 224)}"
+        raise _wrong("inputs", inputs, hint)
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in inputs.items()} or None
+
+
 def _passes(passes: Any) -> tuple[Any, ...] | None:
-    return None if passes is None else _several("passes", passes)
+    if passes is None:
+        return None
+    found = _several("passes", passes)
+    for one in found:
+        if not (hasattr(one, "name") and hasattr(one, "run")):
+            raise _wrong("passes", passes, f"it is a list of passes, and {one!r:.80} is none")
+    return found
+
+
+def _tuned(tuned: Any) -> str | None:
+    path = os.fspath(tuned) if isinstance(tuned, (str, os.PathLike)) else tuned
+    if path is not None and not isinstance(path, str):
+        raise _wrong("tuned", tuned, "it is a file, 'auto', or None")
+    return path
+
+
+def _on_progress(called: Any) -> Any:
+    if called is None or callable(called):
+        return called
+    raise _wrong("on_progress", called, "it is a function of a text, or None")
 
 
 def _budgets(budgets: Any) -> Budgets | None:
@@ -170,6 +231,22 @@ class Group:
 
     is_short: ClassVar[bool] = True
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [one.name for one in _fields(type(self))]
+        return all(_are_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def __hash__(self) -> int:
+        """A hash of what differs from the defaults, but not of the values, some of which are arrays
+        and mappings.
+        """
+        changed = [one.name for one in _fields(type(self)) if not self._has_default(one)]
+        return hash((type(self).__name__, *changed))
+
+    def _has_default(self, one: Field[Any]) -> bool:
+        return _are_equal(getattr(self, one.name), _default(one))
+
     def __post_init__(self) -> None:
         for one in _fields(type(self)):
             object.__setattr__(self, one.name, _checked(one, getattr(self, one.name)))
@@ -178,13 +255,13 @@ class Group:
         parts: list[str] = []
         for number, one in enumerate(_fields(type(self))):
             value = getattr(self, one.name)
-            if value != _default(one):
+            if not self._has_default(one):
                 named = number or parts or not self.is_short
                 parts.append(f"{one.name}={_shown(value)}" if named else _shown(value))
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sizes(Group):
     """The sizes of free dimensions to compile for."""
 
@@ -207,7 +284,7 @@ class Sizes(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Precision(Group):
     """The precision of products."""
 
@@ -220,11 +297,14 @@ class Precision(Group):
         check=check_precision,
     )
     keep_f32: Sequence[str] = option(
-        (), "Layers, or globs of layers, to keep in f32.", metavar="LAYER,..."
+        (),
+        "Layers, or globs of layers, to keep in f32.",
+        metavar="LAYER,...",
+        check=partial(_names, "keep_f32"),
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Passes(Group):
     """The passes over the graph."""
 
@@ -238,8 +318,11 @@ class Passes(Group):
         (),
         "Passes to run at any opt level, and backends that must get part of the model.",
         metavar="NAME,...",
+        check=partial(_names, "required"),
     )
-    disabled: Sequence[str] = option((), "Passes to leave out.", metavar="PASS,...")
+    disabled: Sequence[str] = option(
+        (), "Passes to leave out.", metavar="PASS,...", check=partial(_names, "disabled")
+    )
     instruments: Sequence[Any] = option(
         (),
         "Objects with `before_pass(name, module)` or `after_pass(name, module)` to call.",
@@ -247,7 +330,7 @@ class Passes(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Limits(Group):
     """What a model's file, its compilation and its runs may do (docs/safety.md)."""
 
@@ -279,7 +362,7 @@ class Limits(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Diagnostics(Group):
     """Records and checks that do not change results."""
 
@@ -299,7 +382,7 @@ class Diagnostics(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class CompileOptions(Group):
     """All options of `clew.compile`, which takes them as keywords: `clew.compile(model, **options)`
     passes those that differ from their defaults.
@@ -307,11 +390,17 @@ class CompileOptions(Group):
 
     is_short: ClassVar[bool] = False
     target: str | Target = option(
-        "cpu", "Machine to compile for.", "`cpu` is this machine.", metavar="NAME"
+        "cpu", "Machine to compile for.", "`cpu` is this machine.", metavar="NAME", check=_target
     )
     _: KW_ONLY
     threads: int | None = option(
-        None, "Threads of a run.", metavar="N", kind=int, at_least=1, shown_default="all CPUs"
+        None,
+        "Threads of a run.",
+        metavar="N",
+        kind=int,
+        at_least=1,
+        shown_default="all CPUs",
+        check=_threads,
     )
     inputs: Mapping[str, Sequence[int]] | None = option(
         None,
@@ -320,6 +409,7 @@ class CompileOptions(Group):
         flag="--shape",
         metavar="NAME=1,3,224,224",
         kind=dict,
+        check=_inputs,
     )
     sizes: Sizes | Mapping[str, GivenSize] | None = grouped(None, Sizes)
     precision: Precision | str = grouped("f32", Precision)
@@ -366,6 +456,7 @@ class CompileOptions(Group):
         "Records of clew tune to apply; auto: those in the default file, if it exists.",
         "None applies no records (docs/tune.md).",
         metavar="auto|none|FILE",
+        check=_tuned,
     )
     cache: bool = option(
         True, "Use the disk cache of native code.", flag="--cache/--no-cache", is_keyed=False
@@ -373,7 +464,7 @@ class CompileOptions(Group):
     limits: Limits | Budgets | None = grouped(None, Limits)
     diagnostics: Diagnostics | None = grouped(None, Diagnostics)
     on_progress: Callable[[str], None] | None = option(
-        None, "Called with the name of each step.", flag="", is_keyed=False
+        None, "Called with the name of each step.", flag="", is_keyed=False, check=_on_progress
     )
 
     @classmethod
@@ -402,7 +493,7 @@ class CompileOptions(Group):
                 raise unknown_option(name)
             if isinstance(value, Group):
                 for one in _fields(type(value)):
-                    if getattr(value, one.name) != _default(one):
+                    if not value._has_default(one):
                         found[one.name] = getattr(value, one.name)
             else:
                 found[name] = value
@@ -413,7 +504,7 @@ class CompileOptions(Group):
         """Returns the options of a record: plain values by the names of options, those in groups
         included. Sizes are texts as on the command line, schedules are records in `extend`.
 
-        Errors: I014 for unknown names, I176, I315, I357, P020 and P021 for values.
+        Errors: I014 for unknown names, and those of wrong values.
         """
         return cls().changed(**{name: _of_plain(name, value) for name, value in record.items()})
 
@@ -446,7 +537,7 @@ class CompileOptions(Group):
         found = {}
         for name, place in PLACES.items():
             value = getattr(getattr(self, place.group) if place.group else self, name)
-            if value != _default(place.field):
+            if not _are_equal(value, _default(place.field)):
                 found[name] = value
         return found
 
@@ -501,7 +592,7 @@ class CompileOptions(Group):
 
     def keys(self) -> list[str]:
         """The keywords that differ from their defaults."""
-        return [f.name for f in _fields(type(self)) if getattr(self, f.name) != _default(f)]
+        return [one.name for one in _fields(type(self)) if not self._has_default(one)]
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -543,6 +634,17 @@ class Place(NamedTuple):
     group: str
     field: Field[Any]
     option: Option
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Whether values of options are equal; arrays are if their shape, dtype and elements are."""
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_are_equal(a[name], b[name]) for name in a)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
+    return bool(a == b)
 
 
 def _default(one: Field[Any]) -> Any:
@@ -689,16 +791,14 @@ def _plain_value(value: Any) -> Any:
 
 def _of_plain(name: str, value: Any) -> Any:
     """Returns the value of an option from a record."""
-    if name == "sizes":
+    if name == "sizes" and isinstance(value, Mapping):
         return {dimension: read_size_text(dimension, text) for dimension, text in value.items()}
-    if name == "extend":
+    if name == "extend" and isinstance(value, (list, tuple)):
         return [_of_schedule(item) if isinstance(item, Mapping) else item for item in value]
     if name == "budgets" and isinstance(value, Mapping):
-        return Budgets(**value)
+        return _made(name, Budgets, value)
     if name == "place" and isinstance(value, (list, tuple)):
-        return read_place(value)
-    if name == "inputs":
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in (value or {}).items()} or None
+        return read_place(_names("place", value))
     return value
 
 
@@ -706,7 +806,16 @@ def _of_schedule(record: Mapping[str, Any]) -> Any:
     with LOADING, held_interrupts():  # it loads the compiler
         from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415
 
-    return schedule_for(**record)
+    return _made("extend", schedule_for, record)
+
+
+def _made(name: str, make: Callable[..., R], record: Mapping[str, Any]) -> R:
+    """Returns a value made with the arguments in a record. Errors: I014 for unknown ones."""
+    known = inspect.signature(make).parameters
+    for unknown in record.keys() - known.keys():
+        hint = f"it has {', '.join(known)}"
+        raise InputError("I014", f"a record in {name} has {unknown!r:.80}", hint=hint)
+    return make(**record)
 
 
 def _shown(value: Any) -> str:
