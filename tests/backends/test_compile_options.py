@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import copy
+import inspect
 import os
 import pickle
 import re
