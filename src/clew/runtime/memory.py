@@ -9,7 +9,7 @@ import itertools
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from clew.runtime.references import References
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.calling import picker
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 

@@ -11,7 +11,7 @@ import numpy as np
 from clew.codegen.driver import texts as native
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, native_object
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.text_layout import text_layout
 from clew.support.addresses import address_of
 from clew.support.locks import once
