@@ -99,6 +99,8 @@ def jobs(models: str, targets: str, precisions: str) -> Iterator[Job]:
     """Yields the builds of models, given by name or group."""
     chosen: dict[str, None] = {}
     for name in models.split(","):
+        if name not in (*zoo.groups(), *zoo.names()):
+            raise typer.BadParameter(f"no model or group {name}; groups: {', '.join(zoo.groups())}")
         chosen.update(dict.fromkeys(zoo.names(name) if name in zoo.groups() else [name]))
     quantized = set(zoo.names("quantized"))
     for model in chosen:
@@ -172,7 +174,7 @@ def compare(
     targets: str = TARGETS,
     precisions: str = PRECISIONS,
 ) -> None:
-    """Lists the builds whose kernels differ; exits with 1 if there are any."""
+    """Lists the builds whose kernels differ; exits with 1 if there are any, or no kernel at all."""
     found: dict[str, Compared] = {}
     with ExitStack() as stack:
         versions = [Version(old, stack), Version(new, stack)]
@@ -184,7 +186,8 @@ def compare(
             what = each.failed or f"{each.differ} of {each.kernels} kernels differ"
             progress.print(f"{number}/{len(todo)} {job}: {what}", highlight=False, markup=False)
     console.print(*report(found))
-    if any(each.differ for each in found.values()):
+    kernels = sum(each.kernels for each in found.values())
+    if not kernels or any(each.differ for each in found.values()):
         raise typer.Exit(1)
 
 

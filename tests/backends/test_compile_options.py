@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -126,6 +128,13 @@ def test_unknown_options_have_hints() -> None:
         ("precision", clew.Passes(), "I015"), ("diagnostics", False, "I015"),
         ("fallback", "yes", "I015"), ("cache", None, "I015"), ("extend", "mine.py", "I015"),
         ("backends", "numpy", "I015"), ("limits", 5, "I015"), ("sizes", [1], "I315"),
+        ("opt_level", np.ones(2), "I011"), ("opt_level", 3.0, "I011"),
+        ("precision", np.ones(2), "I013"), ("target", ["cpu"], "I010"), ("target", 3, "I010"),
+        ("threads", 0, "I012"), ("threads", True, "I012"), ("threads", "2", "I012"),
+        ("inputs", [("x", (1,))], "I015"), ("inputs", {1: (2,)}, "I015"), ("inputs", "x", "I015"),
+        ("passes", ["DeadCode"], "I015"), ("tuned", 3, "I015"), ("tuned", b"x", "I015"),
+        ("on_progress", "print", "I015"), ("place", {1: 2}, "I357"), ("place", {"a": 3}, "I357"),
+        ("place", np.ones(2), "I357"),
     ],
 )  # fmt: skip
 def test_wrong_values_name_the_option(name: str, value: Any, code: str) -> None:
@@ -139,6 +148,15 @@ def test_wrong_values_name_the_option(name: str, value: Any, code: str) -> None:
         (lambda: clew.Precision(keep_f32="conv1"), "I015"),
         (lambda: clew.Passes(fuse=None), "I015"),
         (lambda: clew.Passes(required=5), "I015"),
+        (lambda: clew.Precision(keep_f32=[1]), "I015"),
+        (lambda: clew.Passes(required=[None]), "I015"),
+        (lambda: clew.Passes(disabled=range(3)), "I015"),
+        (lambda: clew.Limits(bounds=np.ones(2)), "I321"),
+        (lambda: clew.Limits(links=np.ones(2)), "I340"),
+        (lambda: clew.Budgets(nodes="many"), "I268"),
+        (lambda: clew.Budgets(nodes=-1), "I268"),
+        (lambda: clew.Budgets(nodes=None), "I268"),
+        (lambda: clew.Budgets(nodes=float("nan")), "I268"),
         (lambda: clew.Limits(bounds="wrap"), "I321"),
         (lambda: clew.Limits(links="all"), "I340"),
         (lambda: clew.Limits(trust="yes"), "I015"),
@@ -184,6 +202,22 @@ def test_a_record_gives_the_same_options() -> None:
     assert again.changed(extend=["mine.py"]) == options.changed(extend=["mine.py"])
     live = options.changed(extend=[lambda: 0], backends=[object()], place=print, guard=True)
     assert live.record().keys() == record.keys() - {"extend", "backends", "place"} | {"guard"}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_records_of_wrong_values_are_coded_errors(name: str) -> None:
+    values = [
+        None, True, 0, -1, 3.5, "X", "", [], [1], [None], ["a"], {}, {"a": 1}, {"a": None},
+        {"a": "1:2"}, {"a": [1]}, [{"a": 1}], [[1]],
+    ]  # fmt: skip
+    names = {kind.__name__: kind for kind in (*GROUPS, CompileOptions, clew.Budgets)}
+    for value in values:
+        try:
+            options = CompileOptions.of_record({name: value})
+        except InputError:
+            continue
+        assert eval(repr(options), names) == options
+        options.digest()
 
 
 @pytest.mark.parametrize("given", [7, 0, (1, 9), (0, 9), (3, None), [1, 8], [5], range(2, 9)])
@@ -260,6 +294,34 @@ def test_digests_are_equal_in_every_process() -> None:
     mine = CompileOptions(threads=2, sizes={"a": (1, 9), "b": 1}, precision="bf16")
     assert digest == mine.digest()
     assert heavy == ["False", "False"]
+
+
+def test_options_do_not_change_with_what_they_were_made_from() -> None:
+    shape, shapes, layers = [2, 3], {}, ["a"]
+    shapes["x"] = shape
+    options = CompileOptions(inputs=shapes, precision=clew.Precision(keep_f32=layers))
+    before = options.digest()
+    shape[0] = 9
+    shapes["y"] = [1]
+    layers.append("b")
+    assert options.digest() == before
+    same = CompileOptions(inputs={"x": (2, 3)}, precision=clew.Precision(keep_f32=("a",)))
+    assert options == same
+    assert hash(options) == hash(same)
+
+
+def test_options_with_arrays_can_be_compared_and_copied() -> None:
+    options = CompileOptions(inputs={"w": np.ones(3)})
+    for same in (copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
+        assert same == options
+        assert hash(same) == hash(options)
+    for other in (np.ones(2), np.zeros(3), np.ones(3, np.float32), (3,)):
+        assert CompileOptions(inputs={"w": other}) != options
+    assert options != CompileOptions()
+
+
+def test_a_file_of_records_is_a_path_or_its_text(tmp_path: Path) -> None:
+    assert CompileOptions(tuned=tmp_path) == CompileOptions(tuned=str(tmp_path))
 
 
 def test_a_group_is_frozen() -> None:

@@ -65,3 +65,15 @@ def test_neither_a_folder_nor_a_revision() -> None:
     done = CliRunner().invoke(object_code.app, ["no-such-revision", "."])
     assert done.exit_code == 2
     assert "no-such-revision" in done.output
+
+
+def test_models_that_the_zoo_lacks_are_refused() -> None:
+    result = CliRunner().invoke(object_code.app, [".", ".", "--models", "no_such_model"])
+    assert result.exit_code == 2
+    assert "no_such_model" in result.output
+
+
+def test_a_comparison_of_nothing_is_no_success() -> None:
+    options = ["--models", "if_branches", "--targets", "X", "--precisions", "f32"]
+    result = CliRunner().invoke(object_code.app, [".", ".", *options])
+    assert result.exit_code == 1

@@ -256,7 +256,9 @@ def test_between_layers(kit: Any, start: str, end: str, expected: list[str]) -> 
     assert found == {"one": expected}
 
 
-@pytest.mark.parametrize("place", [3, "fastest", object()])
+@pytest.mark.parametrize(
+    "place", [3, "fastest", object(), {1: 2}, {"one": 3}, {"one": [3]}, {2: "x"}, np.ones(2)]
+)
 def test_what_is_no_rule_is_refused(place: Any) -> None:
     with pytest.raises(InputError) as caught:
         rule_of(place)

@@ -379,9 +379,22 @@ def test_options() -> None:
     with torch.no_grad():
         compiled = torch.compile(nn.Linear(8, 4), backend="clew", options={"precision": "bf16"})
         compiled(torch.randn(2, 8))
-        compiled = torch.compile(nn.Linear(8, 4), backend="clew", options={"treads": 2})
-        with pytest.raises(Exception, match=r"I413.*'treads'"):
-            compiled(torch.randn(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"treads": 2}, "I413.*'treads'"), ({"fuse": False}, r"(?s)I413.*passes=clew\.Passes"),
+        ({"inputs": {"x": (1,)}}, "I413.*'inputs'"), ({"backends": ["numpy"]}, "I413.*'backends'"),
+        ({1: 2}, "I413.*1"), ({"precision": "BF16"}, "I013.*'BF16'"), ({"threads": 0}, "I012"),
+        ({"threads": 10**9}, "I012"), ({"target": "X"}, "I010.*'X'"), ({"passes": [1]}, "I015"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_errors(options: dict[Any, Any], match: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(nn.Linear(8, 4), backend="clew", options=options)
+    with torch.no_grad(), pytest.raises(Exception, match=match):
+        compiled(torch.randn(2, 8))
 
 
 def test_threads_are_those_of_torch_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, Field, dataclass, replace
+from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -33,8 +35,10 @@ from typing import (
 from clew.backends.option_fields import (
     Group,
     Option,
+    are_equal,
     checked_bool,
     checked_list,
+    checked_names,
     default_of,
     described,
     fields_of,
@@ -77,21 +81,69 @@ PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 def check_opt_level(level: Any) -> int:
     """Errors: I011 for a level that does not exist."""
-    if isinstance(level, bool) or level not in OPT_LEVELS:
-        raise InputError("I011", f"opt_level is {level!r}", hint="it is 0, 1, 2 or 3")
+    if isinstance(level, bool) or not isinstance(level, Integral) or level not in OPT_LEVELS:
+        raise InputError("I011", f"opt_level is {level!r:.80}", hint="it is 0, 1, 2 or 3")
     return int(level)
 
 
 def check_precision(precision: Any) -> str:
     """Errors: I013 for a precision that does not exist."""
-    if precision not in PRECISIONS:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         known = ", ".join(PRECISIONS)
-        raise InputError("I013", f"no precision {precision!r}", hint=f"it is one of {known}")
+        raise InputError("I013", f"no precision {precision!r:.80}", hint=f"it is one of {known}")
     return str(precision)
 
 
+def _target(target: Any) -> Any:
+    if isinstance(target, str) or hasattr(target, "key"):
+        return target
+    raise InputError(
+        "I010", f"no target {target!r:.80}", hint="it is a name, as in clew targets, or a Target"
+    )
+
+
+def _threads(threads: Any) -> int | None:
+    """Errors: I012 if it is not a positive number; `thread_count` knows the largest."""
+    if threads is None:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
+        raise InputError(
+            "I012", f"threads is {threads!r:.80}", hint="use a positive number of threads"
+        )
+    return int(threads)
+
+
+def _inputs(inputs: Any) -> dict[str, Any] | None:
+    """Returns a copy, with shapes as tuples; the importer checks the shapes."""
+    if inputs is None:
+        return None
+    if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
+        hint = "it has a shape for each name, as in inputs={'x': (1, 3, 224, 224)}"
+        raise wrong_value("inputs", inputs, hint)
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in inputs.items()} or None
+
+
 def _passes(passes: Any) -> tuple[Any, ...] | None:
-    return None if passes is None else checked_list("passes", passes)
+    if passes is None:
+        return None
+    found = checked_list("passes", passes)
+    for one in found:
+        if not (hasattr(one, "name") and hasattr(one, "run")):
+            raise wrong_value("passes", passes, f"it is a list of passes, and {one!r:.80} is none")
+    return found
+
+
+def _tuned(tuned: Any) -> str | None:
+    path = os.fspath(tuned) if isinstance(tuned, (str, os.PathLike)) else tuned
+    if path is not None and not isinstance(path, str):
+        raise wrong_value("tuned", tuned, "it is a file, 'auto', or None")
+    return path
+
+
+def _on_progress(called: Any) -> Any:
+    if called is None or callable(called):
+        return called
+    raise wrong_value("on_progress", called, "it is a function of a text, or None")
 
 
 def _budgets(budgets: Any) -> Budgets | None:
@@ -117,7 +169,7 @@ def _guard(guard: Any) -> Any:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sizes(Group):
     """The sizes of free dimensions to compile for."""
 
@@ -140,7 +192,7 @@ class Sizes(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Precision(Group):
     """The precision of products."""
 
@@ -153,11 +205,14 @@ class Precision(Group):
         check=check_precision,
     )
     keep_f32: Sequence[str] = option(
-        (), "Layers, or globs of layers, to keep in f32.", metavar="LAYER,..."
+        (),
+        "Layers, or globs of layers, to keep in f32.",
+        metavar="LAYER,...",
+        check=partial(checked_names, "keep_f32"),
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Passes(Group):
     """The passes over the graph."""
 
@@ -175,8 +230,11 @@ class Passes(Group):
         (),
         "Passes to run at any opt level, and backends that must run a part of the model.",
         metavar="NAME,...",
+        check=partial(checked_names, "required"),
     )
-    disabled: Sequence[str] = option((), "Passes to leave out.", metavar="PASS,...")
+    disabled: Sequence[str] = option(
+        (), "Passes to leave out.", metavar="PASS,...", check=partial(checked_names, "disabled")
+    )
     instruments: Sequence[Any] = option(
         (),
         "Objects with `before_pass(name, module)` or `after_pass(name, module)` to call.",
@@ -185,7 +243,7 @@ class Passes(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Limits(Group):
     """What a model's file, its compilation and its runs may do (docs/safety.md)."""
 
@@ -225,7 +283,7 @@ class Limits(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Diagnostics(Group):
     """Records and checks that do not change results."""
 
@@ -246,7 +304,7 @@ class Diagnostics(Group):
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class CompileOptions(Group):
     """All options of `clew.compile`, which takes them as keywords: `clew.compile(model, **options)`
     passes those that differ from their defaults.
@@ -254,7 +312,7 @@ class CompileOptions(Group):
 
     is_short: ClassVar[bool] = False
     target: str | Target = option(
-        "cpu", "Machine to compile for.", "`cpu` is this machine.", metavar="NAME"
+        "cpu", "Machine to compile for.", "`cpu` is this machine.", metavar="NAME", check=_target
     )
     _: KW_ONLY
     threads: int | None = option(
@@ -266,6 +324,7 @@ class CompileOptions(Group):
         shown_default="all CPUs",
         is_saved=False,
         is_told=False,
+        check=_threads,
     )
     inputs: Mapping[str, Sequence[int]] | None = option(
         None,
@@ -274,6 +333,7 @@ class CompileOptions(Group):
         flag="--shape",
         metavar="NAME=1,3,224,224",
         kind=dict,
+        check=_inputs,
     )
     sizes: Sizes | Mapping[str, GivenSize] | None = grouped(None, Sizes)
     precision: Precision | str = grouped("f32", Precision)
@@ -327,6 +387,7 @@ class CompileOptions(Group):
         "None applies no records (docs/tune.md).",
         metavar="auto|none|FILE",
         is_saved=False,
+        check=_tuned,
     )
     cache: bool = option(
         True,
@@ -343,6 +404,7 @@ class CompileOptions(Group):
         flag="",
         is_keyed=False,
         is_told=False,
+        check=_on_progress,
     )
 
     @classmethod
@@ -381,7 +443,7 @@ class CompileOptions(Group):
                 raise unknown_option(name)
             if isinstance(value, Group):
                 for one in fields_of(type(value)):
-                    if getattr(value, one.name) != default_of(one):
+                    if not value.has_default(one):
                         found[one.name] = getattr(value, one.name)
             else:
                 found[name] = value
@@ -392,7 +454,7 @@ class CompileOptions(Group):
         """Returns the options of a record: plain values by the names of options, those in groups
         included. Sizes are texts as on the command line, schedules are records in `extend`.
 
-        Errors: I014 for unknown names, I176, I315, I357, P020 and P021 for values.
+        Errors: I014 for unknown names, and those of wrong values.
         """
         return cls().changed(
             **{name: value_of_record(name, value) for name, value in record.items()}
@@ -427,7 +489,7 @@ class CompileOptions(Group):
         found = {}
         for name, place in PLACES.items():
             value = getattr(getattr(self, place.group) if place.group else self, name)
-            if value != default_of(place.field):
+            if not are_equal(value, default_of(place.field)):
                 found[name] = value
         return found
 
@@ -482,7 +544,7 @@ class CompileOptions(Group):
 
     def keys(self) -> list[str]:
         """The keywords that differ from their defaults."""
-        return [f.name for f in fields_of(type(self)) if getattr(self, f.name) != default_of(f)]
+        return [one.name for one in fields_of(type(self)) if not self.has_default(one)]
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

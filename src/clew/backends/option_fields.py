@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar
 
+import numpy as np
+
 from clew.support.errors import InputError
 from clew.support.size_ranges import SizeRange
 
@@ -67,6 +69,23 @@ class Group:
 
     is_short: ClassVar[bool] = True
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [one.name for one in fields_of(type(self))]
+        return all(are_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def __hash__(self) -> int:
+        """A hash of what differs from the defaults, but not of the values, some of which are arrays
+        and mappings.
+        """
+        changed = [one.name for one in fields_of(type(self)) if not self.has_default(one)]
+        return hash((type(self).__name__, *changed))
+
+    def has_default(self, one: Field[Any]) -> bool:
+        """Whether an option has its default."""
+        return are_equal(getattr(self, one.name), default_of(one))
+
     def __post_init__(self) -> None:
         for one in fields_of(type(self)):
             object.__setattr__(self, one.name, checked(one, getattr(self, one.name)))
@@ -75,10 +94,21 @@ class Group:
         parts: list[str] = []
         for number, one in enumerate(fields_of(type(self))):
             value = getattr(self, one.name)
-            if value != default_of(one):
+            if not self.has_default(one):
                 named = number or parts or not self.is_short
                 parts.append(f"{one.name}={shown(value)}" if named else shown(value))
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def are_equal(a: Any, b: Any) -> bool:
+    """Whether values of options are equal; arrays are if their shape, dtype and elements are."""
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(are_equal(a[name], b[name]) for name in a)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
+    return bool(a == b)
 
 
 def default_of(one: Field[Any]) -> Any:
@@ -110,7 +140,7 @@ def checked(one: Field[Any], value: Any) -> Any:
 
 def wrong_value(name: str, value: object, hint: str) -> InputError:
     """Returns the error for a value of the wrong kind."""
-    return InputError("I015", f"{name} cannot be {value!r}", hint=hint)
+    return InputError("I015", f"{name} cannot be {value!r:.80}", hint=hint)
 
 
 def checked_bool(name: str, value: Any) -> Any:
@@ -125,6 +155,15 @@ def checked_list(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise wrong_value(name, value, f"it is a list, as in {name}=[...]")
     return tuple(value)
+
+
+def checked_names(name: str, value: Any) -> tuple[str, ...]:
+    """Returns a list of names. Errors: I015 for other elements."""
+    found = checked_list(name, value)
+    for one in found:
+        if not isinstance(one, str):
+            raise wrong_value(name, value, f"it is a list of names, and {one!r:.80} is none")
+    return found
 
 
 def shown(value: Any) -> str:

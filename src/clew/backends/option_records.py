@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from clew.backends.option_fields import checked_names
 from clew.support.budgets import Budgets
 from clew.support.errors import InputError
 from clew.support.files import open_plain
@@ -14,6 +16,7 @@ from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.size_ranges import read_size_text
 
+R = TypeVar("R")
 _LONGEST_SCHEDULE_BYTES: Final = 1 << 20
 
 
@@ -52,16 +55,14 @@ def value_of_record(name: str, value: Any) -> Any:
 
     Errors: I176, I315, I357, P020 and P021 for other values.
     """
-    if name == "sizes":
+    if name == "sizes" and isinstance(value, Mapping):
         return {dimension: read_size_text(dimension, text) for dimension, text in value.items()}
-    if name == "extend":
+    if name == "extend" and isinstance(value, (list, tuple)):
         return [_of_schedule(item) if isinstance(item, Mapping) else item for item in value]
     if name == "budgets" and isinstance(value, Mapping):
-        return Budgets(**value)
+        return _made(name, Budgets, value)
     if name == "place" and isinstance(value, (list, tuple)):
-        return read_place(value)
-    if name == "inputs":
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in (value or {}).items()} or None
+        return read_place(checked_names("place", value))
     return value
 
 
@@ -69,7 +70,16 @@ def _of_schedule(record: Mapping[str, Any]) -> Any:
     with LOADING, held_interrupts():  # it loads the compiler
         from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415
 
-    return schedule_for(**record)
+    return _made("extend", schedule_for, record)
+
+
+def _made(name: str, make: Callable[..., R], record: Mapping[str, Any]) -> R:
+    """Returns a value made with the arguments in a record. Errors: I014 for unknown ones."""
+    known = inspect.signature(make).parameters
+    for unknown in record.keys() - known.keys():
+        hint = f"it has {', '.join(known)}"
+        raise InputError("I014", f"a record in {name} has {unknown!r:.80}", hint=hint)
+    return make(**record)
 
 
 def read_place(texts: Sequence[str]) -> str | dict[str, list[str]] | None:

@@ -235,9 +235,9 @@ def target_of(target: str | Target) -> Target:
     """
     if isinstance(target, Target):
         return target
-    if target == "cpu":
+    if isinstance(target, str) and target == "cpu":
         return host()
-    if target in _NAMED:
+    if isinstance(target, str) and target in _NAMED:
         return _NAMED[target]
     raise InputError(
         "I010", f"no target {target!r}", hint=f"targets are {', '.join(target_names())}"

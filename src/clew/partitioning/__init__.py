@@ -20,7 +20,7 @@ assigns operators to backends: `by_layers`, `between`, a function of a call, a `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clew.backends.backend import Backend
@@ -80,6 +80,11 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
+def _are_names(given: Any) -> bool:
+    several = isinstance(given, Iterable) and all(isinstance(name, str) for name in given)
+    return several and not isinstance(given, Iterator)  # it would be empty by now
+
+
 def rule_of(place: Any) -> Rule:
     """Returns the rule of an argument `place` of `clew.compile`: None or "first" (backends in
     their order), a mapping from backends to layers, a function of a call that returns a backend's
@@ -88,17 +93,17 @@ def rule_of(place: Any) -> Rule:
     Errors: I357 for anything else.
     """
     rule = getattr(place, "rule", place)
-    if rule is None or rule == "first":
+    if rule is None or (isinstance(rule, str) and rule == "first"):
         return FIRST
     if isinstance(rule, Rule):
         return rule
-    if isinstance(rule, Mapping):
+    if isinstance(rule, Mapping) and all(map(_are_names, [[*rule], *rule.values()])):
         return by_layers(rule)
     if isinstance(rule, Callable):  # type: ignore[arg-type]
         return Chosen(rule)
     raise InputError(
         "I357",
-        f"place={place!r} does not assign operators to backends",
+        f"place={place!r:.80} does not assign operators to backends",
         hint='pass "first", "auto", a mapping from backends to layers, a function, a rule, or a '
         "result of clew.place",
     )

@@ -64,8 +64,8 @@ def check_bounds(bounds: str) -> str:
 
     Errors: I321 for an unknown one.
     """
-    if bounds not in BOUNDS:
-        raise InputError("I321", f"bounds is {bounds!r}", hint=f"it is {' or '.join(BOUNDS)}")
+    if not isinstance(bounds, str) or bounds not in BOUNDS:
+        raise InputError("I321", f"bounds is {bounds!r:.80}", hint=f"it is {' or '.join(BOUNDS)}")
     return bounds
 
 

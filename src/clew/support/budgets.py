@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import fields, replace
 from functools import lru_cache
+from numbers import Integral
 from pathlib import Path
 from typing import Final
 
@@ -85,6 +86,15 @@ class Budgets:
     run_bytes: int = 1 << 40
     run_operations: int = 1 << 62
     loop_steps: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for name, number in vars(self).items():
+            if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+                raise InputError(
+                    "I268",
+                    f"the budget {name} is {number!r:.80}",
+                    hint="a budget is a whole number, 0 or more",
+                )
 
     @classmethod
     def strict(cls) -> Budgets:

@@ -62,8 +62,8 @@ def check_links(links: str) -> str:
 
     Errors: I340 for a word not in `LINKS`.
     """
-    if links not in LINKS:
-        raise InputError("I340", f"links is {links!r}", hint=f"one of {', '.join(LINKS)}")
+    if not isinstance(links, str) or links not in LINKS:
+        raise InputError("I340", f"links is {links!r:.80}", hint=f"one of {', '.join(LINKS)}")
     return links
 
 

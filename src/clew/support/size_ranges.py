@@ -243,6 +243,8 @@ def read_size_text(name: str, text: str) -> SizeRange:
 
     Errors: I315.
     """
+    if not isinstance(text, str):
+        raise _wrong(name, f"{text!r:.80} is no text")
     words = [word.strip() for word in text.split(",")]
     ends = [word.split(":") for word in words if ":" in word]
     sizes = [word for word in words if ":" not in word]

@@ -25,6 +25,8 @@ from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
 from clew.frontends.torch.result_views import without_views
+from clew.machine.target import target_of
+from clew.runtime.threads import thread_count
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import requested_threads
 from clew.torch.parts import Given, run_by_parts
@@ -98,20 +100,25 @@ def _is_plain(graph: fx.GraphModule) -> bool:
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options for `clew.compile`; the number of threads is torch's unless given.
 
-    Errors: I413.
+    Errors: I413 for unknown names, and those of `clew.compile` for wrong values, which would
+    otherwise leave every call in eager.
     """
     found = dict(given.pop("options", None) or {})
     given.pop("mode", None)
     found.update(given)
     unknown = [name for name in found if name not in _OPTIONS]
     if unknown:
-        moved = unknown_option(unknown[0]).hint if unknown[0] in PLACES else ""
+        place = PLACES.get(unknown[0])
+        moved = unknown_option(unknown[0]).hint if place and place.group else ""
         raise InputError(
             "I413",
             f"the backend has no option {unknown[0]!r}",
             hint=moved or f"it takes {', '.join(_OPTIONS)}",
         )
     found.setdefault("threads", requested_threads() or torch.get_num_threads())
+    options = CompileOptions.of(found)
+    target_of(options.target)
+    thread_count(options.threads)
     return found
 
 
