@@ -24,3 +24,7 @@ MOST_TILES_OF_BAND: Final = threshold(
 ROWS_PER_ROW_AROUND: Final = threshold(
     8, "rows", "that this grows by for each row around a band, which is split with it", tunable=True
 )
+PARTS_FOR_THREADS: Final = threshold(
+    128, "parts", "of a kernel, as many as large machines have cores; with fewer, and with enough "
+    "work, an inner loop is divided as well",
+)  # fmt: skip
