@@ -145,7 +145,7 @@ def _show(run: Run, most: int) -> None:
 
 
 def _show_simulated(
-    model: str, precision: str, found: Sequence[Simulated], most: int, json: bool
+    model: object, precision: str, found: Sequence[Simulated], most: int, json: bool
 ) -> None:
     if json:
         runs = [one.to_json() for one in found]

@@ -11,8 +11,8 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Refusal, Schedule
 from clew.machine.target import Target
 from clew.schedules.library.blocks_of_sums import divide_sums
-from clew.schedules.library.shared_work import share_work
 from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.shared_work import share_work
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work

@@ -163,8 +163,10 @@ def _are_apart(
     if len({buffer.shape for buffer, _ in accesses}) != 1:
         return False
     axes = zip(*(indices for _, indices in accesses), strict=True)
-    if any(_have_ranges([simplifier.linear(i) for i in axis], index, inner, simplifier)
-           for axis in axes):
+    if any(
+        _have_ranges([simplifier.linear(i) for i in axis], index, inner, simplifier)
+        for axis in axes
+    ):
         return True
     flat = [simplifier.flatten(simplifier.linear(_position(*access))) for access in accesses]
     return _have_ranges(flat, index, inner, simplifier)
