@@ -272,15 +272,7 @@ import re
 
 from clew.codegen.kernel import emit_kernel
 
-emitted = emit_kernel(
-    scheduled,
-    printed,
-    "kernel",
-    target.triple,
-    features=target.features,
-    costs=target.costs,
-    masks_cheap=target.masked_memory,
-)
+emitted = emit_kernel(scheduled, printed, "kernel", target)
 llvm = emitted.llvm.splitlines()
 locations = dict(re.findall(r"^!(\d+) = !DILocation\(line: (\d+),", emitted.llvm, re.MULTILINE))
 llvm_lines = {
@@ -312,7 +304,8 @@ for n in excerpt:
 
 # ## 8. The run
 #
-# The object is linked into this process ([`runtime/jit.py`](../src/clew/runtime/jit.py)). The
+# The object is linked into this process
+# ([`runtime/library.py`](../src/clew/runtime/library.py)). The
 # arguments of a kernel are a table of addresses, scratch memory, and the part of its *grid* to
 # compute. The grid is the parallel loop: the kernel knows nothing of threads, and its caller
 # divides the work. In a compiled model, the caller is a generated
@@ -323,7 +316,7 @@ for n in excerpt:
 import ctypes
 
 from clew.codegen.artifact import ObjectCode
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 
 (entry,) = emitted.entries
 library = Library([ObjectCode("from-scratch", data, (entry.symbol,))])
@@ -346,7 +339,7 @@ print(f"{entry.n_pieces} pieces, equal to NumPy: {np.allclose(result, expected, 
 # trace, so recording it cannot change the code.
 
 from clew.build.kernel_trace import single_stages
-from clew.trace.kernels import Instruction, KernelRecord
+from clew.trace.kernels import InstructionRecord, KernelRecord
 from clew.trace.refs import AsmRef, LayerRef
 
 record = KernelRecord(
@@ -358,7 +351,7 @@ record = KernelRecord(
     stage_ops=stage_ops,
     llvm=tuple(llvm),
     llvm_lines=llvm_lines,
-    asm=tuple(Instruction(i.address, i.text, i.line) for i in instructions),
+    asm=tuple(InstructionRecord(i.address, i.text, i.line) for i in instructions),
 )
 trace = trace_of(manager.stages, [record])
 

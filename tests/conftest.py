@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from clew.machine.needs import check_machine, needs_of  # noqa: E402
 from clew.machine.target import Target, target_of  # noqa: E402
 from clew.runtime.cache import Cache  # noqa: E402
 from clew.support.errors import ClewError  # noqa: E402
+from clew.version import VERSION  # noqa: E402
 
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
@@ -36,9 +39,9 @@ gc.disable()
 
 
 # Parametrized tests of many similar cases (shapes, dtypes, targets, seeds), by file or test. The
-# first case and one in so many, always the same ones, run each time; the others are exhaustive.
-# Tests of fewer than `_MANY` cases are left alone, as are those with cases that are marked
-# exhaustive where they are defined.
+# first case runs each time, and of the others one in so many: which ones rotates with the commit.
+# The rest is marked exhaustive. Tests of fewer than `_MANY` cases are left alone, as are those
+# with cases that are marked exhaustive where they are defined.
 _MANY = 5
 SWEEPS = {
     "backends/cpu/test_one_row.py::test_one_row_has_a_rule_of_its_own": 3,
@@ -67,6 +70,8 @@ SWEEPS = {
     "codegen/test_separable.py": 2,
     "codegen/test_separable.py::test_gives_the_bits_of_kernels_apart": 4,
     "codegen/test_shared.py::test_random_shared_parts_compute_what_they_say": 2,
+    "codegen/test_shapes.py::test_agrees_with_the_references": 3,
+    "codegen/test_sizes.py::test_samples_with_names_for_their_sizes": 6,
     "codegen/test_storage.py": 2,
     "codegen/test_tables.py::test_places_and_weights_of_regions": 3,
     "codegen/test_targets.py": 2,
@@ -98,7 +103,7 @@ SWEEPS = {
     "passes/test_multiply_codes.py::test_native_kernels": 2,
     "passes/test_stack_appends.py::test_tensors": 2,
     "passes/test_vectorize_signals.py::test_native_code_for_all_lengths": 3,
-    "quantization/test_random_shapes.py::test_layers_of_random_shapes": 3,
+    "quantization/test_random_shapes.py::test_layers_of_random_shapes": 24,
     "runtime/test_company.py::test_any_limits_give_right_results": 3,
     "schedules/test_crowded_images.py::test_copied_bands_give_the_same_sums": 2,
     "serving/test_variants.py": 2,
@@ -109,6 +114,39 @@ SWEEPS = {
     "test_random_graphs.py": 3,
     "test_random_operators.py": 3,
 }
+
+TURNS = math.lcm(*SWEEPS.values())
+
+
+def turn_of(given: str | None, folder: Path) -> int:
+    """Returns which cases of sweeps run, as a number below `TURNS`: the given one, or else one that
+    changes with the commit of a folder's repository; without a repository, with clew's version.
+    """
+    if given is not None:
+        if not given.isdecimal() or int(given) >= TURNS:
+            raise pytest.UsageError(f"CLEW_SWEEP is {given!r}, expected a number below {TURNS}")
+        return int(given)
+    head = ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
+    try:
+        commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # there is no git
+        commit = ""
+    return crc32((commit or VERSION).encode()) % TURNS
+
+
+# Workers and processes that tests start inherit it, so a run keeps its turn when HEAD moves.
+TURN = turn_of(os.environ.get("CLEW_SWEEP"), Path(__file__).parent)
+os.environ["CLEW_SWEEP"] = str(TURN)
+_REPLAY = f"sweeps: turn {TURN} of {TURNS}, which CLEW_SWEEP={TURN} replays"
+
+
+def pytest_report_header() -> str:
+    return _REPLAY
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any(terminalreporter.getreports(outcome) for outcome in ("failed", "error")):
+        terminalreporter.write_line(_REPLAY)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -124,7 +162,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if len(similar) < _MANY or any(i.get_closest_marker("exhaustive") for i in similar):
             continue
         for item in similar[1:]:
-            if crc32(item.name.encode()) % one_in:
+            if (crc32(item.name.encode()) - TURN) % one_in:
                 item.add_marker(pytest.mark.exhaustive)
 
 

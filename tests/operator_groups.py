@@ -16,7 +16,7 @@ ELSEWHERE_UNKNOWN: Final = {
     """,
     "values that are no tensors of numbers": """
         assume complex_of complex_parts image.decode lookup map.cast map.to_vector map.zip
-        ngram_counts ngram_counts_by_hash one_hot_of_keys onnx.layer optional.get optional.has
+        ngram_counts ngram_weights one_hot_of_keys onnx.layer optional.get optional.has
         optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
         sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
         text.from_number text.full_match text.lookup text.normalize text.split

@@ -52,7 +52,7 @@ EXCEPTIONS: Final = {
     ("passes/fusion/melt_attention.py", "_HIDDEN"): "the meaning of a mask",
     ("passes/fusion/melt_attention.py", "_LARGEST_MASK"): _WORK,
     ("passes/fusion/melt_attention.py", "_RANKS"): _FORMAT,
-    ("passes/fusion/melting.py", "_RANK"): _FORMAT,
+    ("passes/fusion/melted_convolutions.py", "_RANK"): _FORMAT,
     ("passes/integer_bounds.py", "_MOST_ELEMENTS"): _WORK,
     ("passes/name_values.py", "_MOST_VALUES"): _TEXT,
     ("passes/placement/partition_graph.py", "_MOST_NAMED"): _TEXT,

@@ -675,7 +675,7 @@ export interface Started {
 
 /**
  * The choices of the form for a new build. `extensions` are files to extend a build with,
- * `backends` the names of clew's backends.
+ * `backends` the names of clew's backends, `suffixes` those of models that can be uploaded.
  */
 export interface Choices {
   readonly targets: string[];
@@ -684,6 +684,7 @@ export interface Choices {
   readonly passes: Record<string, string>;
   readonly threads: number;
   readonly max_upload_bytes: number;
+  readonly suffixes: string[];
   readonly models: string[];
   readonly extensions: string[];
 }

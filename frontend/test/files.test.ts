@@ -6,10 +6,11 @@ import { retargeted } from "../src/build/retarget";
 import { begin, insert, move, readCall, redo, remove, replace, undo, write } from "../src/schedule/edit";
 import type { Overview } from "../src/wire";
 
+const SUFFIXES = [".onnx", ".txt"]; // as the server sends them
 const file = (name: string, size = 10) => ({ name, size });
 
 function code(files: { name: string; size: number }[], most = 100): string {
-  const found = checked(files, most);
+  const found = checked(files, SUFFIXES, most);
   return "error" in found ? found.error.code : found.files.map((f) => f.name).join(" ");
 }
 
@@ -24,7 +25,7 @@ test("one model is taken, with the files of its weights behind it", () => {
 
 test("a file that has no model's suffix is asked about, by its first bytes", () => {
   const asked = (...names: string[]) => {
-    const found = checked(names.map((name) => file(name, 1000)), 100);
+    const found = checked(names.map((name) => file(name, 1000)), SUFFIXES, 100);
     return "error" in found ? found.error.code : [found.asked, found.files.map((f) => f.name).join(" ")];
   };
   assert.deepEqual(asked("net.tflite"), [true, "net.tflite"], "its size does not matter");

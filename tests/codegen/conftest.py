@@ -19,8 +19,8 @@ from clew.codegen.artifact import ObjectCode
 from clew.codegen.builder import Builder, ModuleBuilder, Value, llvm_type
 from clew.codegen.worker import emit_object
 from clew.ir.types import to_numpy
-from clew.machine.target import host
-from clew.runtime.jit import Library
+from clew.machine.target import Target, host
+from clew.runtime.library import Library
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "loop")]
 
@@ -71,11 +71,13 @@ def _module_text(
     return module.text(), dtype, out_lanes
 
 
-def _compile(emit: Emit, inputs: Sequence[str], lanes: int) -> Callable[..., np.ndarray]:
+def _compile(
+    emit: Emit, inputs: Sequence[str], lanes: int, target: Target | None = None
+) -> Callable[..., np.ndarray]:
+    target = target or host()
     # Not those of bf16, which take denormals for zeros.
-    features = host().features.replace("+avx512bf16", "-avx512bf16")
+    features = target.features.replace("+avx512bf16", "-avx512bf16")
     text, dtype, out_lanes = _module_text(emit, inputs, lanes, features)
-    target = host()
     data = emit_object(text, target.triple, target.cpu, target.features)
     library = Library([ObjectCode("test", data, ("f",))])
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(inputs) + 1), ctypes.c_int64)
@@ -111,7 +113,9 @@ def undefined_symbols() -> Callable[..., set[str]]:
 
 @pytest.fixture
 def compile_lanes() -> Callable[..., Callable[..., np.ndarray]]:
-    """`compile_lanes(emit, dtypes, lanes)`: a function of arrays of whole groups of lanes."""
+    """`compile_lanes(emit, dtypes, lanes)`: a function of arrays of whole groups of lanes, for a
+    `target` or this machine.
+    """
     return _compile
 
 

@@ -15,7 +15,7 @@ from clew.loop.ir import Buffer, Nest, expressions, walk
 from clew.loop.printer import print_nest
 from clew.machine.target import Target
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment
@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 def run(nest: Nest, arrays: list[Array], target: Target, side: GuardSide, threads: int) -> Array:
     """Returns a nest's output by native code behind guard pages."""
-    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple, features=target.features)
+    made = emit_kernel(nest, print_nest(nest), "kernel", target)
     data = _object(made.llvm, target.triple, target.cpu, target.features)
     sizes = made.scratch_bytes, made.workspace_bytes
     code = KernelCode("00", made.entries, *sizes, checks=_checks(nest))

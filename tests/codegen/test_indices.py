@@ -140,7 +140,7 @@ def test_a_row_is_looked_up_once() -> None:
     checks = _Checks()
     y = te.compute((5, 64), lambda i, j: a[checks.at(x[i]), j], "y")
     nest = _vectors(lower("kernel", [x, a], [y]), "y.j")
-    text = emit_kernel(nest, print_nest(nest), "kernel", host().triple, debug=False).llvm
+    text = emit_kernel(nest, print_nest(nest), "kernel", host(), debug=False).llvm
     rows, columns = text.index("icmp uge"), text.index("<8 x float>")
     assert text.count("icmp uge") == 2, "once for each row, once at the end"
     assert text[rows:columns].count("loop") >= 2, "before the inner loop"
@@ -165,7 +165,7 @@ def test_code_of_long_chains_has_each_check_once() -> None:
         inputs, walk = _walk(depth, _Checks())
         plain = lower("kernel", inputs, [walk])
         for nest in (plain, _vectors(plain, "walk.i")):
-            sizes.append(len(emit_kernel(nest, print_nest(nest), "k", host().triple).llvm))
+            sizes.append(len(emit_kernel(nest, print_nest(nest), "k", host()).llvm))
     assert sizes[2] < 6 * sizes[0]
     assert sizes[3] < 6 * sizes[1]
 

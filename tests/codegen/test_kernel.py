@@ -129,7 +129,7 @@ def test_text_is_the_same_in_another_process(
 
 def _emit(schedule: Schedule) -> str:
     nest = schedule.finished()
-    return emit_kernel(nest, print_nest(nest), "kernel", host().triple).llvm
+    return emit_kernel(nest, print_nest(nest), "kernel", host()).llvm
 
 
 def _row_sums(m: int, n: int) -> Schedule:
@@ -145,7 +145,7 @@ def test_parallel_loops_one_after_another_are_entry_functions() -> None:
     schedule.parallel("total.i")
     schedule.parallel("out.i")
     nest = schedule.finished()
-    emitted = emit_kernel(nest, print_nest(nest), "rows", host().triple)
+    emitted = emit_kernel(nest, print_nest(nest), "rows", host())
     assert [e.symbol for e in emitted.entries] == ["rows.0", "rows.1", "rows.2"]
     assert [e.grid for e in emitted.entries] == [6, 6, 6]
     assert emitted.workspace_bytes == (24,)
@@ -155,7 +155,7 @@ def test_parallel_loops_one_after_another_are_entry_functions() -> None:
 def test_serial_neighbors_share_an_entry_function() -> None:
     schedule = _row_sums(6, 40)
     nest = schedule.finished()
-    emitted = emit_kernel(nest, print_nest(nest), "rows", host().triple)
+    emitted = emit_kernel(nest, print_nest(nest), "rows", host())
     assert [(e.symbol, e.grid) for e in emitted.entries] == [("rows", 1)]
 
 
@@ -163,7 +163,7 @@ def test_scratch_is_laid_out_in_cache_lines() -> None:
     schedule = _row_sums(6, 40)
     schedule.compute_at("total", "out.i", "scratch")
     nest = schedule.finished()
-    emitted = emit_kernel(nest, print_nest(nest), "rows", host().triple)
+    emitted = emit_kernel(nest, print_nest(nest), "rows", host())
     assert (emitted.scratch_bytes, emitted.workspace_bytes) == (64, ())
 
 
@@ -192,7 +192,7 @@ def test_debug_information_is_all_that_debug_adds() -> None:
     schedule = _row_sums(3, 8)
     nest = schedule.finished()
     printed = print_nest(nest)
-    plain = emit_kernel(nest, printed, "kernel", host().triple, debug=False).llvm
+    plain = emit_kernel(nest, printed, "kernel", host(), debug=False).llvm
     assert "!dbg" not in plain
     stripped = [
         line.split(", !dbg")[0].split(" !dbg")[0]

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clew.codegen.address import element_bytes
 from clew.codegen.builder import Builder, Value
 from clew.codegen.lane_masks import lanes_at_least_zero
-from clew.codegen.vectors import load_every_other
+from clew.codegen.math import arith
+from clew.codegen.vectors import literal_mask, load_every_other, load_vector
+from clew.ir.types import to_numpy
+from clew.machine.target import target_of
 
 FAR = 2**62
 
@@ -51,3 +55,33 @@ def test_every_other_element_under_a_mask(
     every: Any = np.concatenate([values, values])[::2]
     for wanted in np.random.default_rng(lanes).integers(0, 2, (20, lanes)).astype(np.int32):
         np.testing.assert_array_equal(run(values, wanted), np.where(wanted, every, 0))
+
+
+@pytest.mark.parametrize("name", ["cpu-avx2", "cpu-avx512"])
+@pytest.mark.parametrize(("dtype", "llvm"), [("f32", "float"), ("i64", "i64"), ("i16", "i16")])
+@pytest.mark.parametrize("lanes", [2, 4, 5, 8, 11, 16, 21, 32, 64])
+def test_halves_without_an_active_lane(
+    compile_lanes: Callable[..., Callable[..., np.ndarray]],
+    runs_here: Callable[[str], None],
+    lanes: int,
+    dtype: str,
+    llvm: str,
+    name: str,
+) -> None:
+    runs_here(name)
+    known = [lane < max(1, lanes // 2 - 1) for lane in range(lanes)]
+
+    def emit(b: Builder, args: Sequence[Value]) -> Value:
+        values, wanted = args
+        memory = b.pointer(f"alloca [{lanes} x {llvm}], align 64")
+        b.emit(f"store {values.typed}, ptr {memory}, align 4")
+        first = b.value(f"extractelement {wanted.typed}, i64 0", "i32")
+        any_lane = b.splat(b.value(f"icmp ne {first.typed}, 0", "bool"), lanes)
+        mask = arith.binary(b, "and", any_lane, literal_mask(known))
+        return load_vector(b, dtype, memory, element_bytes(dtype), lanes, mask)
+
+    run = compile_lanes(emit, [dtype, "i32"], lanes, target_of(name))
+    values = np.arange(1, lanes + 1).astype(to_numpy(dtype))
+    for wanted in (0, 1):
+        found = run(values, np.full(lanes, wanted, np.int32))
+        np.testing.assert_array_equal(found, np.where(known, values * wanted, 0))

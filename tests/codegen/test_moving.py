@@ -189,7 +189,7 @@ def test_lanes_at_different_distances_are_different_loads() -> None:
     y = te.compute((16,), lambda j: x[j, 0, 0] - x[0, j, 0] * 2.0, "y")
     target = target_of("cpu-avx512")
     nest = schedule_kernel(lower("lanes", [x], [y]), target).schedule.nest
-    text = emit_kernel(nest, print_nest(nest), "lanes", target.triple).llvm
+    text = emit_kernel(nest, print_nest(nest), "lanes", target).llvm
     assert text.count("call <16 x float> @llvm.masked.gather") == 2
 
 
@@ -200,7 +200,7 @@ def _emitted(shape: tuple[Dim, ...], order: tuple[int, ...]) -> str:
     y = te.compute(sizes, lambda *i: x[tuple(i[order.index(n)] for n in range(len(i)))], "y")
     target = target_of("cpu-avx512")
     nest = schedule_kernel(lower("transpose", [x], [y]), target).schedule.nest
-    return emit_kernel(nest, print_nest(nest), "transpose", target.triple).llvm
+    return emit_kernel(nest, print_nest(nest), "transpose", target).llvm
 
 
 @pytest.mark.parametrize("name", ["cpu", "cpu-avx2"])

@@ -96,7 +96,7 @@ def test_instructions_are_used(product: Product, instruction: str) -> None:
     nest, _, _ = plain(product)
     schedule = schedule_kernel(nest, target).schedule
     finished = schedule.finished()
-    made = emit_kernel(finished, print_nest(finished), "k", target.triple, features=target.features)
+    made = emit_kernel(finished, print_nest(finished), "k", target)
     assert instruction in made.llvm
     if instruction.startswith("tdp"):
         assert made.llvm.count("call void @llvm.x86.tilerelease") == len(made.entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import host
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment
@@ -35,8 +36,8 @@ def _run(
     nest: Nest, arrays: list[Array], side: GuardSide, *, masks_cheap: bool = False
 ) -> list[Array]:
     """Returns the outputs of a nest's native code on two threads, behind guard pages."""
-    target = host()
-    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple, masks_cheap=masks_cheap)
+    target = replace(host(), masked_memory=masks_cheap)
+    made = emit_kernel(nest, print_nest(nest), "kernel", target)
     data = emit_object(made.llvm, target.triple, target.cpu, target.features)
     code = KernelCode("00", made.entries, made.scratch_bytes, made.workspace_bytes)
     refs = [BufferRef(BufferKind.INPUT, n) for n in range(len(nest.inputs))]

@@ -99,7 +99,7 @@ def compiled_down(make: Callable[[], tuple[list[Tensor], Tensor]]) -> tuple[int,
         schedule = schedule_kernel(lower("kernel", inputs, [output]), target).schedule
         nest = schedule.finished()
         printed = print_nest(nest)
-        made = emit_kernel(nest, printed, "kernel", target.triple, features=target.features)
+        made = emit_kernel(nest, printed, "kernel", target)
     return calls[0], printed.text, made.llvm
 
 
@@ -154,7 +154,7 @@ def test_code_has_each_step_once() -> None:
     vectors = Schedule(plain)
     vectors.vectorize(vectors.split("walk.i", 8, tail="guard")[1])
     for nest in (plain, vectors.finished()):
-        made = emit_kernel(nest, print_nest(nest), "walk", target.triple, features=target.features)
+        made = emit_kernel(nest, print_nest(nest), "walk", target)
         loads = re.findall(r"= (?:load (?!ptr)|call .*@llvm\.masked\.(?:gather|load))", made.llvm)
         assert 2 * 30 < len(loads) <= 3 * 30 + 8
 

@@ -73,7 +73,7 @@ def test_loops_over_points_end_where_the_points_of_a_bin_do(mode: str) -> None:
         (first, *_) = conjuncts(loop.body.cond)
         assert isinstance(first, Binary)
         assert (first.op, first.a) == ("lt", loop.index)
-    text = emit_kernel(nest, print_nest(nest), "kernel", host().triple, debug=False).llvm
+    text = emit_kernel(nest, print_nest(nest), "kernel", host(), debug=False).llvm
     # Only the loops that clear the two tables of an axis run over all elements that may exist.
     for count in (32, 28):
         whole = rf"(%\w+) = icmp slt i64 %\w+, {count}\n\s*br i1 \1,"

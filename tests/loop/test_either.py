@@ -98,5 +98,5 @@ def test_temporaries_need_no_memory_at_sizes_of_another_way() -> None:
             value_at(kept.used, {"m": 1, "n": n}),
             value_at(other.used, {"m": 1, "n": n}),
         ) == used
-    made = emit_kernel(nest, print_nest(nest), "scaled", host().triple)
+    made = emit_kernel(nest, print_nest(nest), "scaled", host())
     assert [value_at(size, {"m": 1, "n": 12}) for size in made.workspace_bytes] == [48, 0]

@@ -27,6 +27,7 @@ from clew.loop.ir import (
 )
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 
@@ -307,6 +308,6 @@ def test_a_reduction_is_not_spread_over_blocks() -> None:
 def test_the_cpu_refuses_a_grid() -> None:
     nest = tiled_matmul()
     with pytest.raises(ScheduleError) as caught:
-        emit_kernel(nest, print_nest(nest), "k", "x86_64-unknown-linux-gnu")
+        emit_kernel(nest, print_nest(nest), "k", host())
     assert caught.value.code == "S043"
     assert caught.value.message == "matmul cannot run on a CPU: loop by is bound to block.y"

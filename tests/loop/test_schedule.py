@@ -460,3 +460,42 @@ def test_partial_results_of_blocks_are_added_up() -> None:
     schedule.rfactor("total", *schedule.split(inner, 2))
     schedule.sum_in_blocks("total", schedule.split(outer, 2)[0])
     assert same(interpret(schedule.finished(), arrays), expected)
+
+
+def test_partial_results_of_a_tile_under_guards_of_the_reduction() -> None:
+    nest, arrays, expected = plain("matmul", 6, 7)
+    schedule = Schedule(nest)
+    steps, inner = schedule.split("product.k", 3, tail="guard")
+    schedule.reorder(steps, "product.i", "product.j", inner)
+    schedule.rfactor("product", inner)
+    assert str(schedule).count("if ") == 1
+    schedule.partition(steps)
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
+def test_partial_results_of_a_tile_with_guards_are_refused() -> None:
+    schedule = _new()
+    steps, inner = schedule.split("product.k", 3, tail="guard")
+    schedule.reorder(steps, "product.i", "product.j", inner)
+    schedule.split("product.j", 4, tail="guard")
+    with pytest.raises(ScheduleError, match="S025"):
+        schedule.rfactor("product", inner)
+
+
+def test_partition_ignores_conditions_that_never_hold() -> None:
+    sizes = (2, 4, 3)
+    x, y, z = (te.placeholder((n,), "f32", name) for n, name in zip(sizes, "xyz", strict=True))
+    joined = te.compute(
+        (9,), lambda i: te.select(i < 2, x[i], te.select(i < 6, y[i - 2], z[i - 6])), "out"
+    )
+    nest = lower("joined", [x, y, z], [joined])
+    schedule = Schedule(nest)
+    schedule.partition("out.i")
+    schedule.partition("out.i")
+    text = print_nest(schedule.finished()).text
+    assert [line.strip() for line in text.splitlines() if "for " in line] == [
+        "for out.i in 2:", "for out.i in 4:", "for out.i in 3:",
+    ]  # fmt: skip
+    assert "select" not in text
+    arrays = [np.arange(n, dtype=np.float32) + 10 * n for n in sizes]
+    assert same(interpret(schedule.finished(), arrays), interpret(nest, arrays))

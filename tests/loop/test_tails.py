@@ -97,7 +97,7 @@ def test_a_size_may_be_0(extent: str, tail: str) -> None:
         schedule = Schedule(copied(size))
         schedule.split("out.i", factor, tail=tail)
         nest = schedule.finished()
-        needs = emit_kernel(nest, print_nest(nest), "k", host().triple).needs
+        needs = emit_kernel(nest, print_nest(nest), "k", host()).needs
         for z, n in itertools.product((0, 1, 2, 9), (1, 5)):
             sizes = {"z": z, "n": n}
             count = value_at(size, sizes)

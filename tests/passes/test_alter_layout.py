@@ -86,6 +86,26 @@ def test_small_groups_and_what_follows_them_stay_plain(kit: Any) -> None:
     assert kit.op_names(after).count("layout_transform") == 4
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer", "data", "weight"),
+    [
+        (3, 16, "NCHW", "OIHW3i16o"),
+        (3, 12, "NCHW", "OIHW3i4o"),
+        (4, 16, "NCHW", "OIHW4i16o"),
+        (8, 16, "NCHW8c", "OIHW8i8o"),
+        (4, 3, "NCHW", "OIHW"),
+    ],
+)
+def test_groups_of_few_channels_read_a_plain_image(
+    kit: Any, inner: int, outer: int, data: str, weight: str
+) -> None:
+    x = kit.var("x", 1, 2 * inner, 6, 6)
+    filters = kit.const(kit.random(2 * outer, inner, 3, 3))
+    y = kit.layer("nn.conv2d", x, filters, groups=2, padding=(1, 1, 1, 1))
+    conv = one(altered(kit, kit.module([x], y)), "nn.conv2d")
+    assert (conv.attrs.data_layout, conv.attrs.weight_layout) == (data, weight)
+
+
 def test_an_image_with_channels_last_goes_to_blocks_at_once(kit: Any) -> None:
     x = kit.var("x", 1, 6, 6, 32)
     image = kit.layer("transpose", x, axes=(0, 3, 1, 2))

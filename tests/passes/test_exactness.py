@@ -39,12 +39,11 @@ from clew.passes.simplify.signs import never_negative
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import identity
 from clew.patterns import Rule, RuleRewriter
+from clew.pipelines import pipeline
 
-RULES: Final = {
-    rule.name: rule
-    for step in (SimplifyExpr(), CanonicalizeOps(), FoldScaleAxis())
-    for rule in step.rules
-} | {"identity": identity}
+RULES: Final = {rule.name: rule for step in pipeline(3) for rule in step.rules} | {
+    "identity": identity
+}
 
 
 def test_every_rule_has_an_example() -> None:

@@ -23,6 +23,9 @@ CASES: list[tuple[tuple[int, ...], int, tuple[int, int, int], dict[str, Any]]] =
     ((1, 32, 4, 6, 6), 21, (1, 1, 1), {"strides": (2, 2, 2)}),
     ((2, 16, 3, 6, 5), 16, (1, 3, 3), {"padding": (0, 1, 1, 0, 1, 1), "groups": 16}),
     ((2, 16, 3, 6, 5), 16, (3, 3, 3), {"padding": (1, 1, 1, 1, 1, 1), "groups": 2}),
+    ((2, 6, 3, 6, 5), 16, (3, 3, 3), {"padding": (1, 1, 1, 1, 1, 1), "groups": 2}),
+    ((1, 6, 3, 6, 5), 9, (3, 3, 3), {"padding": (1, 1, 1, 1, 1, 1), "groups": 3}),
+    ((1, 6, 3, 6, 5), 6, (3, 3, 3), {"padding": (1, 1, 1, 1, 1, 1), "groups": 6}),
     ((1, 6, 3, 6, 5), 1, (3, 1, 3), {}),
 ]
 
@@ -42,8 +45,8 @@ def network(kit: Any, shape: Any, channels: int, window: Any, attrs: Any) -> Any
 def test_values_are_kept(kit: Any, case: Any) -> None:
     given = network(kit, *case)
     after = kit.apply(given, FlattenClips())
-    grouped = case[3].get("groups", 1) > 1 and case[2][0] > 1
-    assert ("nn.conv3d" in kit.op_names(after)) is grouped
+    unfilled = case[3].get("groups", 1) in (3, 6)  # by three channels, and by one
+    assert ("nn.conv3d" in kit.op_names(after)) is unfilled
     kit.same(given, after)
 
 

@@ -5,7 +5,8 @@ from clew.codegen.artifact import EntryPoint, KernelCode
 from clew.codegen.driver import driver as native
 from clew.runtime.bound import Bound
 from clew.runtime.context import Constants, Context, plain_places
-from clew.runtime.memory import address_of, aligned_bytes, plan_segment
+from clew.runtime.memory import aligned_bytes, plan_segment
+from clew.support.addresses import address_of
 
 
 def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:

@@ -17,16 +17,15 @@ from clew.runtime import memory
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
     Lifetime,
-    address_of,
     aligned_bytes,
     arena_lifetimes,
     check_plan,
     most_alive_bytes,
     plan_arena,
     plan_segment,
-    write_addresses,
 )
 from clew.runtime.plan import ArenaBuffer, Flow, FlowKind, SegmentPlan, Step
+from clew.support.addresses import address_of, write_addresses
 from clew.support.arrays import aligned_copy
 
 lifetimes_strategy = st.lists(

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 import clew
-from clew.runtime.memory import address_of
 from clew.runtime.results import UNHELD, Results
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
 Array = np.ndarray[Any, Any]

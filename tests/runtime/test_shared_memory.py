@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clew.runtime.context import SharedMemory
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 
 MIB = 1 << 20
 

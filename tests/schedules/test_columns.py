@@ -22,8 +22,7 @@ ROWS, DEPTH, LANES = 3, 7, 16
 
 def scheduled(nest: Nest) -> Nest:
     finished = schedule_kernel(nest, WIDE, RULES, NO_REQUEST).schedule.finished()
-    emit_kernel(finished, print_nest(finished), "k", WIDE.triple, features=WIDE.features,
-                costs=WIDE.costs, masks_cheap=WIDE.masked_memory)  # fmt: skip
+    emit_kernel(finished, print_nest(finished), "k", WIDE)
     return finished
 
 

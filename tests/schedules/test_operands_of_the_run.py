@@ -52,7 +52,7 @@ def rules(compiled: Any) -> list[str]:
 PRODUCTS = [
     (rows, depth, columns, layout)
     for rows in (1, 2, 7, 8, 13)
-    for depth, columns in ((1, 40), (17, 1), (130, 33), (33, 1031), (64, 1024))
+    for depth, columns in ((1, 40), (17, 1), (130, 33), (33, 1031), (64, 1024), (205, 70))
     for layout in ("NK", "KN")
 ]
 
@@ -73,6 +73,7 @@ def test_products(turn: int) -> None:
         (1, "NK", ["rows"]),  # lanes along the depth: nothing is packed
         (4, "NK", ["dots"]),
         (1, "KN", ["matvec"]),
+        (5, "KN", ["elementwise", "matmul"]),  # each line of the matrix is on a page of its own
         (16, "NK", ["dots"]),
         (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
         (16, "KN", ["elementwise", "matmul"]),
@@ -244,3 +245,25 @@ def test_channels_shuffled_in_blocks(groups: int) -> None:
     x = graph.x(1, 16, groups, 28, 40)
     found = graph("transpose", x, axes=(0, 2, 1, 3, 4))
     assert check(module(graph, found), {}, groups).kernels
+
+
+@pytest.mark.parametrize("depth", [48, 53, 205, 1001])
+def test_a_depth_that_fills_no_vector_adds_to_the_same_sums(depth: int) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(4, depth), graph.x(70, depth), weight_layout="NK")
+    compiled = check(module(graph, y), {}, depth, target="cpu-avx512")
+    assert rules(compiled) == ["dots"]
+    (kernel,) = compiled.kernels
+    first = kernel.loops.split("parallel ")[1]
+    assert first.count("vector dense.k.i in 16") == 1 + (depth % 16 > 0)
+    assert first.count("if ") == (depth % 16 > 0)
+    assert first.count(".rf0 in 16") == 2  # one sum of lanes for all of the depth
+
+
+def test_padded_panels_are_packed_run_by_run() -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(16, 90), graph.x(90, 1100), weight_layout="KN")
+    compiled = check(module(graph, y), {}, 0, target="cpu-avx512")
+    steps = compiled.kernels[0].schedule.text
+    assert "partition" in steps
+    assert "factor=8" in steps

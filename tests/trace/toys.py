@@ -13,7 +13,7 @@ from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
-from clew.trace.kernels import Instruction, KernelRecord
+from clew.trace.kernels import InstructionRecord, KernelRecord
 from clew.trace.lineage import building
 from clew.trace.span import EMPTY, Source, Span
 from clew.trace.stages import Remark, StageLog, StageRecord
@@ -214,12 +214,12 @@ def swish_trace() -> Trace:
         llvm=("define void @k() {", "  %1 = fmul", "  %2 = call", "  %3 = fmul", "}"),
         llvm_lines={2: 2, 3: 3, 4: 4},
         asm=(
-            Instruction(0, "xor eax, eax", 1),
-            Instruction(4, "vmulps", 2),
-            Instruction(8, "vexpps", 3),
-            Instruction(12, "vdivps", 3),
-            Instruction(16, "vmulps", 4),
-            Instruction(20, "ret"),
+            InstructionRecord(0, "xor eax, eax", 1),
+            InstructionRecord(4, "vmulps", 2),
+            InstructionRecord(8, "vexpps", 3),
+            InstructionRecord(12, "vdivps", 3),
+            InstructionRecord(16, "vmulps", 4),
+            InstructionRecord(20, "ret"),
         ),
     )
     return trace_of(records, lambda: [kernel])

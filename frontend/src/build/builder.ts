@@ -41,7 +41,7 @@ export function titleOf(build: Build): string {
 export function takeFiles(files: readonly File[]): void {
   const offers = choices();
   if (!offers) return;
-  const found = checked(files, offers.max_upload_bytes);
+  const found = checked(files, offers.suffixes, offers.max_upload_bytes);
   batch(() => {
     if ("error" in found) {
       buildError.value = found.error;

@@ -9,9 +9,6 @@ export interface Named {
   readonly size: number;
 }
 
-/** Suffixes of models. */
-const SUFFIXES = [".onnx", ".txt"];
-
 /** The server's limit on the number of files of a model. */
 const MOST_FILES = 64;
 
@@ -22,9 +19,9 @@ export const HEAD_BYTES = 1 << 16;
  * the first bytes are sent, and the server's answer says what the file is and what to do. */
 export type Checked<F> = { readonly files: readonly F[]; readonly asked: boolean } | { readonly error: ErrorInfo };
 
-/** Returns the files of the one model among these, or an error. */
-export function checked<F extends Named>(files: readonly F[], mostBytes: number): Checked<F> {
-  const models = files.filter((file) => SUFFIXES.some((suffix) => file.name.toLowerCase().endsWith(suffix)));
+/** Returns the files of the one model among these, which has one of the `suffixes`, or an error. */
+export function checked<F extends Named>(files: readonly F[], suffixes: readonly string[], mostBytes: number): Checked<F> {
+  const models = files.filter((file) => suffixes.some((suffix) => file.name.toLowerCase().endsWith(suffix)));
   const model = models[0] ?? files[0];
   if (!model) return refused("W010", "no file came", "drop a file; folders cannot be uploaded");
   const names = files.map((f) => f.name).join(", ");

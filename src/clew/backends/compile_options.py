@@ -7,6 +7,7 @@ them build the same object. A new option is a new field here.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import hashlib
@@ -731,11 +732,10 @@ def _records_now(tuned: str | Path | None) -> Any:
     path = settings().tuning if str(tuned) == AUTO else Path(tuned)
     found: list[Any] = []
     for name in (str(path), f"{path}-wal"):  # SQLite writes new records to the second one first
-        try:
+        with contextlib.suppress(OSError):
             state = os.stat(name)
-        except OSError:
-            continue
-        found.append([state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns])
+            times = (state.st_mtime_ns, state.st_ctime_ns)
+            found.append([name, state.st_dev, state.st_ino, state.st_size, *times])
     return found
 
 

@@ -16,9 +16,8 @@ from clew.machine.target import Target
 from clew.passes.placement.claims import RegionPattern
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import InputError
-from clew.support.interrupts import held_interrupts
-from clew.support.loading import LOADING
 from clew.support.near import did_you_mean
+from clew.support.plugins import loaded, package_of
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
@@ -110,7 +109,7 @@ def _register(made: Backend, make: Callable[[], Backend]) -> None:
     if owner is not None:
         raise InputError(
             "I353",
-            f"{_package(owner)} itself has a backend {checked.name}",
+            f"{package_of(owner)} itself has a backend {checked.name}",
             hint="choose another name",
         )
     _registered[checked.name] = make
@@ -124,7 +123,7 @@ def backend_names() -> list[str]:
 def backends_of(items: Iterable[Any]) -> tuple[Backend, ...]:
     """Returns backends, given as objects or by name.
 
-    Errors: I350 to I352; I353 for an unknown name; I356 for a backend whose package is missing.
+    Errors: I350 to I352; I353 for an unknown name; I356 for one that cannot be loaded.
     """
     return checked_backends(_named(i) if isinstance(i, str) else i for i in items)
 
@@ -145,26 +144,15 @@ def _named(name: str) -> Backend:
 def _installed() -> dict[str, EntryPoint]:
     """Returns the declared backends by name. Those of clew come first, and win over others."""
     found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda e: _package(e) != "clew"):
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: package_of(e) != "clew"):
         found.setdefault(entry.name, entry)
     return found
 
 
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "a package"
-
-
 @cache
 def _made(name: str) -> Backend:
-    entry = _installed()[name]
-    try:
-        with LOADING, held_interrupts():
-            made: Backend = entry.load()()
-    except ImportError as error:
-        own = _package(entry) == "clew"
-        raise InputError(
-            "I356",
-            f"the backend {name} needs {error.name or 'a package'}, which is not installed",
-            hint=f"pip install 'clew[{name}]'" if own else f"{_package(entry)} needs it",
-        ) from error
-    return made
+    return loaded(_installed()[name], f"the backend {name}", _instance)
+
+
+def _instance(make: Callable[[], Backend]) -> Backend:
+    return make()

@@ -7,9 +7,9 @@ from clew.cost.work import product_flops_of
 from clew.ir.dims import Dim
 from clew.ir.expr import Call
 from clew.ir.module import Module
-from clew.ir.types import TensorType
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references, runs_on_host
+from clew.ops.registry import Op
+from clew.ops.work import counted
 from clew.passes.simplify.expand import expand
 from clew.te.analysis import Kind
 
@@ -34,12 +34,7 @@ def module_flops(module: Module) -> Dim:
     for node in post_order([function for _, function in whole], into_functions=True):
         if not isinstance(node, Call) or not isinstance(node.op, Op):
             continue
-        if node.op.compute is None or runs_on_host(node) or argument_references(node.attrs):
-            continue
-        types = [a.type for a in node.args]
-        if not all(isinstance(t, TensorType) for t in types):
-            continue
-        if node.op.kind(types, node.attrs) is not Kind.ANCHOR:  # type: ignore[arg-type]
-            continue
-        total = total + product_flops_of(node.op.computed(types, node.attrs))  # type: ignore[arg-type]
+        found = counted(product_flops_of, node)
+        if found and node.op.kind([a.tensor for a in node.args], node.attrs) is Kind.ANCHOR:
+            total = total + found
     return total

@@ -16,7 +16,6 @@ from clew.ir.expr import Call
 from clew.machine.target import Target
 from clew.schedules import Decision
 from clew.support.errors import Hint, InputError
-from clew.te.analysis import product_dtypes_of
 
 
 class Kernel:
@@ -106,13 +105,6 @@ class Kernel:
     def work(self) -> Work:
         """The kernel's minimum work at the sizes of the build."""
         return work_of(self.tensors, self.build.number)
-
-    @property
-    def multiplies_tiles(self) -> bool:
-        """Whether the kernel sums products of bf16 on a target that has a matrix unit for bf16."""
-        products = product_dtypes_of(self.tensors)
-        multiplies = self._use.source.target.tile_shape("bf16", "bf16") is not None
-        return multiplies and set(products) == {"bf16"}
 
     @property
     def loops(self) -> str:

@@ -16,11 +16,14 @@ from clew.loop.printer import PrintedNest
 from clew.support.lazy import cached_property
 from clew.support.near import listed
 from clew.support.shown import Shown
-from clew.trace.kernels import Instruction
+from clew.trace.kernels import InstructionRecord
 
+# The forms in which `codegen/builder.py` writes debug locations. They are read from the text when
+# a query asks for them: a map made during emission would cost each compilation, and LLVM's parser
+# does not say in which line of the text an instruction is.
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
-_OTHERS: Final = 4
 _DEBUG: Final = re.compile(r"!dbg !(\d+)")
+_OTHERS: Final = 4
 
 
 class _Code:
@@ -57,9 +60,11 @@ class _Code:
         return found
 
     @cached_property
-    def asm(self) -> Sequence[Instruction]:
+    def asm(self) -> Sequence[InstructionRecord]:
         data = self._build.binaries[self.source.key].object.data
-        return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
+        return tuple(
+            InstructionRecord(i.address, i.text, i.line) for i in disassemble(data).instructions
+        )
 
 
 class UseTrace(Shown):
@@ -114,7 +119,7 @@ class UseTrace(Shown):
         return self._code.llvm_lines
 
     @property
-    def asm(self) -> Sequence[Instruction]:
+    def asm(self) -> Sequence[InstructionRecord]:
         """The instructions of the linked object."""
         return self._code.asm
 

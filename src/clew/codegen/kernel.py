@@ -46,7 +46,7 @@ from clew.loop.ir import (
     walk,
 )
 from clew.loop.printer import PrintedNest
-from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.target import Target
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Checked, Inlined, Load, Scalar, all_of, conjuncts
 from clew.te.interpret import identity_of
@@ -74,19 +74,14 @@ def emit_kernel(
     nest: Nest,
     printed: PrintedNest,
     symbol: str,
-    triple: str,
+    target: Target,
     *,
-    masks_cheap: bool = False,
-    features: str = "",
-    costs: Costs = DEFAULTS,
     debug: bool = True,
 ) -> EmittedKernel:
-    """Returns the LLVM module of a scheduled nest. `masks_cheap`: whether masked loads are as fast
-    as unmasked ones on the machine.
+    """Returns the LLVM module of a scheduled nest.
 
     Functions follow the kernel ABI (`EntryPoint`). Debug lines refer to `printed`, the nest's own
-    text. `features` are the target's: without the matching features, dot products and tiles are
-    plain loops. `costs` estimate the phases' times.
+    text. Without the matching features of the target, dot products and tiles are plain loops.
 
     Errors: S043 for a nest with a device's grid, and those of its statements.
     """
@@ -97,15 +92,15 @@ def emit_kernel(
             f"{nest.name} cannot run on a CPU: {grid}",
             hint="make the loop parallel instead; blocks and threads are a device's",
         )
-    module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
+    module = ModuleBuilder(f"{symbol}.loops", target.triple, debug, target.features)
     layout = _Layout(nest)
     entries: list[EntryPoint] = []
     phases = phases_of(nest.body)
     for number, phase in enumerate(phases):
         name = symbol if len(phases) == 1 else f"{symbol}.{number}"
-        module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
+        module.add_function(_Function(nest, printed, layout, module, target).emit(name, phase))
         before = phases[number - 1] if number else None
-        entries.append(entry_point(name, phase, layout.arguments, before, costs))
+        entries.append(entry_point(name, phase, layout.arguments, before, target.costs))
     workspace = tuple(b.size_bytes * b.used for b in layout.workspace)
     return EmittedKernel(
         tuple(entries),
@@ -148,14 +143,14 @@ class _Function:
         printed: PrintedNest,
         layout: _Layout,
         module: ModuleBuilder,
-        masks_cheap: bool,
+        target: Target,
     ) -> None:
         self.nest = nest
         self.lines = printed.line_of
         self.layout = layout
         self.module = module
         self.extent_mask: Value | None = None
-        self.masks_cheap = masks_cheap
+        self.masks_cheap = target.masked_memory
         self.b = Builder(module)
         self.v: Values
         self.tiles: Tiles

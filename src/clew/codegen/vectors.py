@@ -15,6 +15,8 @@ from clew.codegen.lanes import literal
 
 # A load and its shuffle cost about as much as gathering this many elements.
 _LEAST_LANES_OF_LOAD: Final = 4
+# The width of a load under a mask in a vector register.
+_MASKED_BYTES: Final = 32
 
 
 def literal_mask(lanes: Sequence[bool]) -> Value:
@@ -42,6 +44,9 @@ def load_vector(
     type_ = llvm_type(stored, lanes)
     if mask is None:
         return b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
+    masked = b.module.instructions.masked_load(8 * size)
+    if masked and mask_lanes(mask) is None:
+        return _load_registers(b, masked, stored, pointer, size, lanes, mask)
     name = f"llvm.masked.load.{_mangled(stored, lanes)}.p0"
     b.module.declare(name, type_, ["ptr", mask.type, type_])
     return b.value(
@@ -49,6 +54,38 @@ def load_vector(
         stored,
         lanes,
     )
+
+
+def _load_registers(
+    b: Builder, masked: str, stored: str, pointer: str, size: int, lanes: int, mask: Value
+) -> Value:
+    """Returns contiguous lanes, one register after the other, by a machine's function. For
+    `llvm.masked.load`, LLVM 22 reads all lanes of a part in which it finds none to be active.
+    """
+    width = _MASKED_BYTES // size
+    bits, floats = f"i{8 * size}", f"f{8 * size}"
+    type_ = llvm_type(floats, width)
+    b.module.declare(masked, type_, ["ptr", llvm_type(bits, width)])
+    nothing = literal(False, "bool", lanes)
+    found: list[Value] = []
+    for start in range(0, lanes, width):
+        part = mask
+        if lanes != width:
+            part = in_order(b, mask, nothing, [min(start + n, lanes) for n in range(width)])
+        wide = b.value(f"sext {part.typed} to {llvm_type(bits, width)}", bits, width)
+        at = _at(b, stored, pointer, start) if start else pointer
+        found.append(b.value(f"call {type_} @{masked}(ptr {at}, {wide.typed})", floats, width))
+    while len(found) > 1:
+        if len(found) % 2:
+            found.append(literal(0, floats, found[0].lanes))
+        halves = zip(found[::2], found[1::2], strict=True)
+        found = [in_order(b, x, y, range(2 * x.lanes)) for x, y in halves]
+    (value,) = found
+    if value.lanes != lanes:
+        value = in_order(b, value, value, range(lanes))
+    if stored == floats:
+        return value
+    return b.value(f"bitcast {value.typed} to {llvm_type(stored, lanes)}", stored, lanes)
 
 
 def load_every_other(

@@ -31,16 +31,6 @@ class Match:
     confidence: float
 
 
-HOW: Final = {
-    "name": "the same name, and the same operator",
-    "weights": "other names, the same weights, which no other layer has",
-    "structure": "other names, the same operator and attributes, and the same place in the graph",
-    "position": "the same operator with other attributes, at the same place in the graph",
-    "order": "the same operator between layers that are matched, in the order of the model",
-    "place": "another operator at the same place in the graph",
-}
-"""The criterion of each kind of match."""
-
 # The largest share of pairs by name whose operators or attributes differ; above it, names are not
 # used.
 _MOST_DIFFERENT: Final = 0.2

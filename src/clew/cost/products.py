@@ -51,6 +51,6 @@ def dots_gain(rows: int, depth: int, columns: int, dtype: str, target: Target) -
         return False
     near = SHARE_OF_DOT_ROWS * target.l2_bytes / memory_bytes(dtype)
     each = DEPTH_PER_ROW_NEAR if columns * depth <= near else DEPTH_PER_ROW
-    if depth % lanes or depth < STEPS_OF_DOTS * lanes or each * rows > depth:
+    if depth < STEPS_OF_DOTS * lanes or each * rows > depth:
         return False
     return rows * depth <= near

@@ -16,12 +16,13 @@ from clew.support.settings import usable_cpus
 
 @cache
 def choices() -> dict[str, Any]:
-    """Returns the options of a build: targets, precisions, backends, passes with descriptions, and
-    the number
-    of threads. It imports much, so do not call it on the event loop's thread.
+    """Returns the options of a build: targets, precisions, backends, passes with descriptions, the
+    number of threads, and the suffixes of models. It imports much, so do not call it on the event
+    loop's thread.
     """
     with LOADING, held_interrupts():
         from clew.backends.registry import backend_names  # noqa: PLC0415
+        from clew.frontends.formats import uploaded_suffixes  # noqa: PLC0415
         from clew.machine.target import target_names  # noqa: PLC0415
         from clew.pipelines import pipeline  # noqa: PLC0415
 
@@ -31,6 +32,7 @@ def choices() -> dict[str, Any]:
         "backends": backend_names(),
         "passes": {p.name: _summary(p) for p in pipeline(3)},
         "threads": usable_cpus(),
+        "suffixes": uploaded_suffixes(),
     }
 
 

@@ -221,9 +221,9 @@ class Models:
 def _suffixes() -> list[str]:
     """Returns the suffixes of files that can be uploaded."""
     with LOADING, held_interrupts():
-        from clew.frontends.formats import all_formats  # noqa: PLC0415 - the server starts without
+        from clew.frontends.formats import uploaded_suffixes  # noqa: PLC0415 - the server starts without
 
-    return [each.suffix for each in all_formats() if each.uploads]
+    return uploaded_suffixes()
 
 
 def _recognized(head: bytes) -> Format | Kind | None:

@@ -492,7 +492,7 @@ class Started:
 @dataclass(frozen=True)
 class Choices:
     """The choices of the form for a new build. `extensions` are files to extend a build with,
-    `backends` the names of clew's backends.
+    `backends` the names of clew's backends, `suffixes` those of models that can be uploaded.
     """
 
     targets: list[str]
@@ -501,6 +501,7 @@ class Choices:
     passes: dict[str, str]
     threads: int
     max_upload_bytes: int
+    suffixes: list[str]
     models: list[str]
     extensions: list[str]
 

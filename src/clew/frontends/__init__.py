@@ -13,7 +13,6 @@ from clew.frontends.formats import (
     by_suffix,
     for_bytes,
     format_of,
-    kind_of,
     recognized,
     recognized_in_memory,
 )
@@ -25,6 +24,7 @@ from clew.support.exhausted import coded_exhaustion
 from clew.support.files import open_plain, reason_of
 from clew.support.kinds import KINDS, UNKNOWN, Kind
 from clew.support.links import following
+from clew.support.recognize import kind_of_name
 from clew.support.trust import trusting
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Any"
@@ -116,7 +116,7 @@ def _found(model: Any) -> tuple[Format, Any]:
     except OSError as error:
         hint = f"the suffix of a model is one of {', '.join(f.suffix for f in all_formats())}"
         raise InputError("I002", f"{shown} cannot be read: {reason_of(error)}", hint=hint) from None
-    raise _not_read(f"{shown} is", kind or kind_of(model))
+    raise _not_read(f"{shown} is", kind or kind_of_name(model))
 
 
 def _of_bytes(data: bytes) -> Format:

@@ -65,6 +65,12 @@ def cast_saturated(x: Expr, dtype: str) -> Expr:
     return cast(x, dtype)
 
 
+def turned(x: Expr) -> Expr:
+    """Returns matrices with rows as columns."""
+    rank = x.tensor.rank
+    return call("transpose", x, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
 def per_channel(x: Expr, rank: int, axis: int = 1) -> Expr:
     """Returns a vector shaped to broadcast along one axis of a tensor with `rank` axes."""
     return reshaped(x, (*x.tensor.shape, *(1,) * (rank - axis - 1)))

@@ -13,7 +13,9 @@ from clew.frontends.format import Format
 from clew.frontends.onnx.format import Onnx
 from clew.frontends.pt2 import ExportedProgram
 from clew.frontends.text import Text
+from clew.support.errors import ClewWarning, InputError, warn
 from clew.support.kinds import KINDS, Kind
+from clew.support.plugins import loaded
 from clew.support.recognize import (
     Head,
     folder_names,
@@ -21,7 +23,6 @@ from clew.support.recognize import (
     head_of,
     kind_of_folder,
     kind_of_head,
-    kind_of_name,
 )
 
 OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Text())
@@ -31,7 +32,22 @@ GROUP: Final = "clew.formats"
 
 @cache
 def _added() -> tuple[Format, ...]:
-    return tuple(entry.load() for entry in entry_points(group=GROUP))
+    """Returns the formats of packages. One that cannot be loaded is left out with a warning, since
+    files of other formats do not need it.
+    """
+    found: list[Format] = []
+    for entry in entry_points(group=GROUP):
+        try:
+            found.append(loaded(entry, f"the format {entry.name}", _checked))
+        except InputError as error:
+            warn(ClewWarning(error.code, error.message, hint=error.hint))
+    return tuple(found)
+
+
+def _checked(given: object) -> Format:
+    if not isinstance(given, Format):
+        raise TypeError(f"{given!r} is no instance of Format")
+    return given
 
 
 def all_formats() -> Iterator[Format]:
@@ -61,6 +77,11 @@ def cutting(path: str | os.PathLike[str]) -> Format:
 def cut_formats() -> list[Format]:
     """Returns the formats whose files can be cut."""
     return [each for each in all_formats() if each.cuts]
+
+
+def uploaded_suffixes() -> list[str]:
+    """Returns the suffixes of files that the explorer takes as uploads."""
+    return [each.suffix for each in all_formats() if each.uploads]
 
 
 def for_bytes() -> Format:
@@ -99,11 +120,3 @@ def _of_folder(names: list[str]) -> Kind:
         if each.folder is not None and any(name.endswith(each.suffix) for name in names):
             return each.folder
     return found
-
-
-def kind_of(path: str | os.PathLike[str]) -> Kind | None:
-    """Returns what a file is that clew does not read; None if nothing tells."""
-    found = recognized(path)
-    if isinstance(found, Kind):
-        return found
-    return kind_of_name(path) if os.path.exists(path) else None

@@ -141,9 +141,6 @@ def _zeros(values: tuple[Any, ...]) -> list[str]:
     return found
 
 
-NO_ATTRS: Final = Attrs()
-
-
 class Operator(Protocol):
     """An operator, as the graph IR sees it; `clew.ops` declares them."""
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
-from clew.ir.parameters import Parameters
+from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.rewrite import Rewriter, building_for, rebuild, replaces
 from clew.ir.visit import post_order
 
@@ -189,3 +188,22 @@ class Outliner(Rewriter):
                     value = TupleGetItem(call, number)
             replaces(output, value)
             self.memo[output.id] = value
+
+
+class Parameters:
+    """A function's parameters in order of first use, with the expressions they stand for."""
+
+    def __init__(self) -> None:
+        self.variables: list[Var] = []
+        self.arguments: list[Expr] = []
+        self._found: dict[int, Var] = {}
+
+    def of(self, argument: Expr) -> Var:
+        """Returns the parameter for an argument, created on first use."""
+        found = self._found.get(argument.id)
+        if found is None:
+            found = Var(f"p{len(self.variables)}", argument.type)
+            self._found[argument.id] = found
+            self.variables.append(found)
+            self.arguments.append(argument)
+        return found

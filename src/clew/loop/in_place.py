@@ -10,7 +10,8 @@ from clew.loop import bounds
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Block, Buffer, For, If, Nest, Stmt, Store, TileProduct, reads, walk
 from clew.loop.needs import guarded_stores
-from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary, conjuncts, size
+from clew.loop.products import offset_of
+from clew.te.expr import Binary, Index, Load, Scalar, conjuncts
 from clew.te.walk import nodes
 
 
@@ -58,8 +59,8 @@ def _is_replaced(stmt: Stmt, load: Load, output: Buffer, simplifier: Simplifier)
         isinstance(stmt, Store)
         and stmt.buffer.root is output
         and not _in_indices(stmt, load)
-        and _flat(load.source, load.indices, simplifier)
-        == _flat(stmt.buffer, stmt.indices, simplifier)
+        and offset_of(load.source, load.indices, simplifier)
+        == offset_of(stmt.buffer, stmt.indices, simplifier)
     )
 
 
@@ -79,8 +80,8 @@ def _is_before(
     apart = (*outer[len(both) :], *other[len(both) :])
     if not both or reads_at >= writes_at or any(loop.kind == "parallel" for loop in apart):
         return False
-    read = _flat(load.source, load.indices, simplifier)
-    written = _flat(write.buffer, write.indices, simplifier)
+    read = offset_of(load.source, load.indices, simplifier)
+    written = offset_of(write.buffer, write.indices, simplifier)
     for loop in both:
         if loop.size == 1:
             continue
@@ -167,10 +168,3 @@ def _in_indices(stmt: Store, load: Scalar) -> bool:
             inside.add(id(node))
             stack.extend(node.children)
     return False
-
-
-def _flat(buffer: Buffer, indices: Sequence[Scalar], simplifier: Simplifier) -> Linear:
-    total: Scalar = Imm(0, INDEX)
-    for index, stride in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", index, size(stride)))
-    return simplifier.flatten(simplifier.linear(total))

@@ -354,6 +354,13 @@ def block(*stmts: Stmt) -> Block:
     return Block(tuple(flat))
 
 
+def nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
+    """Returns a statement inside serial loops over `axes`, outermost first."""
+    for axis in reversed(axes):
+        inner = For(axis, "serial", inner)
+    return inner
+
+
 def single(stmts: Sequence[Stmt]) -> Stmt:
     """Returns a sequence of statements as one: the only statement, or a block."""
     flat = block(*stmts)
@@ -429,6 +436,11 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
                 stack.append(node.body)
             case Block():
                 stack.extend(reversed(node.stmts))
+
+
+def stores_in(stmt: Stmt) -> list[Store]:
+    """Returns all stores in a statement, in order."""
+    return [s for s in walk(stmt) if isinstance(s, Store)]
 
 
 def transform(stmt: Stmt, visit: Callable[[Stmt], Stmt | None]) -> Stmt:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from clew.loop.ir import Buffer, Nest, Scope, Stmt, Store, block
-from clew.loop.lower_sequential import lower_sequential, nested
+from clew.loop.ir import Buffer, Nest, Scope, Stmt, Store, block, nested
+from clew.loop.lower_sequential import lower_sequential
 from clew.te.expr import Imm, Index, Load, Reduce, Scalar, Sequential
 from clew.te.interpret import identity_of
 from clew.te.tensor import Tensor, stages

@@ -11,7 +11,7 @@ from typing import Final
 
 from clew.ir.dims import Dim, ceil_div, product, typical
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block
+from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block, nested
 from clew.te.expr import (
     INDEX,
     Imm,
@@ -82,13 +82,6 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
         case Follow():
             return _follow(stage, body, buffer, axes, on_buffers)
     raise AssertionError(body)
-
-
-def nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
-    """Returns a statement inside serial loops over `axes`, outermost first."""
-    for axis in reversed(axes):
-        inner = For(axis, "serial", inner)
-    return inner
 
 
 def _collect(

@@ -13,8 +13,8 @@ from clew.loop.ir import (
     block,
     map_expressions,
     reads,
+    stores_in,
     transform,
-    walk,
 )
 from clew.te.expr import Load, Scalar
 from clew.te.walk import map_loads
@@ -30,10 +30,10 @@ def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
     """
     own = [s for s in nest.body.stmts if _stages(s) <= set(stages)]
     others = [s for s in nest.body.stmts if not _stages(s) <= set(stages)]
-    written = {id(s.buffer): s.buffer for stmt in own for s in _stores(stmt)}
+    written = {id(s.buffer): s.buffer for stmt in own for s in stores_in(stmt)}
     read = {id(load.source): load.source for stmt in own for _, load in reads(stmt)}
     used = {id(load.source): load.source.name for stmt in others for _, load in reads(stmt)}
-    used |= {id(s.buffer): s.buffer.name for stmt in others for s in _stores(stmt)}
+    used |= {id(s.buffer): s.buffer.name for stmt in others for s in stores_in(stmt)}
     wanted = {id(load.source) for stmt in others for _, load in reads(stmt)}
     wanted |= {id(b) for b in nest.outputs}
     inputs = {k: replace(b, scope="input") for k, b in read.items() if k not in written}
@@ -58,9 +58,5 @@ def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
     return Nest(nest.name, *arguments, block(*body)), shared
 
 
-def _stores(stmt: Stmt) -> list[Store]:
-    return [s for s in walk(stmt) if isinstance(s, Store)]
-
-
 def _stages(stmt: Stmt) -> set[str]:
-    return {s.stage for s in _stores(stmt)}
+    return {s.stage for s in stores_in(stmt)}

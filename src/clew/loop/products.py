@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from clew.ir.dims import ceil_div
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
+from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, stores_in, walk
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
@@ -274,7 +274,7 @@ def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
 
 def _is_for_later(stmt: Stmt, own: set[str]) -> bool:
     """Whether a statement only prefetches, or computes another stage."""
-    stores = [s for s in walk(stmt) if isinstance(s, Store)]
+    stores = stores_in(stmt)
     return all(s.stage not in own and not s.combiner for s in stores)
 
 

@@ -31,6 +31,8 @@ _TO_INTEGERS: Final = {
     256: ("avx", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx.cvt.ps2dq.256"),
     512: ("avx512f", "llvm.x86.avx512.mask.cvttps2dq.512", "llvm.x86.avx512.mask.cvtps2dq.512"),
 }
+# Loads of 256 bits of floats under a mask in a vector register, by bits of an element.
+_MASKED_LOADS: Final = {32: "llvm.x86.avx.maskload.ps.256", 64: "llvm.x86.avx.maskload.pd.256"}
 _DOT_BITS: Final = (128, 256, 512)
 # By dtypes of operands: the feature and the instruction.
 TILE_PRODUCTS: Final = {
@@ -130,6 +132,13 @@ class Instructions:
     def permutation_of_bytes(self) -> str:
         """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
         return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
+
+    def masked_load(self, element_bits: int) -> str:
+        """Returns LLVM's function that loads 256 bits of floats under a mask in another vector; ""
+        if there is none, or masks have registers of their own.
+        """
+        there = (self.has("avx") or self.has("avx2")) and not self.has("avx512vl")
+        return _MASKED_LOADS.get(element_bits, "") if there else ""
 
     @property
     def packs_integers(self) -> bool:

@@ -120,9 +120,9 @@ class Traits:
     """
 
     collects: bool = False
-    """Where it runs on the host, the operator puts elements, texts or sizes in new arrays, without
-    arithmetic on floats. Read by the runtime: its results share no memory with operands, NumPy
-    gives no warnings about them, and a build for single sizes gains nothing.
+    """Where it runs on the host, the operator puts elements, texts, counts or sizes in new
+    arrays. Read by the runtime: its results share no memory with operands, NumPy gives no warnings
+    about them, and a build for single sizes gains nothing.
     """
 
     passes_on: bool = False

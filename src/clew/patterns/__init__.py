@@ -9,6 +9,7 @@ print(explain(pattern, expr))  # the match, or where and why it fails
 ```
 """
 
+from clew.patterns.composites import partition
 from clew.patterns.explain import explain
 from clew.patterns.explanation import Explanation
 from clew.patterns.found import Match
@@ -33,7 +34,6 @@ from clew.patterns.language import (
     wildcard,
 )
 from clew.patterns.match import find_all, match
-from clew.patterns.partition import partition
 from clew.patterns.pattern import Pattern
 from clew.patterns.reader import read_pattern
 from clew.patterns.rules import Rewrite, Rule, RuleRewriter, rewrite, rule, unfired

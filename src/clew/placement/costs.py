@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -15,17 +16,17 @@ from clew.backends.compile_options import CompileOptions, Diagnostics
 from clew.backends.registry import FunctionBackend
 from clew.compiling.compile import build_model
 from clew.cost.regions import region_seconds
-from clew.ir.expr import Call, Constant, Expr, Function, TupleGetItem
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.visit import post_order
 from clew.machine.target import Target
+from clew.ops.work import call_flops
 from clew.passes.placement.claims import with_composites
 from clew.placement.book import Book
 from clew.placement.clock import alone_seconds, in_turns
 from clew.placement.search import Problem
-from clew.placement.units import Edge, Unit, UnitGraph, flops_of_unit
-from clew.placement.work import work_of
+from clew.placement.units import Edge, Unit, UnitGraph
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import PASSED_ON
 from clew.tap.capture import Captured, capture
@@ -156,9 +157,10 @@ def _cpu_costs(costs: Costs, layer_seconds: Mapping[str, float]) -> None:
     """Divides the time of each layer among the units that compute it, by their operations."""
     weights: dict[str, dict[int, float]] = {}
     for unit in costs.graph.units:
+        flops = sum(map(call_flops, unit.calls))
+        assert isinstance(flops, int), "the shapes of units are known"
         for layer in unit.layers:
-            flops = max(1.0, flops_of_unit(unit)) / len(unit.layers)
-            weights.setdefault(layer, {})[unit.number] = flops
+            weights.setdefault(layer, {})[unit.number] = max(1, flops) / len(unit.layers)
     found = dict.fromkeys(range(len(costs.graph.units)), 0.0)
     for layer, by_unit in weights.items():
         total = sum(by_unit.values())
@@ -350,3 +352,29 @@ def _program_seconds(costs: Costs) -> float:
     found = max(0.0, times["split"] - times["plain"])
     costs.book.note("program", empty, found)
     return found
+
+
+def work_of(function: Function) -> str:
+    """Returns a hash of a function's operators, attributes, and types. Of its constants, only small
+    ones count with their elements.
+    """
+    places: dict[int, int] = {p.id: n for n, p in enumerate(function.params)}
+    lines = [str(p.type) for p in function.params]
+    for node in post_order(function.body):
+        if node.id in places or isinstance(node, Function):
+            continue
+        places[node.id] = len(places)
+        operands = [places[c.id] for c in node.children if c.id in places]
+        if isinstance(node, Constant):
+            what = _settled(node)
+        elif isinstance(node, Call):
+            what = f"{node.op_name} {node.attrs}"
+        else:
+            what = type(node).__name__ if isinstance(node, Tuple) else str(node)
+        lines.append(f"{what} {operands} {node.type}")
+    return blake2b("\n".join(lines).encode(), digest_size=12).hexdigest()
+
+
+def _settled(constant: Constant) -> str:
+    """Returns the text of a constant: its elements, if it is so small that it may be a size."""
+    return str(constant.data.tolist()) if constant.data.size <= 8 else "constant"

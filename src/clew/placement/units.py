@@ -19,7 +19,7 @@ from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.base import PassContext
 from clew.passes.placement.claims import claimed, is_placeable, matches_of
-from clew.passes.placement.costs import flops_in, functions_of
+from clew.passes.placement.costs import functions_of
 from clew.te.analysis import Kind
 
 
@@ -246,8 +246,3 @@ def _edge(start: int | None, end: int | None, value: Expr) -> Edge:
     types = [t for t in leaves(value.type) if isinstance(t, TensorType)]
     size = sum(t.size_bytes for t in types if t.is_static)
     return Edge(start, end, size, value.span.layers)
-
-
-def flops_of_unit(unit: Unit) -> float:
-    """Returns the number of operations of a unit; 0 if no backend takes it."""
-    return sum(map(flops_in, unit.calls))

@@ -37,7 +37,6 @@ from clew.support.files import reason_of
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]
-FUSE: Final = ("auto", "none")
 # Two of three networks are convolutional, since these have more kinds of kernels.
 _FAMILIES: Final = (("convnet", convnet), ("convnet", convnet), ("transformer", transformer))
 _SMALL_EVERY: Final = 8

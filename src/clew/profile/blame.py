@@ -25,9 +25,9 @@ from typing import Final
 import numpy as np
 
 from clew.codegen.disassemble import Instruction, disassemble
-from clew.runtime.memory import address_of
 from clew.runtime.sampler import Sampler, sampling_functions
 from clew.runtime.threads import ThreadPool
+from clew.support.addresses import address_of
 
 _DIVISIONS: Final = 2_000_000
 _ENOUGH: Final = 100

@@ -41,11 +41,6 @@ class Roof:
     limit_share: float
 
     @property
-    def limit_microseconds(self) -> float:
-        """The time of all uses at the binding limit."""
-        return self.microseconds * self.limit_share
-
-    @property
     def bound(self) -> str:
         """The binding limit and the kernel's share of it, as in `compute 84 %`."""
         return f"{self.limit} {100 * self.limit_share:.0f} %"

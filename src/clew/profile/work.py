@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.build.result import Build
-from clew.cost.work import flops_of
 from clew.ir.expr import Call
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references, runs_on_host
-
-# Approximate FLOPs per element of an operator without tensor expression (a softmax, a norm).
-_FLOPS_AN_ELEMENT = 16
+from clew.ops.work import call_flops
 
 
 class LayerWork:
@@ -24,7 +20,6 @@ class LayerWork:
         self.types: dict[str, str] = {}
         self._calls: dict[str, list[Call]] = {}
         self._flops: dict[str, float] = {}
-        self._known: dict[Any, float] = {}
         self.build = build
         for node in _nodes(build):
             if isinstance(node, Call):
@@ -50,19 +45,7 @@ class LayerWork:
 
     def flops(self, call: Call) -> float:
         """Returns the FLOPs of an operator call; 0 for other calls and for unknown sizes."""
-        types = [a.type for a in call.args]
-        op = call.op
-        if not isinstance(op, Op) or not all(isinstance(t, TensorType) for t in types):
-            return 0.0
-        if op.compute is None or runs_on_host(call) or argument_references(call.attrs):
-            size = call.type.size if isinstance(call.type, TensorType) else 0
-            return float((self.build.known(size) or 0) * _FLOPS_AN_ELEMENT)
-        key = (op.name, tuple(types), call.attrs)
-        found = self._known.get(key)
-        if found is None:
-            flops = flops_of(op.computed(types, call.attrs))  # type: ignore[arg-type]
-            found = self._known[key] = float(self.build.known(flops) or 0)
-        return found
+        return float(self.build.known(call_flops(call)) or 0)
 
 
 def _nodes(build: Build) -> list[Any]:

@@ -15,10 +15,12 @@ from clew import frontends
 from clew.backends.compile_options import CompileOptions
 from clew.compiling.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
-from clew.ir.expr import Call, Expr
+from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order
 from clew.machine.target import Target
+from clew.ops.registry import get_op
 from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
 from clew.quantization.layer_rows import Measured, layer_rows, sum_rows, with_errors
@@ -36,7 +38,6 @@ from clew.quantization.recipe import (
     rounded_weights,
 )
 from clew.quantization.result import Quantized
-from clew.quantization.rows import in_rows
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import (
     FloatSet,
@@ -513,3 +514,25 @@ def _measured(metric: Metric, simulation: Simulation, runs: Sequence[Sequence[Ar
     if not math.isfinite(value):
         raise InputError("I401", f"the metric returned {value}", hint="it must be a finite number")
     return value
+
+
+def in_rows(module: Module, sites: Collection[Site]) -> Module:
+    """Returns a module in which the weights of these products that are matrices are `[N, K]`."""
+    turned = {s.call.id: s for s in sites if s.is_matrix and s.channel != 0}
+    return _Rows(turned).rewrite_module(module) if turned else module
+
+
+class _Rows(Rewriter):
+    def __init__(self, sites: dict[int, Site]) -> None:
+        super().__init__()
+        self._sites = sites
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        site = self._sites.get(old.id)
+        if site is None:
+            return new
+        weight = site.weight
+        with self.covers(old):
+            rows = Constant(np.ascontiguousarray(weight.data.T), name=weight.name)
+            dtype = str(new.attrs.get("out_dtype", ""))
+            return get_op("nn.dense")(new.args[0], rows, weight_layout="NK", out_dtype=dtype)

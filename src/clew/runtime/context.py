@@ -7,7 +7,6 @@ import ctypes
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import (
     HUGE_PAGE_BYTES,
-    address_of,
     aligned_bytes,
     growing_bytes,
     mapping_of,
@@ -31,7 +29,9 @@ from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.results import Room
 from clew.runtime.stacks import Stacks
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.support.shown import Shown

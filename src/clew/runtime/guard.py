@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import enum
 import mmap
 import os
 
 import numpy as np
 
-from clew.runtime.memory import address_of, private_pages, round_up
+from clew.runtime.memory import private_pages, round_up
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
 PAGE_BYTES = mmap.PAGESIZE

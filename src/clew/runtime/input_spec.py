@@ -11,11 +11,12 @@ from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind, as_array
+from clew.runtime.texts import are_texts
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
 from clew.support.near import listed
 from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
-from clew.support.text_arrays import TEXT, dtype_name, holds_text
+from clew.support.text_arrays import TEXT, dtype_name
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 ANY_SHAPE: Final = ("...",)
@@ -113,7 +114,7 @@ class InputSpec:
             type(given) is _ARRAY
             and given.dtype is self.dtype
             and given.shape == self._fitted
-            and (not self._is_text or holds_text(given))  # an array of objects may hold others
+            and (not self._is_text or are_texts(given))  # an array of objects may hold others
         ):
             return given
         if self.kind is not None:

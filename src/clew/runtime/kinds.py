@@ -7,12 +7,13 @@ caller's value is checked once, completely, before anything runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.runtime.texts import are_texts
 from clew.support.arrays import native
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.foreign import array_of
 from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named
@@ -45,6 +46,8 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
     if dtype == TEXT:
+        if array.dtype == TEXT and are_texts(array):
+            return array
         try:
             return as_text(array)
         except (TypeError, ValueError) as error:

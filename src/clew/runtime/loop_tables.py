@@ -11,8 +11,8 @@ import numpy as np
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
-from clew.runtime.memory import address_of
 from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan
+from clew.support.addresses import address_of
 
 _ENDLESS: Final = 1 << 62
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import ctypes
 import heapq
 import itertools
 import mmap
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,8 +27,10 @@ from clew.runtime.plan import (
     Step,
 )
 from clew.runtime.references import References
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.calling import picker
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 
@@ -49,41 +49,6 @@ _FEW_BESIDE = 16
 def round_up(value: int, multiple: int) -> int:
     """Returns the smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
-
-
-# In CPython, the address of an array's elements follows the head of its object.
-# Source: NumPy C API, `PyArrayObject_fields`.
-_DATA: Final = object.__basicsize__
-_word_at: Final = ctypes.c_int64.from_address
-
-
-def _has_layout() -> bool:
-    """Whether the objects of arrays have this layout."""
-    whole = np.zeros(4, np.uint8)
-    return sys.implementation.name == "cpython" and all(
-        _word_at(id(array) + _DATA).value == array.ctypes.data for array in (whole, whole[1:])
-    )
-
-
-_HAS_LAYOUT: Final = _has_layout()
-
-
-def address_of(array: np.ndarray) -> int:
-    """Returns the address of an array's first element."""
-    if _HAS_LAYOUT and isinstance(array, np.ndarray):  # a fifth of the time that NumPy's way takes
-        return _word_at(id(array) + _DATA).value
-    return array.ctypes.data
-
-
-def write_addresses(arrays: Sequence[np.ndarray], words: ctypes.Array[ctypes.c_int64]) -> int:
-    """Writes the addresses of arrays, which must be of no other type, to the first words. Returns
-    the number of arrays.
-    """
-    position = 0
-    for array in arrays:
-        words[position] = _word_at(id(array) + _DATA).value if _HAS_LAYOUT else array.ctypes.data
-        position += 1
-    return position
 
 
 class _Block:
@@ -167,15 +132,23 @@ def mapping_of(array: np.ndarray) -> mmap.mmap | None:
     return owner if isinstance(owner, mmap.mmap) else None
 
 
-def release_pages(array: np.ndarray, mapping: mmap.mmap, unit_bytes: int = mmap.PAGESIZE) -> None:
+def release_pages(
+    array: np.ndarray,
+    mapping: mmap.mmap,
+    unit_bytes: int = mmap.PAGESIZE,
+    *,
+    lazily: bool = False,
+) -> None:
     """Gives the memory of an array's whole units back to the system. Private memory is zeros
-    afterwards, and memory of a file is read again.
+    afterwards, and memory of a file is read again. With `lazily`, the system takes pages only when
+    memory is short, and until then writing to a page keeps it.
     """
     base, start = address_of(np.frombuffer(mapping, np.uint8)), address_of(array)
     first = round_up(start, unit_bytes) - base
     last = (start + array.nbytes) // unit_bytes * unit_bytes - base
-    if last > first and hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+    advice = getattr(mmap, "MADV_FREE" if lazily else "MADV_DONTNEED", None)
+    if last > first and advice is not None:
+        mapping.madvise(advice, first, last - first)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,12 +26,14 @@ from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.loop_window import Window
-from clew.runtime.memory import SMALL_BYTES, address_of, aligned_bytes, round_up, small_bytes
+from clew.runtime.memory import SMALL_BYTES, aligned_bytes, round_up, small_bytes
 from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
+from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import current
+from clew.support.dataclass import dataclass
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 

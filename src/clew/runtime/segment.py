@@ -28,13 +28,14 @@ from clew.runtime.context import (
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
-from clew.runtime.memory import address_of, aligned_bytes, check_plan, write_addresses
+from clew.runtime.memory import aligned_bytes, check_plan
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.results import UNHELD, Results, Room
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
+from clew.support.addresses import address_of, write_addresses
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current, too_many_iterations
 from clew.support.errors import InputError

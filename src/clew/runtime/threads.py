@@ -19,7 +19,8 @@ import numpy as np
 
 from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
-from clew.runtime.memory import address_of, aligned_bytes
+from clew.runtime.memory import aligned_bytes
+from clew.support.addresses import address_of
 from clew.support.errors import InputError
 from clew.support.locks import Lock
 from clew.support.settings import settings, usable_cpus

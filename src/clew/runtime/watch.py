@@ -6,7 +6,7 @@ import numpy as np
 
 from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
-from clew.runtime.memory import address_of
+from clew.support.addresses import address_of
 
 
 class Watch:

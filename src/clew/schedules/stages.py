@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from clew.cost.policy.sums import FEW_ROWS
 from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, ceil_div, exact_quotient
-from clew.loop.affine import Linear, Simplifier
+from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
+from clew.loop.products import offset_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.support.errors import ScheduleError
@@ -27,7 +28,6 @@ from clew.te.expr import (
     Size,
     Unary,
     binary,
-    size,
 )
 from clew.te.long_sums import WIDE, is_product
 from clew.te.roles import IN_ORDER
@@ -107,23 +107,6 @@ class StageInfo:
             isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX
             for node in nodes(self.store.value)
         )
-
-    @property
-    def case_axes(self) -> list[str]:
-        """Names of the axes whose index selects among expressions; they must be unrolled."""
-        compared: set[int] = set()
-        stack: list[Scalar] = [self.store.value]
-        seen: set[int] = set()
-        while stack:
-            node = stack.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            cond = node.cond if isinstance(node, Select) else None
-            if isinstance(cond, Binary) and cond.op == "eq" and isinstance(cond.b, Imm):
-                compared.add(id(cond.a))
-            stack.extend(node.children)
-        return [n.name for n in self.loops if id(n.index) in compared]
 
     @property
     def operations(self) -> int:
@@ -223,19 +206,11 @@ def offset_stride(
     buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
 ) -> Dim | None:
     """Returns the stride of an access along a loop, in elements; None if it is not constant."""
-    form = offset_form(buffer, indices, simplifier)
+    form = offset_of(buffer, indices, simplifier)
     others = [a for a, _ in form.terms if a is not index]
     if any(simplifier.uses(a, index) for a in others):
         return None
     return form.coefficient(index)
-
-
-def offset_form(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:
-    """Returns the offset of an access in its buffer, in elements."""
-    total: Scalar = Imm(0, INDEX)
-    for position, step in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", position, size(step)))
-    return simplifier.flatten(simplifier.linear(total))
 
 
 def divides_by_sizes(schedule: Schedule, loop: str) -> bool:
@@ -259,7 +234,7 @@ def _divided(loop: For, simplifier: Simplifier) -> bool:
             stack.append(stmt.value)
             accesses.append((stmt.buffer, stmt.indices))
     for buffer, indices in accesses:
-        stack += [atom for atom, _ in offset_form(buffer, indices, simplifier).terms]
+        stack += [atom for atom, _ in offset_of(buffer, indices, simplifier).terms]
     seen: set[int] = set()
     while stack:
         node = stack.pop()

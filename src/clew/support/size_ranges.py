@@ -7,9 +7,9 @@ schedules ask `SizeRanges.of(name)`, which also answers for names that are not g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import Hint, InputError
 
 TYPICAL_SIZE: Final = 127

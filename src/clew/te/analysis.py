@@ -251,12 +251,3 @@ def without_casts(value: Scalar) -> Scalar:
     while isinstance(value, (Cast, Inlined)):
         value = value.children[0]
     return value
-
-
-def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
-    """Returns the dtypes of the operands of sums of products, as loaded."""
-    found = []
-    for stage in stages(outputs):
-        if isinstance(stage.body, Reduce) and is_product_sum(stage.body):
-            found += [load.source.dtype for load in loads(stage.body.value)]
-    return found

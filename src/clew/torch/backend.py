@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,8 +27,7 @@ from clew.frontends.torch.registry import find
 from clew.frontends.torch.result_views import without_views
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import requested_threads
-from clew.torch.inputs import inputs_of
-from clew.torch.partition import Given, run_by_parts
+from clew.torch.parts import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
 from clew.torch.weights import can_hold
 
@@ -168,3 +168,36 @@ def _tell(code: str, text: str, hint: str) -> None:
     if code not in _told:
         _told.add(code)
         warnings.warn(ClewWarning(code, text, hint=hint), stacklevel=3)
+
+
+_STEP: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]|\.(\w+)|^(\w+)""")
+_HIDDEN: Final = ("L", "G", "self", "_modules", "_parameters", "_buffers")
+
+
+def inputs_of(module: fx.GraphModule) -> tuple[list[str], set[int]]:
+    """Returns the names of a graph's inputs, each once, and the positions of parameters and
+    buffers.
+    """
+    names: list[str] = []
+    weights: set[int] = set()
+    used: dict[str, int] = {}
+    for position, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        facts = node.meta.get("tensor_dict") or {}
+        if facts.get("_dynamo_static_input_type") is not None:
+            weights.add(position)
+        name = _path(node)
+        number = used[name] = used.get(name, -1) + 1
+        names.append(f"{name}_{number}" if number else name)
+    return names, weights
+
+
+def _path(node: fx.Node) -> str:
+    """Returns a path such as `encoder.layer.0.weight` for `L['self']._modules['encoder']...`."""
+    argument = node.meta.get("grapharg")
+    source = getattr(argument, "source", None)
+    if source is None:
+        return str(node.name)
+    text = source.name if isinstance(source.name, str) else source.name()
+    parts = ["".join(match.groups("")) for match in _STEP.finditer(text)]
+    shown = [p for p in parts if p not in _HIDDEN]
+    return ".".join(shown) or str(node.name)

@@ -15,7 +15,7 @@ from clew.support.errors import InputError
 from clew.support.files import read_json_file, reason_of
 from clew.support.writing import write_text
 from clew.trace.fates import FateKind
-from clew.trace.kernels import Instruction, KernelRecord, KernelTrace
+from clew.trace.kernels import InstructionRecord, KernelRecord, KernelTrace
 from clew.trace.lineage import Lineage
 from clew.trace.links import Link, LinkKind
 from clew.trace.notes import Note
@@ -309,5 +309,5 @@ def _read_kernel(kernel: Mapping[str, Any]) -> KernelRecord:
         stage_ops=dict(kernel["stage_ops"]),
         llvm=tuple(kernel["llvm"]),
         llvm_lines=dict(kernel["llvm_lines"]),
-        asm=tuple(Instruction(*i) for i in kernel["asm"]),
+        asm=tuple(InstructionRecord(*i) for i in kernel["asm"]),
     )

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class InstructionRecord:
     """One instruction: `address` in bytes from the kernel's start, `loop_line` is 0 if unknown."""
 
     address: int
@@ -62,7 +62,7 @@ class KernelTrace(Protocol):
         ...
 
     @property
-    def asm(self) -> Sequence[Instruction]:
+    def asm(self) -> Sequence[InstructionRecord]:
         """The instructions, disassembled."""
         ...
 
@@ -79,4 +79,4 @@ class KernelRecord:
     stage_ops: Mapping[str, int] = field(default_factory=dict)
     llvm: tuple[str, ...] = ()
     llvm_lines: Mapping[int, int] = field(default_factory=dict)
-    asm: tuple[Instruction, ...] = ()
+    asm: tuple[InstructionRecord, ...] = ()

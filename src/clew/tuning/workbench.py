@@ -34,6 +34,8 @@ from clew.ir.structural import structural_hash
 from clew.machine.probes.quiet import quiet
 from clew.passes.apply_history import Advice, ApplyHistory, untuned
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.predict.describe import describe_uses
+from clew.predict.features import NUMBERS
 from clew.profile.roofs import Roofs, machine
 from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
@@ -43,7 +45,6 @@ from clew.runtime.threads import shared_pool
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
 from clew.support.lazy import cached_property
-from clew.tuning.facts import facts_of
 from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Comparison, Demand, quantile
 from clew.tuning.tunable import Knob, Tunable
@@ -527,3 +528,9 @@ def _outcome(subject: str, choices: str, found: Comparison, uses: int) -> Outcom
         pairs=found.turns,
         ratio=found.ratio,
     )
+
+
+def facts_of(build: Build, threads: int) -> list[dict[str, float]]:
+    """Returns the numbers of each kernel use in a build, as in the table of `clew dataset`."""
+    rows = describe_uses(build.uses, [segment.plan for segment in build.segments], threads)
+    return [{name: float(row[name]) for name in NUMBERS} for row in rows]

@@ -50,3 +50,36 @@ def test_a_package_adds_a_backend_and_an_operator(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "I353 clew-twice itself has a backend twice\n"
+
+
+BROKEN = """
+import clew
+from clew.backends.registry import backends_of
+
+for name in ("absent", "missing", "failing"):
+    try:
+        backends_of([name])
+    except clew.ClewError as error:
+        print(error.code, error.message, "|", error.hint)
+"""
+
+
+def test_a_backend_that_cannot_be_loaded_is_a_coded_error(tmp_path: Path) -> None:
+    about = tmp_path / "clew_twice-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: clew-twice\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[clew.backends]\nabsent = clew_absent:A\nmissing = clew_twice:A\nfailing = json:loads\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent)])
+    path = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    absent, missing, failing = done.stdout.splitlines()
+    assert absent.startswith("I356 the backend absent needs clew_absent, which is not installed |")
+    assert missing.startswith("I356 the backend missing cannot be loaded: AttributeError: ")
+    assert missing.endswith("| update or uninstall clew-twice, which declares it as clew_twice:A")
+    assert failing.startswith("I356 the backend failing cannot be loaded: TypeError: ")

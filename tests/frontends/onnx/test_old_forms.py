@@ -274,7 +274,11 @@ def strings_of(function: Any, seen: set[int]) -> Iterator[str]:
         for name in part.co_names:
             yield from strings_within(function.__globals__.get(name), seen)
     for cell in function.__closure__ or ():
-        yield from strings_within(cell.cell_contents, seen)
+        found = cell.cell_contents
+        # A derived converter holds a table: (foreign name, reader) by attribute.
+        parts = [p for row in found.values() for p in row] if isinstance(found, dict) else [found]
+        for part in parts:
+            yield from (part,) if isinstance(part, str) else strings_within(part, seen)
 
 
 def texts_in(constant: Any) -> Iterator[str]:

@@ -106,3 +106,34 @@ def test_explorer(file: Path) -> None:
     shown = source(Session(compiled, model=file.name, path=file)).text.splitlines()
     assert shown[0] == "network.json: toy, version 1"
     assert "  last = clamp(g) max=3 → y: f32[2, 2]" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("clew_absent:TOY", "the format toy needs clew_absent, which is not installed"),
+        ("clew_toy:ABSENT", "the format toy cannot be loaded: AttributeError: "),
+        ("clew_toy:Toy", "the format toy cannot be loaded: TypeError: "),
+        ("clew_broken:TOY", "the format toy cannot be loaded: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_hides_its_format_only(
+    value: str, reason: str, file: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    (site / "clew_broken.py").write_text("1 / 0\n")
+    declared = f"[clew.formats]\ntoy = {value}\n"
+    (site / "clew_toy-1.0.dist-info" / "entry_points.txt").write_text(declared)
+    with (
+        pytest.warns(clew.ClewWarning, match=r"I356") as shown,
+        pytest.raises(clew.ClewError) as caught,
+    ):
+        clew.load(file)
+    assert caught.value.code == "I002"
+    (warning,) = (w.message for w in shown)
+    assert isinstance(warning, clew.ClewWarning)
+    assert warning.message.startswith(reason)
+    assert "clew-toy" in warning.hint
+    text = tmp_path / "model.txt"
+    text.write_text("clew 1\ndef @main(%x: f32[2]) -> f32[2] {\n  return %x\n}\n")
+    assert clew.load(text).main.params

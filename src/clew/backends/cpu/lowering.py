@@ -307,17 +307,8 @@ class KernelSource(Shown):
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
-        target = self.target
         with self._expecting():
-            return emit_kernel(
-                self.scheduled_nest,
-                self.printed,
-                self.symbol,
-                target.triple,
-                features=target.features,
-                costs=target.costs,
-                masks_cheap=target.masked_memory,
-            )
+            return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target)
 
     @cached_property
     def code(self) -> KernelCode:

@@ -15,16 +15,16 @@ Dtypes that torch lacks, tensors without elements and data-dependent attributes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 
 from clew.backends.torch.tensors import DTYPES, Array, tensor_of
-from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
+from clew.ir.expr import ArgRef, Call
 from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, is_float
 from clew.ops.registry import Op
-from clew.ops.rules import Refused, Rules
+from clew.ops.rules import Refused, RuledCall, Rules
 
 Step: TypeAlias = Callable[..., Any]
 """Runs a call: from the tensors of its arguments to its result, or a tuple of its results."""
@@ -43,48 +43,19 @@ def built_operators() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-class Building:
-    """A call that a rule builds a step for: its attributes, the types of its arguments and the
-    values of those that are constants.
+class Building(RuledCall):
+    """A call that a rule builds a step for. While it is only checked (`probing`), its step will not
+    run, and the values of large constants do not decide and need not be read.
     """
 
     def __init__(self, call: Call, *, probing: bool = False) -> None:
-        self.call = call
-        self.attrs: Attrs = call.attrs
-        self.types: tuple[TensorType, ...] = tuple(a.tensor for a in call.args)
-        self._probing = probing
-
-    @property
-    def type(self) -> TensorType:
-        """The type of the result; of a tuple, that of its first field."""
-        first = results_of(self.call)[0]
-        assert isinstance(first, TensorType)
-        return first
+        super().__init__(call)
+        self.probing = probing
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the result."""
         return DTYPES[self.type.dtype]
-
-    def shape(self, n: int = 0) -> tuple[int, ...]:
-        """Returns the shape of an argument."""
-        return self.types[n].concrete
-
-    def refuse(self, reason: str) -> NoReturn:
-        """States that torch does not run the call, and why."""
-        raise Refused(reason)
-
-    def known(self, n: int) -> Array | None:
-        """Returns the value of an argument if it is a constant. While a call is only checked,
-        the values of large constants do not decide, and need not be read.
-        """
-        arg: Expr = self.call.args[n]
-        return arg.data if isinstance(arg, Constant) else None
-
-    @property
-    def probing(self) -> bool:
-        """Whether the call is only checked: its step will not run."""
-        return self._probing
 
     def constant(self, value: Array | np.generic | float, dtype: str = "") -> torch.Tensor:
         """Returns a constant as a tensor, by default of the dtype of the array."""
@@ -96,7 +67,7 @@ class Building:
         known = self.known(n)
         if known is None:
             return change
-        if self._probing:
+        if self.probing:
             return lambda _: torch.empty(0)
         changed = change(tensor_of(known))
         return lambda _: changed

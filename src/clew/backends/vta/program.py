@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from clew.backends.vta.config import Config
-from clew.backends.vta.isa import Instruction, MicroOp, check, decode_uops, encode
+from clew.backends.vta.isa import Instruction, check, encode
 from clew.backends.vta.names import Memory
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
@@ -92,14 +92,6 @@ class Program(Shown):
     def instructions_of(self, layer: str) -> tuple[int, ...]:
         """Returns the indices of the instructions that serve a layer."""
         return tuple(i for i in sorted(self.origins) if layer in self.origins[i].layers)
-
-    def micro_ops(self, config: Config) -> dict[str, tuple[MicroOp, ...]]:
-        """Returns the micro-ops in each buffer of micro-ops."""
-        return {
-            b.name: decode_uops(b.data, config)
-            for b in self.buffers
-            if b.memory is Memory.UOP and b.data is not None
-        }
 
     def encoded(self, config: Config) -> bytes:
         """Returns the instructions as bytes.

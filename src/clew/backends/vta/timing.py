@@ -28,7 +28,6 @@ from clew.support.tables import as_text, table
 
 _EPSILON: Final = 1e-6
 DISPATCH: Final = "dispatch"
-ROOM: Final = "room for a token"
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def _log(x: Lanes) -> Lanes:
     denormal = x < 2.0**-126
     pattern = pick(denormal, x * 2.0**23, x).bits() - _SQRT_HALF_BITS
     n = (pattern >> 23).convert("sitofp", "f32") - pick(denormal, x.like(23.0), 0.0)
-    return _log_special(x, _log_sum(n, _mantissa_above_one(pattern)))
+    return vmath64.log_special(x, _log_sum(n, _mantissa_above_one(pattern)))
 
 
 def _mantissa_above_one(pattern: Lanes) -> Lanes:
@@ -245,12 +245,6 @@ def _log_sum(n: Lanes, f: Lanes) -> Lanes:
     square = f * f
     low = fma(n, _LN2_LOW, horner(f, poly.LOG_F32) * f * square)
     return fma(n, _LN2_HIGH, f + fma(square, -0.5, low))
-
-
-def _log_special(x: Lanes, result: Lanes) -> Lanes:
-    """Replaces results for arguments that are not positive and finite."""
-    result = pick(x < math.inf, result, x)
-    return pick(x > 0.0, result, pick(x == 0.0, x.like(-math.inf), x - x + math.nan))
 
 
 def _log1p(x: Lanes) -> Lanes:
@@ -265,7 +259,7 @@ def _log1p(x: Lanes) -> Lanes:
     f = _mantissa_above_one(pattern)
     f = pick(x < 2.0**25, f + lost * inverse_power, f)
     near = _log_sum(n.convert("sitofp", "f32"), f)
-    return pick(x == 0.0, x, _log_special(one_more, near))
+    return pick(x == 0.0, x, vmath64.log_special(one_more, near))
 
 
 def _rsqrt(x: Lanes) -> Lanes:

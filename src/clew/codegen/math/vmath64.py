@@ -100,7 +100,7 @@ def _log_parts(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return n.convert("sitofp", "f64"), f, rest
 
 
-def _log_special(x: Lanes, result: Lanes) -> Lanes:
+def log_special(x: Lanes, result: Lanes) -> Lanes:
     """Replaces results for arguments that are not positive and finite."""
     result = pick(x < math.inf, result, x)
     return pick(x > 0.0, result, pick(x == 0.0, x.like(-math.inf), x - x + math.nan))
@@ -109,7 +109,7 @@ def _log_special(x: Lanes, result: Lanes) -> Lanes:
 def log(x: Lanes) -> Lanes:
     """Returns the natural logarithm."""
     n, f, rest = _log_parts(x)
-    return _log_special(x, fma(n, _LN2_HIGH, f - (rest - n * _LN2_LOW)))
+    return log_special(x, fma(n, _LN2_HIGH, f - (rest - n * _LN2_LOW)))
 
 
 def log2(x: Lanes) -> Lanes:
@@ -119,7 +119,7 @@ def log2(x: Lanes) -> Lanes:
     low = 2.0355273740931033e-17  # log2(e) - high
     natural = f - rest
     lost = (f - natural) - rest
-    return _log_special(x, n + fma(natural, high, fma(natural, low, lost * high)))
+    return log_special(x, n + fma(natural, high, fma(natural, low, lost * high)))
 
 
 def log1p(x: Lanes) -> Lanes:
@@ -128,7 +128,7 @@ def log1p(x: Lanes) -> Lanes:
     lost = pick(one_more > 2.0, 1.0 - (one_more - x), x - (one_more - 1.0))
     n, f, rest = _log_parts(one_more)
     rest = rest - n * _LN2_LOW - lost / one_more
-    near = _log_special(one_more, fma(n, _LN2_HIGH, f - rest))
+    near = log_special(one_more, fma(n, _LN2_HIGH, f - rest))
     return pick(x == 0.0, x, pick(x < math.inf, near, x))
 
 

@@ -26,6 +26,10 @@ VECTORS_MOVED: Final = threshold(2, "vectors", "of the result that memory moves 
 MOST_SELECTED: Final = threshold(
     4, "iterations", "of an axis that only selects between values, to unroll"
 )
+LEAST_PART_VECTORS: Final = threshold(
+    1, "vectors", "of joined operands along the last axis, on average, to copy each on its own",
+    measured="Zen 4",
+)  # fmt: skip
 RUNS_TOGETHER: Final = threshold(
     8, "runs", "moved together, before the next row of the operand is read"
 )

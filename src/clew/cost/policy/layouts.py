@@ -14,6 +14,13 @@ BLOCKS_OF_CHANNELS: Final = threshold(
 BLOCKS_OF_FEW_CHANNELS: Final = threshold(
     (2, 4, 8), "channels", "blocks that few input channels are padded to for a matrix unit"
 )
+LONGER_BLOCKS_OF_GROUPS: Final = threshold(
+    2,
+    "times",
+    "a grouped convolution reads a plain image if that makes blocks of results more than this many"
+    " times as long as blocks that divide the inputs of a group as well",
+    measured="AVX-512",
+)
 LEAST_FILLED_BLOCKS: Final = threshold(
     0.8, "share", "channels in padded blocks: with fewer, the zeros take too much of the time"
 )
@@ -43,11 +50,18 @@ IMAGE_TO_PACK: Final = threshold(
 ROWS_TO_PACK: Final = threshold(
     8, "rows", "with fewer, packing a matrix in the run takes longer than reading it as it lies"
 )
+ROWS_TO_PACK_SHORT: Final = threshold(
+    3, "rows", "the same for a matrix whose rows are too short for sums over lanes",
+    measured="Zen 4",
+)  # fmt: skip
+ROWS_TO_PACK_FAR: Final = threshold(
+    5, "rows", "the same for a matrix whose lines lie on pages of their own", measured="Zen 4"
+)
 ROWS_TO_PACK_ANY: Final = threshold(
     192, "rows", "from so many on, packing a matrix in the run pays for itself in any layout"
 )
 STEPS_OF_DOTS: Final = threshold(
-    8, "vectors", "depth of products along the depth: with less, adding up lanes dominates"
+    3, "vectors", "depth of products along the depth: with less, adding up lanes dominates"
 )
 DEPTH_PER_ROW: Final = threshold(
     4, "elements", "depth per row up to which packing a matrix is faster than sums over lanes"

@@ -14,6 +14,13 @@ MOST_COLUMNS_IN_REGISTERS: Final = threshold(
 PARTIAL_VECTORS: Final = threshold(
     4, "vectors", "of partial results, which hide the latency of additions", tunable=True
 )
+ROWS_TOGETHER: Final = threshold(
+    (1, 8), "rows", "computed together, so that their chains of instructions overlap", tunable=True
+)
+MOST_SHORT_ROW: Final = threshold(
+    512, "elements", "of a row that is computed together with others; longer ones only leave the "
+    "first-level cache (0.92 of the speed at 1000)", measured="Zen 4",
+)  # fmt: skip
 LEAST_COLUMNS: Final = threshold(
     2, "columns", "of reductions along other axes: a single one is no vector"
 )

@@ -83,22 +83,6 @@ def _check_line(session: Session, kind: str, kernel: int, line: int) -> None:
         )
 
 
-def trace_ref(session: Session, place: Place) -> Ref:
-    """Returns a place as the trace names it; not for stages and lines of the source. A region is
-    its call.
-    """
-    match place.kind:
-        case "region":
-            return NodeRef(session.trace.last, session.regions[place.number].call.id)
-        case "layer":
-            return LayerRef(place.name)
-        case "node":
-            return NodeRef(place.line, place.number)
-        case "kernel":
-            return KernelRef(session.kernels[place.number].call)
-    return _LINES[place.kind](session.kernels[place.number].call, place.line)
-
-
 def wire_ref(session: Session, ref: Ref | int | None) -> str:
     """Returns the ref of a thing of the trace, or of a stage by its place; empty for None."""
     match ref:

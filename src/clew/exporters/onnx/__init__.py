@@ -9,27 +9,23 @@ from __future__ import annotations
 from clew.exporters.onnx.builder import OPSET
 from clew.exporters.onnx.registry import written_operators
 from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
-    activation,
     attention,
     codes,
     convolution,
-    create,
     dynamic,
     elementwise,
     images,
     indexing,
     joined,
-    logic,
     matmul,
     norm,
     pool,
     quantization,
     reduce,
-    scan,
+    same,
     signal,
     slicing,
     transform,
-    unary,
 )
 from clew.exporters.onnx.writer import WrittenModel, can_write, to_onnx, write
 

@@ -14,15 +14,15 @@ standard's schemas.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.exporters.onnx.builder import Array, GraphBuilder
-from clew.ir.expr import Attrs, Call, Constant, Expr
-from clew.ir.types import TensorType, TupleType, to_numpy
-from clew.ops.rules import Refused, Rules
+from clew.ir.expr import Call
+from clew.ir.types import to_numpy
+from clew.ops.rules import RuledCall, Rules
 
 Rule: TypeAlias = "Callable[[Writing], str | tuple[str, ...]]"
 
@@ -44,44 +44,16 @@ def written_operators() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-class Writing:
-    """A call that a rule writes: its attributes, the types of its arguments and the names of their
-    values, and a builder of nodes.
-    """
+class Writing(RuledCall):
+    """A call that a rule writes, with the names of its arguments' values and a builder of nodes."""
 
     def __init__(
         self, call: Call, inputs: Sequence[str], builder: GraphBuilder, label: str
     ) -> None:
-        self.call = call
-        self.attrs: Attrs = call.attrs
+        super().__init__(call)
         self.inputs = tuple(inputs)
-        self.types: tuple[TensorType, ...] = tuple(a.tensor for a in call.args)
         self._builder = builder
         self._label = label
-
-    @property
-    def type(self) -> TensorType:
-        """The type of the result; of a tuple, that of its first field."""
-        type_ = self.call.type
-        first = type_.fields[0] if isinstance(type_, TupleType) else type_
-        assert isinstance(first, TensorType)
-        return first
-
-    def shape(self, n: int = 0) -> tuple[int, ...]:
-        """Returns the shape of an argument."""
-        return self.types[n].concrete
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Refuses the call, which has no ONNX form, with a reason.
-
-        Errors: Refused.
-        """
-        raise Refused(reason)
-
-    def known(self, n: int) -> NDArray[Any] | None:
-        """Returns the value of an argument if it is a constant."""
-        arg: Expr = self.call.args[n]
-        return arg.data if isinstance(arg, Constant) else None
 
     def real(self, name: str) -> float:
         """Returns a number that an attribute of ONNX holds, which is an f32."""

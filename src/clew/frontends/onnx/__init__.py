@@ -53,7 +53,7 @@ from clew.frontends.onnx.converters import (  # noqa: F401  registers converters
     recurrent,
     reduce,
     regions,
-    sampling,
+    same,
     signal,
     text,
     training,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from clew.frontends.building import call, filled, reshaped, scalar
+from clew.frontends.building import call, filled, reshaped, scalar, turned
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs, Call, Expr
 from clew.ir.rewrite import rebuild
@@ -155,16 +155,11 @@ def _mean(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Expr
     return (_times(_kept(args[0], g, attrs), _number(1 / max(count, 1), g)),)
 
 
-def _swapped(x: Expr) -> Expr:
-    rank = x.tensor.rank
-    return call("transpose", x, axes=(*range(rank - 2), rank - 1, rank - 2))
-
-
 def _matmul(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Expr | None]:
     a, b = args
     if a.tensor.rank < 2 or b.tensor.rank < 2:
         raise UnsupportedError("U005", f"Gradient: of a product of {a.type} and {b.type}")
-    return call("nn.matmul", g, _swapped(b)), call("nn.matmul", _swapped(a), g)
+    return call("nn.matmul", g, turned(b)), call("nn.matmul", turned(a), g)
 
 
 def _dense(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Expr | None]:
@@ -172,12 +167,12 @@ def _dense(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Exp
     if weight.tensor.rank != 2:
         raise UnsupportedError("U005", f"Gradient: of a dense layer with weights {weight.type}")
     swapped = attrs.weight_layout == "NK"
-    by_x = call("nn.matmul", g, weight if swapped else _swapped(weight))
+    by_x = call("nn.matmul", g, weight if swapped else turned(weight))
     depth, width = x.tensor.shape[-1], g.tensor.shape[-1]
     rows: Dim = product(x.tensor.shape[:-1])
     flat, out = reshaped(x, (rows, depth)), reshaped(g, (rows, width))
-    by_weight = call("nn.matmul", _swapped(flat), out)
-    return by_x, _swapped(by_weight) if swapped else by_weight
+    by_weight = call("nn.matmul", turned(flat), out)
+    return by_x, turned(by_weight) if swapped else by_weight
 
 
 def _softmax(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Expr | None]:

@@ -29,6 +29,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     random,
     recurrent,
     reduce,
+    same,
     sorting,
     special,
     strided,

@@ -6,12 +6,15 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from keyword import iskeyword
 from typing import Any, Final
 
 import torch
 import torch.ao.quantization.fx._decomposed  # operators that files may call
+import torch.fx.graph
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -23,7 +26,6 @@ from clew.frontends.torch.forms import plain
 from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
-from clew.frontends.torch.odd_names import any_names
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.prims import without_view_prims
 from clew.frontends.torch.recurrent_types import free_time
@@ -272,3 +274,22 @@ def _trains(model: torch.nn.Module) -> bool:
     """Whether a module has dropout or batch norms in training mode."""
     kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
     return any(m.training and isinstance(m, kinds) for m in model.modules())
+
+
+@contextmanager
+def any_names() -> Iterator[None]:
+    """A context in which torch's code reads attributes of any name."""
+    before = torch.fx.graph._format_target
+    torch.fx.graph._format_target = _attribute
+    try:
+        yield
+    finally:
+        torch.fx.graph._format_target = before
+
+
+def _attribute(base: str, target: str) -> str:
+    """Returns the code for an attribute of `base`, by its path."""
+    for name in target.split("."):
+        plain = name.isidentifier() and not iskeyword(name)
+        base = f"{base}.{name}" if plain else f"getattr({base}, {name!r})"
+    return base

@@ -11,7 +11,7 @@ from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 
-from clew.frontends.building import call, cast, reshaped
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.layer import LayerBase
 from clew.frontends.torch.dtypes import dtype_of
 from clew.frontends.torch.values import Value, Values
@@ -91,6 +91,12 @@ class Layer(LayerBase):
             dtype = "f64" if isinstance(fake, (float, torch.SymFloat)) else "i64"
             return self.importer.scalar_of(value, "bool" if isinstance(value, bool) else dtype)
         raise self._lacks(name, "tensor")
+
+    def truth(self, name: str = "self") -> Expr:
+        """Returns an argument as booleans; numbers are true if they are not zero."""
+        x = self.tensor(name)
+        dtype = x.tensor.dtype
+        return x if dtype == "bool" else call("not_equal", x, scalar(0, dtype))
 
     def optional(self, name: str) -> Expr | None:
         """Returns an argument as a tensor, None if it is absent."""

@@ -401,12 +401,13 @@ def _by_size(loop: For, simplifier: Simplifier, *, clamps: bool) -> Stmt:
 
 
 def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, int]:
-    """Returns the first and last iteration in which all conditions on the loop variable hold; an
-    empty range if that is unknown.
+    """Returns the first and last iteration in which all conditions on the loop variable hold,
+    except those that never hold; an empty range if that is unknown.
     """
     first, last = 0, loop.extent - 1
     guards, selects = _conditions(loop.body, loop.index)
-    margins = _margins(loop, (*guards, *selects), simplifier, clamps=clamps)
+    conds = [c for c in (*guards, *selects) if not _never_holds(c, simplifier)]
+    margins = _margins(loop, conds, simplifier, clamps=clamps)
     if margins is None:
         return 1, 0
     for step, needed in margins:
@@ -496,6 +497,15 @@ def _positions_compared(body: Stmt) -> tuple[list[Scalar], list[Scalar]]:
 
 def _compares_values(cond: Scalar) -> bool:
     return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype != INDEX
+
+
+def _never_holds(cond: Scalar, simplifier: Simplifier) -> bool:
+    """Whether a condition holds in no iteration of any loop."""
+    if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+        return False
+    a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
+    _, high = simplifier.bounds(binary("sub", a, b))
+    return isinstance(high, int) and high < int(cond.op in ("gt", "lt"))
 
 
 def _margin(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, Dim] | None:

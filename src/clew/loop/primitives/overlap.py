@@ -20,6 +20,7 @@ from clew.loop.ir import (
     map_expressions,
     number,
     reads,
+    stores_in,
     transform,
     walk,
 )
@@ -64,7 +65,7 @@ def overlap(
 
     def rewrite(found: For) -> Stmt:
         own, *rest = block(found.body).stmts
-        stores = [s for s in walk(own) if isinstance(s, Store)]
+        stores = stores_in(own)
         buffers = {id(s.buffer): s.buffer for s in stores if s.stage == stage}
         loop = _first_loop(own)
         if len(buffers) != 1 or len({id(s.buffer) for s in stores}) != 1 or loop is None:

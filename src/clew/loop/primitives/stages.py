@@ -23,7 +23,9 @@ from clew.loop.ir import (
     buffer_loads,
     inside,
     loops,
+    nested,
     reads,
+    stores_in,
     transform,
     update_expressions,
     walk,
@@ -432,7 +434,8 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
     elements that only a run knows, the main part and the remainder have the same partial results.
     Loops over results between the reduction loop and `lanes`, such as those of a register tile, get
-    partial results for each; loops of the same names set and combine these.
+    partial results for each; loops of the same names set and combine these. Guards of the reduction
+    stay, but no guard may depend on such a loop.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
@@ -449,7 +452,7 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
 def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
     """Returns the statement with each outermost reduction loop of the stage split."""
     if isinstance(stmt, For):
-        stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+        stores = stores_in(stmt.body)
         ours = [s for s in stores if s.stage == stage and s.combiner]
         if not ours:
             return stmt
@@ -469,12 +472,6 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
         return together
     new = [_rfactor_in(s, stage, lanes) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
-
-
-def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
-    for axis in reversed(axes):
-        inner = For(axis, "serial", inner)
-    return inner
 
 
 def _has_free_copies(stmts: Sequence[Stmt], stage: str) -> bool:
@@ -504,7 +501,8 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
     found = {name: [n for n in inside if n.name == name] for name in lanes}
     # Results computed side by side inside the reduction, such as a tile, have partial results each.
     tile = [n.index for n in inside if any(contains(i, n.index) for i in store.indices)]
-    guarded = any(isinstance(s, If) for copy in copies for s in walk(copy))
+    guards = [s.cond for copy in copies for s in walk(copy) if isinstance(s, If)]
+    guarded = any(contains(cond, index) for cond in guards for index in tile)
     if (tile and (guarded or len(copies) > 1)) or not all(found.values()):
         return None  # the result is written once, after all of these loops, without their guards
     if any(n.index in tile for loops_of_lane in found.values() for n in loops_of_lane):
@@ -519,20 +517,20 @@ def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
         own = [Index(i.name, i.extent, i.role) for i in tile]
         if not final:
             each = (*own, *axes)
-            return _nested(each, Store(partial, each, identity, store.stage))
+            return nested(each, Store(partial, each, identity, store.stage))
         # Reductions across lanes come last, because they take many steps.
         first = (*own, *(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
         places = {id(i): new for i, new in zip(tile, own, strict=True)}
         indices = tuple(substitute(i, places) for i in store.indices)
         gathered = replace(store, indices=indices, value=Load(partial, first))
         if len(axes) == 1:
-            return _nested((*own, *axes), gathered)
+            return nested((*own, *axes), gathered)
         others = [Index(a.name, a.extent) for a in axes]
         apart = any_of(*(binary("ne", a, Imm(0, INDEX)) for a in others[:-1]))
         beside = Store(partial, (*first[:-1], others[-1]), Load(partial, (*own, *others)),
                        store.stage, store.combiner)  # fmt: skip
-        folded = block(_nested(others, If(apart, beside)), _nested(axes[-1:], gathered))
-        return _nested(own, folded)
+        folded = block(nested(others, If(apart, beside)), nested(axes[-1:], gathered))
+        return nested(own, folded)
 
     def descend(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):

@@ -18,6 +18,7 @@ from clew.loop.ir import (
     inside,
     map_expressions,
     over_children,
+    stores_in,
     transform,
     walk,
 )
@@ -68,7 +69,7 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
     start = next((s for s in stmts.stmts if _sets(s, stage)), None)
     if start is None:
         return None
-    (tile,) = {id(s.buffer): s.buffer for s in _stores(start)}.values()
+    (tile,) = {id(s.buffer): s.buffer for s in stores_in(start)}.values()
     sums = [s for s in stmts.stmts if _adds(s, tile)]
     if not any(_divides(s, tile, loop) for s in sums):
         return None
@@ -110,13 +111,9 @@ def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
     return block(*made)
 
 
-def _stores(stmt: Stmt) -> list[Store]:
-    return [s for s in walk(stmt) if isinstance(s, Store)]
-
-
 def _sets(stmt: Stmt, stage: str) -> bool:
     """Whether a statement only sets a register tile of the stage."""
-    stores = _stores(stmt)
+    stores = stores_in(stmt)
     return bool(stores) and all(
         s.stage == stage and not s.combiner and s.buffer.scope == "register" for s in stores
     )
@@ -128,7 +125,7 @@ def _adds(stmt: Stmt, tile: Buffer) -> bool:
         s.buffer is tile
         and s.combiner == "sum"
         and not any(load.source is tile for load in buffer_loads(s.value))
-        for s in _stores(stmt)
+        for s in stores_in(stmt)
     )
 
 
@@ -138,7 +135,7 @@ def _divides(stmt: Stmt, tile: Buffer, loop: str) -> bool:
         isinstance(s, For)
         and s.name == loop
         and _adds(s, tile)
-        and not any(s.index in x.variables for x in _stores(s) if x.buffer is tile)
+        and not any(s.index in x.variables for x in stores_in(s) if x.buffer is tile)
         for s in walk(stmt)
     )
 

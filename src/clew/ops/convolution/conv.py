@@ -39,6 +39,8 @@ _CONVS = (
            weight_layout="OIHW4o"),
     Sample(f32(1, 4, 5, 5, 2), f32(4, 2, 3, 3, 2, 2), groups=2, data_layout="NCHW2c",
            weight_layout="OIHW2i2o"),
+    Sample(f32(1, 6, 5, 5), f32(6, 1, 3, 3, 3, 4), groups=2, padding=(1, 1, 1, 1),
+           weight_layout="OIHW3i4o", out_layout="NCHW4c"),
     Sample(f32(1, 2, 4, 4, 4), f32(2, 2, 1, 1, 4, 4), data_layout="NCHW4c",
            weight_layout="OIHW4i4o", out_layout="NCHW"),
     Sample(u8(1, 3, 5, 5), i8(4, 3, 3, 3), low=0, high=9),
@@ -123,10 +125,10 @@ def _conv2d_layout(
     """Returns the layouts of data and weight for a result in `layout` (`NCHW16c`), or None.
 
     `weight_block` is the number of output channels in a block of the weight; 0 means the layout's
-    block. Input channels that fill no block (those of a first layer) stay plain. A depthwise weight
-    is blocked by output channel. Weights of `bf16`, `i16` and 8 bits hold as many input channels as
-    fit 32 bits together, innermost, as dot products and matrix tiles require; with one input
-    channel, as many columns if these fill whole groups.
+    block. Input channels that fill no block (those of a first layer or of small groups) stay plain.
+    A depthwise weight is blocked by output channel. Weights of `bf16`, `i16` and 8 bits hold as
+    many input channels as fit 32 bits together, innermost, as dot products and matrix tiles
+    require; with one input channel, as many columns if these fill whole groups.
     """
     wanted = parse_layout(layout)
     block = wanted.factor("C")
@@ -138,11 +140,15 @@ def _conv2d_layout(
     if inner == 1 and groups == out and out % block == 0:
         arguments = (layout, f"OIHW{block}o")
     elif groups > 1:
-        if inner % block or (out // groups) % block:
+        if (out // groups) % block:
             return None
         group = product_group(types[0].dtype)
-        packs = group and block % group == 0
-        arguments = (layout, f"OHWI{block}o{group}i" if packs else f"OIHW{block}i{block}o")
+        if inner % block:  # few channels in each group
+            arguments = ("NCHW", f"OIHW{inner}i{block}o")
+        elif group and block % group == 0:
+            arguments = (layout, f"OHWI{block}o{group}i")
+        else:
+            arguments = (layout, f"OIHW{block}i{block}o")
     elif inner % block == 0 and (group := product_group(types[0].dtype)) and block % group == 0:
         arguments = (layout, f"OHWI{together}o{group}i")
     elif inner % block == 0:

@@ -33,6 +33,8 @@ Array = np.ndarray[Any, Any]
                padding=(0, 0, 0, 1, 0, 0), weight_layout="OIDHW3i8o", out_layout="NCHW8c"),
         Sample(f32(4, 2, 3, 3, 4), f32(2, 1, 3, 3, 3, 4), frames=4, groups=8,
                padding=(1, 1, 1, 1, 1, 1), data_layout="NCHW4c", weight_layout="OIDHW4o"),
+        Sample(f32(4, 6, 5, 5), f32(4, 1, 3, 3, 3, 3, 4), frames=4, groups=2, channels=16,
+               padding=(1, 1, 1, 1, 1, 1), weight_layout="OIDHW3i4o", out_layout="NCHW4c"),
         Sample(f16(3, 3, 5, 5), f16(4, 3, 3, 3, 3), frames=3),
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=2, error="T107"),
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=0, error="T107"),
@@ -82,18 +84,20 @@ def _conv3d_frames_reference(data: Array, weight: Array, *, frames: int, **attrs
 def _conv3d_frames_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str, weight_block: int = 0
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """The layout rule of `nn.conv2d`, for convolutions without groups."""
+    """The layout rule of `nn.conv2d` for floats, except that of depthwise convolutions."""
     block = parse_layout(layout).factor("C")
     channels, inner = types[1].shape[:2]
-    plain = attrs.weight_layout == "OIDHW" and attrs.groups == 1
-    if block == 1 or not plain or not types[1].is_static:
+    if block == 1 or attrs.weight_layout != "OIDHW" or not types[1].is_static:
         return None
-    out = int(channels)  # type: ignore[arg-type]
+    out, groups = int(channels), attrs.groups  # type: ignore[arg-type]
+    if groups > 1 and (inner == 1 or (out // groups) % block):
+        return None
     data_layout = "NCHW" if inner % block else layout
     if data_layout == "NCHW" and out % block:
         return None
     together = inner if inner % block else block
-    arguments = (data_layout, f"OIDHW{together}i{weight_block or block}o")
+    of_weight = block if groups > 1 else weight_block or block
+    arguments = (data_layout, f"OIDHW{together}i{of_weight}o")
     result = layout if out % block == 0 else "NCHW"
     changed = attrs.with_(
         data_layout=data_layout, weight_layout=arguments[1], out_layout=result, channels=out

@@ -346,6 +346,18 @@ def _out_channel(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
     return here["C"] * g.out.factor("C") + here["c"] if "c" in here else here["C"]
 
 
+def _group(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
+    """Returns the group of an output channel; that of its block, if a plain image is read for
+    blocks of which none is in two groups.
+    """
+    if g.groups == 1:
+        return te.as_scalar(0)
+    members, block = g.channels // g.groups, g.out.factor("C")
+    if "c" in here and g.data.factor("C") == 1 and isinstance(members, int) and not members % block:
+        return here["C"] // te.size(members // block)
+    return _out_channel(g, here) // te.size(members)
+
+
 def _read_place(
     g: _Geometry, here: dict[str, Scalar], channels: Sequence[Scalar]
 ) -> dict[str, Scalar]:
@@ -353,9 +365,7 @@ def _read_place(
     place = {"N": here["N"]}
     if g.depthwise and g.channels == g.groups and g.out.factor("C") == g.data.factor("C"):
         return {**place, **{k: here[k] for k in ("C", "c") if k in here}}
-    group = te.as_scalar(0)
-    if g.groups > 1:
-        group = _out_channel(g, here) // te.size(g.channels // g.groups)
+    group = _group(g, here)
     if g.depthwise:
         return {**place, "C": group}
     if len(channels) == 2:

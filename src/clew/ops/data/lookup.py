@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from clew.ops.data.made_once import made_once
 from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
+from clew.support.native_texts import TextTable
 from clew.support.text_arrays import TEXT, text_array
 from clew.te import Scalar, Tensor
 
@@ -23,6 +25,8 @@ Array = np.ndarray[Any, Any]
 
 _KEYS = np.array([-3, 0, 4, 9, 100])
 _FEW_KEYS: Final = 128
+_FEW_ELEMENTS: Final = 16  # up to which a dictionary finds their values sooner
+_DENSE: Final = 4  # numbers in the range of keys that a table has for each of them
 _TEXTS, _NONE = np.array(["a", "b", "c"], TEXT), np.array("none", TEXT)
 
 
@@ -116,17 +120,60 @@ def text_lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
 
     Errors: T101, T108. Source: ONNX ml LabelEncoder-4.
     """
-    given = (x if x.ndim == 1 else x.reshape(-1)).tolist()
-    table, other = made_once(_table, keys, values), default.item()
-    found: Iterator[Any] = map(table.get, given, repeat(other))
-    if values.dtype == TEXT:
-        return text_array(list(found), x.shape)
-    made = np.fromiter(found, values.dtype, len(given))
-    return made if x.ndim == 1 else made.reshape(x.shape)
+    return made_once(_Pairs, keys, values, default)(x)
 
 
-def _table(keys: Array, values: Array) -> dict[Any, Any]:
-    return dict(zip(keys.tolist(), values.tolist(), strict=True))
+class _Pairs:
+    """Keys and their values, with one more for all other keys."""
+
+    def __init__(self, keys: Array, values: Array, default: Array) -> None:
+        self._places = places_among(keys)
+        self._values = np.append(values, default)
+        self._dict = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        self._default = default.item()
+
+    def __call__(self, x: Array) -> Array:
+        """Returns the values of the elements of an array."""
+        if x.size > _FEW_ELEMENTS:
+            return self._values.take(self._places(x))
+        found: list[Any] = list(map(self._dict.get, x.reshape(-1).tolist(), repeat(self._default)))
+        if self._values.dtype == TEXT:
+            return text_array(found, x.shape)
+        return np.array(found, self._values.dtype).reshape(x.shape)
+
+
+def places_among(keys: Array) -> Callable[[Array], Array]:
+    """Returns a function that gives the place of each element of an array among keys, `i64`: the
+    last one's of equal keys, and the number of keys for an element that equals none.
+    """
+    if keys.dtype == TEXT:
+        return TextTable(keys)
+    if keys.size and keys.dtype.kind in "iu":
+        whole = keys.astype(np.int64)
+        low, high = int(keys.min()), int(keys.max())
+        if high - low < _DENSE * (keys.size + _FEW_KEYS):
+            return partial(_dense_places, *_dense(whole, whole[keys.argmin()], high - low + 1))
+    table = {key: place for place, key in enumerate(keys.tolist())}
+
+    def found(x: Array) -> Array:
+        places = map(table.get, x.reshape(-1).tolist(), repeat(len(keys)))
+        return np.fromiter(places, np.int64, x.size).reshape(x.shape)
+
+    return found
+
+
+def _dense(keys: Array, low: Any, span: int) -> tuple[Array, Any]:
+    """Returns the place of each number from `low` on, with one more for all others."""
+    table = np.full(span + 1, len(keys))
+    table[keys - low] = np.arange(len(keys))
+    return table, low
+
+
+def _dense_places(table: Array, low: Any, x: Array) -> Array:
+    # The difference of other numbers, too, is exact modulo 2^64.
+    beyond = np.subtract(x, low, dtype=np.int64, casting="unsafe").view(np.uint64)
+    places: Array = table.take(np.minimum(beyond, np.uint64(len(table) - 1)).view(np.int64))
+    return places
 
 
 @text_lookup.types
@@ -168,32 +215,37 @@ def one_hot_of_keys(x: Array, keys: Array, *, unknown: bool = False) -> Array:
     ml OneHotEncoder-1, where `unknown` is `zeros`.
     """
     check_run_bytes("the result of one_hot_of_keys", 4 * x.size * len(keys))
-    elements, count = x.reshape(-1).tolist(), len(keys)
-    table, rows = made_once(_places, keys)
-    places = np.fromiter(map(table.get, elements, repeat(count)), np.int64, len(elements))
-    if not unknown and (places == count).any():
-        stranger = elements[int(np.argmax(places))]
+    encoder = made_once(_Encoder, keys)
+    places = encoder.places(x)
+    if not unknown and (places == len(keys)).any():
+        stranger = x.reshape(-1)[[int(np.argmax(places))]].tolist()[0]
         raise GraphTypeError(
             "T163",
-            f"one_hot_of_keys: {stranger!r} is not one of the {count} categories",
+            f"one_hot_of_keys: {stranger!r} is not one of the {len(keys)} categories",
             hint="zeros=1 gives zeros for unknown categories",
         )
-    if rows is not None:
-        made: Array = rows.take(places, 0)
-    else:
-        made = np.zeros((len(elements), count), np.float32)
-        (known,) = (places < count).nonzero()
-        made[known, places[known]] = 1
-    return made if x.ndim == 1 else made.reshape(*x.shape, count)
+    return encoder.rows(places)
 
 
-def _places(keys: Array) -> tuple[dict[Any, int], Array | None]:
-    """Returns the place of each key. Of few keys, also the row for each place, the last for unknown
-    elements: copying a row then takes less time than finding its 1.
-    """
-    table = {key: place for place, key in enumerate(keys.tolist())}
-    count = len(keys)
-    return table, np.eye(count + 1, count, dtype=np.float32) if count <= _FEW_KEYS else None
+class _Encoder:
+    """Rows for places among keys."""
+
+    def __init__(self, keys: Array) -> None:
+        self.places = places_among(keys)
+        self._count = len(keys)
+        # Of few keys, copying a row takes less time than finding its 1. The last is of others.
+        few = self._count <= _FEW_KEYS
+        self._rows = np.eye(self._count + 1, self._count, dtype=np.float32) if few else None
+
+    def rows(self, places: Array) -> Array:
+        """Returns a row for each place."""
+        if self._rows is not None:
+            return self._rows.take(places, 0)
+        made = np.zeros((places.size, self._count), np.float32)
+        flat = places.reshape(-1)
+        (known,) = (flat < self._count).nonzero()
+        made[known, flat[known]] = 1
+        return made.reshape(*places.shape, self._count)
 
 
 @one_hot_of_keys.types

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
-from itertools import chain, compress, repeat
-from operator import not_
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -14,12 +16,25 @@ import numpy as np
 from clew.ir.dims import Dim, unknown_dim
 from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
+from clew.ops.data.regex.automaton import automaton
+from clew.ops.data.regex.classes import Classes
+from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
-from clew.support.text_arrays import TEXT, text_array, zeros
+from clew.support.locks import once
+from clew.support.native_texts import (
+    FEW_TEXTS,
+    Automaton,
+    Splitter,
+    TextTable,
+    characters,
+    concatenated,
+    flat_texts,
+)
+from clew.support.text_arrays import TEXT, text_array
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -72,10 +87,14 @@ def text_concat(a: Array, b: Array) -> Array:
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
-    is_same = a.shape == b.shape  # finding the shape of a few texts takes as long as the rest
-    size = a.size if is_same else math.prod(np.broadcast_shapes(a.shape, b.shape))
+    if a.shape == b.shape or (b.size == 1 and b.ndim <= a.ndim):
+        size = a.size
+    else:
+        size = math.prod(np.broadcast_shapes(a.shape, b.shape))
     check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
-    made: Array = np.add(a, b)
+    made = concatenated(a, b)
+    if made is None:
+        made = np.add(a, b)
     return made
 
 
@@ -83,12 +102,11 @@ def _bytes(size: int, *given: Array) -> int:
     """Returns an upper bound of the memory of texts, as if repeated to `size` elements and joined.
     A text takes as many bytes for each character as its widest one needs.
     """
-    texts = [x.reshape(-1).tolist() for x in given if x.size]
-    characters = sum(size // len(some) * sum(map(len, some)) for some in texts)
-    bound = _WIDEST_BYTES * characters
+    count = sum(size // x.size * characters(x) for x in given if x.size)
+    bound = _WIDEST_BYTES * count
     if bound <= current().allocated_bytes:
         return bound
-    return characters if all(text.isascii() for some in texts for text in some) else bound
+    return count if all(text.isascii() for x in given for text in x.flat) else bound
 
 
 @text_concat.types
@@ -117,43 +135,57 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    texts = x.reshape(-1).tolist()
+    splitter = _splitter(delimiter, max_splits) if x.size > FEW_TEXTS else None
+    flat = flat_texts(x)
+    found = None if splitter is None else splitter.counts(flat)
+    if splitter is not None and found is not None:
+        counts, longest, total = found
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, x))
+        _check_longest(longest, x)
+        made = splitter.pieces(flat, longest)
+        if made is not None:
+            return made.reshape(*x.shape, longest), counts.reshape(x.shape)
+    texts = flat.tolist()
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
-        copies = 2 if _splits_at_once(delimiter, max_splits) else 1
-        size_bytes = _TEXT_BYTES * most + _bytes(copies * len(texts), x)
-        check_run_bytes("the pieces of text.split", size_bytes)
-    pieces, counts = _pieces(texts, delimiter, max_splits)
-    longest = int(counts.max(initial=0))
-    check_run_bytes("the result of text.split", longest * len(texts) * x.itemsize)
-    if longest * len(texts) > MAX_PIECES:
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, x))
+    rows = [text.split(delimiter or None, max_splits) for text in texts]
+    sizes = list(map(len, rows))
+    longest = max(sizes, default=0)
+    _check_longest(longest, x)
+    pieces = [piece for row in rows for piece in chain(row, repeat("", longest - len(row)))]
+    return text_array(pieces, (*x.shape, longest)), np.array(sizes, np.int64).reshape(x.shape)
+
+
+def _check_longest(longest: int, x: Array) -> None:
+    """Checks the largest number of pieces.
+
+    Errors: I265, T161.
+    """
+    check_run_bytes("the result of text.split", longest * x.size * x.itemsize)
+    if longest * x.size > MAX_PIECES:
         raise GraphTypeError(
             "T161",
-            f"text.split: {len(texts)} texts of up to {longest} pieces each are more than "
+            f"text.split: {x.size} texts of up to {longest} pieces each are more than "
             f"{MAX_PIECES} results",
             hint="split shorter texts, or set maxsplit",
         )
-    if longest * len(texts) == len(pieces):
-        return text_array(pieces, (*x.shape, longest)), counts.reshape(x.shape)
-    filled = zeros((len(texts), longest), TEXT)
-    filled[np.arange(longest) < counts[:, None]] = text_array(pieces, (len(pieces),))
-    return filled.reshape(*x.shape, longest), counts.reshape(x.shape)
 
 
-def _pieces(texts: list[str], delimiter: str, max_splits: int) -> tuple[list[str], Array]:
-    """Returns the pieces of all texts in order, and the number of pieces of each."""
-    if _splits_at_once(delimiter, max_splits) and texts:
-        delimiters = map(str.count, texts, repeat(delimiter))
-        counts = np.fromiter(delimiters, np.int64, len(texts)) + 1
-        return delimiter.join(texts).split(delimiter), counts
-    rows = [text.split(delimiter or None, max_splits) for text in texts]
-    return list(chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows))
+@bounded_cache(1 << 20)
+def _splitter(delimiter: str, max_splits: int) -> Splitter | None:
+    """Returns the native form of a split at single characters; None for longer delimiters."""
+    most = max_splits if max_splits >= 0 else sys.maxsize
+    if not delimiter:
+        return Splitter(_spaces(), runs=True, most=most)
+    return Splitter([ord(delimiter)], runs=False, most=most) if len(delimiter) == 1 else None
 
 
-def _splits_at_once(delimiter: str, max_splits: int) -> bool:
-    """Whether all texts are joined and split once, which makes no list for each text."""
-    return len(delimiter) == 1 and max_splits < 0
+@once
+def _spaces() -> list[int]:
+    """Returns the characters that Python takes for white space."""
+    return [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]
 
 
 def _most_pieces(text: str, delimiter: str, max_splits: int) -> int:
@@ -176,12 +208,19 @@ _ACTIONS: Final = ("NONE", "LOWER", "UPPER")
 _TWO_I: Final = ("tr", "az")
 
 
-def _case(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
+def _case(action: str, locale: str, texts: Array) -> Array:
+    """Returns texts in another case, the same array for NONE."""
+    if action == "NONE":
+        return texts
+    return text_array(_cased(action, locale, texts.tolist()), texts.shape)
+
+
+def _cased(action: str, locale: str, texts: Sequence[str]) -> Sequence[str]:
     """Returns texts in another case."""
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(action)
     if change is None:
         return texts
-    if re.split(r"[_.\-@]", locale)[0].lower() in _TWO_I:
+    if locale and re.split(r"[_.\-@]", locale)[0].lower() in _TWO_I:
         mapping = str.maketrans({"I": "ı", "İ": "i"} if action == "LOWER" else {"i": "İ", "ı": "I"})
         texts = [text.translate(mapping) for text in texts]
     return list(map(change, texts))
@@ -218,17 +257,29 @@ def text_normalize(
 
     Errors: T102, T105, T107, I265. Source: ONNX StringNormalizer-10.
     """
-    texts: Sequence[str] = x.reshape(-1).tolist()
     compared = "NONE" if case_sensitive else "LOWER"
-    dropped = set(_case(compared, locale, stopwords))
-    copies = (case != "NONE") + (bool(dropped) and not case_sensitive)
+    copies = (case != "NONE") + (bool(stopwords) and compared not in ("NONE", case))
     size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
     check_run_bytes("the result of text.normalize", size_bytes)
-    if dropped:
-        keys = _case(compared, locale, texts)
-        texts = list(compress(texts, map(not_, map(dropped.__contains__, keys))))
-    kept = _case(case, locale, texts) or [""]
-    return text_array(kept, (1, len(kept)) if x.ndim == 2 else (len(kept),))
+    kept = x.reshape(-1)
+    if stopwords:
+        keys = _case(compared, locale, kept)
+        stays = _stop_words(stopwords, compared, locale)(keys)
+        kept = (keys if compared == case else kept)[stays]
+    if case != "NONE" and not (stopwords and compared == case):
+        kept = _case(case, locale, kept)
+    elif not stopwords:
+        kept = kept.copy()
+    if not kept.size:
+        kept = text_array([""], (1,))
+    return kept.reshape(1, -1) if x.ndim == 2 else kept
+
+
+@bounded_cache(1 << 20)
+def _stop_words(words: tuple[str, ...], action: str, locale: str) -> Callable[[Array], Array]:
+    """Returns a function that tells whether texts are none of the words in a case."""
+    table = TextTable(text_array(_cased(action, locale, words), (len(words),)))
+    return lambda texts: table(texts) == len(words)
 
 
 @text_normalize.types
@@ -253,8 +304,31 @@ _PATTERN_BYTES: Final = 8 << 20  # of a pattern's program, and of its automaton
 _MOST_PATTERN_CHARS: Final = 1 << 16
 
 
-@bounded_cache(1 << 20)
-def compiled_pattern(pattern: str) -> Any:
+_PATTERNS_BYTES: Final = 8 << 20
+_MOST_FULL_CLASSES: Final = 4
+"""Of one pattern: classes that need a look at every character, 0.1 s each."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A compiled pattern: RE2's own form, and an automaton where it is small enough."""
+
+    regex: Any
+    automaton: Automaton | None
+
+    def matched(self, texts: Array) -> Array:
+        """Returns whether the pattern matches the whole of each text."""
+        found = None if self.automaton is None else self.automaton.accepted(texts)
+        if found is not None:
+            return found
+        # RE2 compares bytes: of a `str`, it would also count the characters up to each match.
+        matches = self.regex.fullmatch
+        some = each(lambda text: matches(text.encode()) is not None, texts.reshape(-1).tolist())
+        return np.array(some, bool).reshape(texts.shape)
+
+
+@bounded_cache(_PATTERNS_BYTES)
+def compiled_pattern(pattern: str) -> Pattern:
     """Returns a compiled pattern.
 
     Errors: T162 for a pattern that does not follow RE2's syntax or is too large; T168 if RE2 is not
@@ -274,13 +348,18 @@ def compiled_pattern(pattern: str) -> Any:
     options.max_mem = _PATTERN_BYTES
     options.never_capture = True  # with groups, a match takes memory quadratic in their number
     try:
-        return re2.compile(pattern, options=options)
+        regex = re2.compile(pattern, options=options)
     except re2.error as error:
         shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
         said = error.args[0].decode(errors="replace") if error.args else "invalid"
         raise GraphTypeError(
             "T162", f"text.full_match: pattern {shown!r}: {said}", hint="patterns use RE2's syntax"
         ) from error
+    members = partial(Classes(re2, options), most_full=_MOST_FULL_CLASSES)
+    try:
+        return Pattern(regex, Automaton(*automaton(parsed(pattern, members))))
+    except Unsupported:
+        return Pattern(regex, None)
 
 
 @register_op(
@@ -301,10 +380,7 @@ def text_full_match(x: Array, *, pattern: str) -> Array:
 
     Errors: T105, T162, T168. Source: ONNX RegexFullMatch-20.
     """
-    regex = compiled_pattern(pattern)
-    # RE2 compares bytes: of a `str`, it would also count the characters up to each match.
-    found = each(lambda text: regex.fullmatch(text.encode()) is not None, x.reshape(-1).tolist())
-    return np.array(found, bool).reshape(x.shape)
+    return compiled_pattern(pattern).matched(x)
 
 
 @text_full_match.types

@@ -23,9 +23,12 @@ from clew.cost.policy.layouts import (
     IMAGE_TO_PACK,
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
+    LONGER_BLOCKS_OF_GROUPS,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
+    ROWS_TO_PACK_FAR,
+    ROWS_TO_PACK_SHORT,
     VECTORS_OF_CONV_PANELS,
     VECTORS_OF_DENSE_PANELS,
     VECTORS_OF_PANELS,
@@ -76,18 +79,18 @@ class AlterLayout(Pass):
 
     The block of C channels is the largest of 32, 16, 8 and 4 that divides C and is no longer than a
     vector (of the narrowest data that a convolution of the function reads, so that all agree), or
-    than two vectors of sums where dot products compute these. If
-    none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
-    whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
-    after them. Operators that read all channels at positions that values determine (regions) read
-    plain images with channels last, unless they read fewer positions than there are. The last block
-    of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4) where whole vectors are worth
-    it, or where no block divides the channels and either few are missing or the data are blocked;
-    the operators that follow must not turn zeros into infinities.
-    Likewise the image of a window if few channels are missing and it would else stay plain, or if
-    Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
-    whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
-    inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    than two vectors of sums where dot products compute these. If none divides C, the tensor stays
+    plain. Images of 1x1 grouped convolutions whose groups fill no whole vector also stay plain
+    (their lanes are pixels), and so do the channel-wise operators after them. Other grouped
+    convolutions of few channels read a plain image and write blocks. Operators that read all
+    channels at positions that values determine (regions) read plain images with channels last,
+    unless they read fewer positions than there are. The last block of a result is zero-padded (24
+    channels to 32, 45 to 48, 3 to 4) where whole vectors are worth it, or where no block divides
+    the channels and either few are missing or the data are blocked; the operators that follow must
+    not turn zeros into infinities. Likewise the image of a window if few channels are missing and
+    it would else stay plain, or if Winograd's algorithm, which needs whole vectors, may compute the
+    convolution. `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`,
+    `i16` and 8 bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
@@ -308,6 +311,10 @@ class _Alterer(Rewriter):
             block = of_result
         else:
             block = self._block(math.gcd(inner, channels // groups), lanes)
+            of_group = self._block(channels // groups, lanes)
+            longer = of_group > LONGER_BLOCKS_OF_GROUPS * block
+            if longer and not product_group(old.args[0].tensor.dtype):
+                block = of_group  # of the result
         if not block or old.op.layout_rule is None:
             return None
         stored = _filled_up(channels, of_result or 1)
@@ -743,13 +750,16 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return True
     rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
     plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
-    if not plain or rows < ROWS_TO_PACK:
+    if not plain:
         return False
     outer, inner = matrix.tensor.concrete
     if dense.attrs.weight_layout == "NK":
         known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
-        return not (known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target))
-    return rows >= ROWS_TO_PACK_ANY or inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+        if known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target):
+            return False
+        return rows >= (ROWS_TO_PACK_SHORT if known else ROWS_TO_PACK)
+    is_far = inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
+    return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
 
 
 def _reads_signal(conv: Call) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from clew.cost.policy.layouts import BLOCKS_OF_CHANNELS
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
-from clew.ir.types import is_float
+from clew.ir.types import TensorType, is_float
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -43,7 +44,8 @@ class FlattenClips(Pass):
         %5 = nn.conv3d_frames(%4, v, frames=8, padding=[1, 0, 0, 1, 0, 0])
 
     Preconditions: sizes are known, layouts are plain; AlterLayout runs later. Non-goals: integer
-    and bf16 convolutions, and grouped convolutions over several frames.
+    and bf16 convolutions, and those over several frames whose groups fill no blocks of channels,
+    such as depthwise ones.
     """
 
     opt_level: ClassVar[int] = 3
@@ -95,8 +97,8 @@ class _Flattener(FormRewriter):
             return None
         flat = weight.tensor.shape[2] == 1 and attrs.strides[0] == 1
         flat = flat and attrs.padding[0] == attrs.padding[3] == 0
-        if attrs.groups > 1 and not flat:
-            self.ctx.remark(old, "stays nn.conv3d: its groups read several frames")
+        if not (flat or _fills_blocks(weight.tensor, attrs.groups)):
+            self.ctx.remark(old, "stays nn.conv3d: its groups fill no blocks of channels")
             return None
         frames = self.form(data, old)
         if not flat:
@@ -170,3 +172,9 @@ class _Flattener(FormRewriter):
 def _in_order(clip: Expr) -> bool:
     """Whether frames and channels have the same order in memory either way."""
     return 1 in clip.tensor.shape[1:3]
+
+
+def _fills_blocks(weight: TensorType, groups: int) -> bool:
+    """Whether each group computes whole blocks of channels, or there is only one group."""
+    channels, inner = weight.concrete[:2]
+    return groups == 1 or (inner > 1 and channels // groups % min(BLOCKS_OF_CHANNELS) == 0)

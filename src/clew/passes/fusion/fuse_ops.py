@@ -35,7 +35,7 @@ class FuseOps(Pass):
     memory. Host operators stay outside as well.
 
     Depthwise convolutions take adjacent 1x1 convolutions into their kernel where that is profitable
-    (`melting` has the conditions), unless `melt` is off.
+    (`melted_convolutions` has the conditions), unless `melt` is off.
 
     `mode="none"` puts each operator in a separate function. `max_ops` and `max_inputs` bound a
     group. `results` holds ids of calls whose values must be readable: a kernel that computes one

@@ -10,7 +10,7 @@ Groups grow in three steps.
    elementwise and broadcast operators that follow, as long as their results have the anchor's
    shape. Several users are followed to the operator where they meet again (`x * sigmoid(x)`).
 2. A depthwise convolution and the adjacent 1x1 convolutions, with their tails, where computing them
-   together is profitable (`melting`).
+   together is profitable (`melted_convolutions`).
 3. Backwards: elementwise and injective operators join the group that holds all their users, if that
    group has no anchor. An operator whose user broadcasts it joins only if nothing is computed
    twice. An anchor that reads views takes slices, transposes and reshapes as well, as long as its
@@ -39,7 +39,12 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, runs_on_host, widens
 from clew.passes.base import PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
-from clew.passes.fusion import melting
+from clew.passes.fusion.melted_convolutions import (
+    is_pointwise,
+    is_windows,
+    unfit_after,
+    unfit_before,
+)
 from clew.passes.fusion.row_moves import reads_rows_again, spreads_rows
 from clew.passes.fusion.turned_reads import is_uneven, turns
 from clew.passes.fusion.views import is_reshape, is_view, left_in_place
@@ -289,19 +294,19 @@ class Grouper:
         profitable.
         """
         target = self._ctx.target
-        if target is None or not melting.is_windows(windows, target):
+        if target is None or not is_windows(windows, target):
             return
         following = self._users.get(self._group[windows.id].root.id, ())
         if len(following) == 1 and isinstance(following[0], Call):
             after = following[0]
-            if after.id in self._kinds and melting.is_pointwise(after, target):
-                self._join(windows, after, melting.unfit_after(windows, after, target))
+            if after.id in self._kinds and is_pointwise(after, target):
+                self._join(windows, after, unfit_after(windows, after, target))
         before = self._group.get(windows.args[0].id)
         if before is None or before.root is not windows.args[0]:
             return
         pointwise = before.members[0]
-        if melting.is_pointwise(pointwise, target) and len(self._users[before.root.id]) == 1:
-            reason = melting.unfit_before(pointwise, windows, target)
+        if is_pointwise(pointwise, target) and len(self._users[before.root.id]) == 1:
+            reason = unfit_before(pointwise, windows, target)
             self._join(pointwise, windows, reason)
 
     def _join(self, producer: Call, user: Call, reason: str) -> None:

@@ -14,7 +14,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references
 from clew.passes.base import Pass
 from clew.patterns import Match, Pattern, partition
-from clew.patterns.partition import Finder
+from clew.patterns.composites import Finder
 from clew.support.errors import PASSED_ON, ClewError, CompileError
 
 

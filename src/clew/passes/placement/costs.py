@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from clew.cost.regions import region_seconds
-from clew.cost.work import flops_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.outline import Outliner, Piece
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import post_order
 from clew.machine.target import Target
-from clew.ops.registry import Op, runs_on_host
+from clew.ops.work import call_flops
 from clew.passes.base import PassContext
 from clew.passes.placement.claims import Claims, asked, with_composites
 from clew.passes.placement.flat import flat, keeps_constants
@@ -77,23 +75,11 @@ def cpu_seconds(region: Function, target: Target) -> float:
     and writes each result once.
     """
     nodes = post_order(region.body)
-    flops = sum(flops_in(n) for n in nodes if isinstance(n, Call))
+    flops = sum(call_flops(n) for n in nodes if isinstance(n, Call))
+    assert isinstance(flops, int), "a region's shapes are known"
     values = [*region.params, region.body, *(n for n in nodes if isinstance(n, Constant))]
     moved = sum(t.size_bytes for v in values for t in _tensors(v))
     return region_seconds(flops, moved, target)
-
-
-def flops_in(call: Call) -> float:
-    """Returns the number of operations of a call: one per element if the operator has no tensor
-    form.
-    """
-    types = [t for t in (a.type for a in call.args) if isinstance(t, TensorType)]
-    op, known = call.op, len(types) == len(call.args) and not runs_on_host(call)
-    if not isinstance(op, Op) or op.compute is None or not known:
-        return float(sum(math.prod(t.concrete) for t in _tensors(call)))
-    flops = flops_of(op.computed(types, call.attrs))
-    assert isinstance(flops, int), "a region's shapes are known"
-    return float(flops)
 
 
 def _tensors(node: Expr) -> list[TensorType]:

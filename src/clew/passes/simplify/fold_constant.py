@@ -155,7 +155,9 @@ class _Folder(ConstantBinder):
         grows = size > max(most, 2 * stored)
         if not grows and size * max(read, 1) < _FREE_OPERATIONS:
             return True
-        count = _operations(new, args)
+        assert isinstance(new.op, Op)
+        flops = new.op.derived(flops_of, [a.tensor for a in args], new.attrs)
+        count = flops if isinstance(flops, int) else 0
         if not self._affordable(old, count, size + read):
             return False
         worth_storing = (
@@ -216,15 +218,6 @@ class _Folder(ConstantBinder):
             self._uses[arg.id] -= 1
             if not self._uses[arg.id] and isinstance(arg, Call):
                 self.memo.pop(arg.id, None)
-
-
-def _operations(call: Call, args: Sequence[Constant]) -> int:
-    """Returns the number of arithmetic operations of a call, or 0 if it is unknown."""
-    assert isinstance(call.op, Op)
-    if call.op.compute is None:
-        return 0
-    count = flops_of(call.op.computed([a.tensor for a in args], call.attrs))
-    return count if isinstance(count, int) else 0
 
 
 def _widened_bytes(call: Call) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from clew.cost.policy.precision import MOST_PRODUCTS, MOST_PRODUCTS_OF_WINOGRAD, MOST_SUMMED
-from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, walk
+from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, stores_in
 from clew.loop.schedule import Schedule
 
 _OF_TILES: Final = "winograd.products"
@@ -61,7 +61,7 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
     elif isinstance(stmt, If):
         yield from _sums(stmt.body, around, starts)
     elif isinstance(stmt, Block):
-        stored = [[s for s in walk(child) if isinstance(s, Store)] for child in stmt.stmts]
+        stored = [stores_in(child) for child in stmt.stmts]
         partial = {
             id(s.buffer)
             for stores in stored

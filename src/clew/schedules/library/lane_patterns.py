@@ -15,7 +15,8 @@ from clew.cost.policy.elementwise import (
 )
 from clew.loop.affine import Simplifier, contains, indices_in, is_clamp
 from clew.loop.ir import buffer_loads, reads
-from clew.schedules.stages import StageInfo, lane_stride, offset_form
+from clew.loop.products import offset_of
+from clew.schedules.stages import StageInfo, lane_stride
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
 from clew.te.walk import over, post_order
 
@@ -80,7 +81,7 @@ def _repeats(load: Load, index: Index, elements: int, simplifier: Simplifier) ->
     if elements < extent:
         at = binary("add", binary("mul", turn, Imm(elements, INDEX)), inside)
     indices = tuple(_without_clamps(i, index, at) for i in load.indices)
-    form = offset_form(load.source, indices, simplifier)
+    form = offset_of(load.source, indices, simplifier)
     for atom, _ in form.terms:
         if atom is not turn and contains(atom, turn):
             return False

@@ -83,13 +83,17 @@ class Dots(Rule[DotProducts]):
         (depth,) = info.reduction_axes
         schedule.reorder(n, depth, m)  # columns outermost: the last tile of a panel may be shorter
         block, across = split_tiles(schedule, n, DOT_COLUMNS)
-        steps, inner = schedule.split(depth, lanes)
+        # The last vector of a depth that is no multiple adds to the same sums.
+        whole = schedule.is_multiple(depth, lanes)
+        steps, inner = schedule.split(depth, lanes, tail="peel" if whole else "guard")
         schedule.reorder(block, steps, m, across, inner)
         schedule.rfactor(match.anchor, inner)
         for loop in (m, across):
             schedule.unroll(loop)
         schedule.vectorize(inner)
         schedule.vectorize(f"{match.anchor}.rf0")
+        if not whole:
+            schedule.partition(steps)
         if settings["prefetch"]:
             schedule.attempt(lambda: schedule.prefetch(match.matrix, panel, steps))  # if several
         schedule.parallel(panel)

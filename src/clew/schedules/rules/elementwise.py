@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Literal
 
 from clew.cost.policy.elementwise import (
+    LEAST_PART_VECTORS,
     LEAST_TILE,
     MOST_SELECTED,
     NEAR_BYTES,
@@ -46,7 +47,7 @@ from clew.schedules.stages import (
     walks_as_one,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index, Load
+from clew.te.expr import Index, Load, Select
 from clew.te.walk import nodes
 
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
@@ -168,6 +169,9 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
     for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
+        joins = 0 if selectors else _joins_along(info, axes[-1], lanes)
+        for _ in range(joins):  # a part for each operand
+            schedule.partition(axes[-1])
         pattern = 0 if selectors else unrolled_vectors(info, axes[-1], lanes)
         outer, inner = schedule.split(axes[-1], lanes)
         vectors = ""
@@ -175,7 +179,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             outer, vectors = schedule.split(outer, pattern)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
-        elif len(axes) > 1:
+        elif len(axes) > 1 and not joins:
             last = info.loops[-1].index
             clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
@@ -191,6 +195,24 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _joins_along(info: StageInfo, axis: str, lanes: int) -> int:
+    """Returns the number of borders between operands along an axis that a concatenation joins; 0 if
+    parts of the axis would fill too little of their vectors.
+    """
+    loop = next(n for n in info.loops if n.name == axis)
+    if not isinstance(loop.size, int):
+        return 0
+    borders = {
+        id(node.cond)
+        for node in nodes(info.store.value)
+        if isinstance(node, Select)
+        and contains(node.cond, loop.index)
+        and all(any(isinstance(n, Load) for n in nodes(way)) for way in (node.a, node.b))
+    }
+    fills = loop.size >= LEAST_PART_VECTORS * lanes * (len(borders) + 1)
+    return len(borders) if fills else 0
 
 
 def _axis_beside(info: StageInfo, axes: list[str]) -> str:
@@ -210,15 +232,19 @@ def _axis_beside(info: StageInfo, axes: list[str]) -> str:
     row, size = steps[axes[-2]], memory_bytes(load.dtype)
     if steps[axes[-1]] != 1 or not isinstance(row, int) or row * size < PAGE_BYTES:
         return ""
-    if conditions_use(info, tuple(n.index for n in info.loops)):
-        return ""
-    return next((a for a in axes[:-2] if steps[a] == last.size), "")
+    across = next((a for a in axes[:-2] if steps[a] == last.size), "")
+    checked = (n.index for n in info.loops if n.name not in (across, axes[-1]))
+    return "" if conditions_use(info, tuple(checked)) else across
 
 
 def _in_runs(schedule: Schedule, match: Elements, axes: list[str]) -> None:
     """Moves several runs of a row of the operand together, and vectorizes the last axis."""
     *outer, row, last = axes
     outer.remove(match.across)
+    last_index = next(n.index for n in match.info.loops if n.name == last)
+    if conditions_use(match.info, (last_index,)):
+        schedule.reorder(match.across, *outer, row, last)
+        schedule.partition(match.across)  # the last run may be padded
     # A peeled tail would be a second nest of loops, which cannot be reordered together.
     tail = "guard" if schedule.extent(match.across) % RUNS_TOGETHER else "peel"
     group, some = schedule.split(match.across, RUNS_TOGETHER, tail=tail)
@@ -316,22 +342,19 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
         return
     if match.apart_bytes <= NEAR_BYTES:
         schedule.reorder(*outer, across, last)
+        padded = _partitioned(schedule, match, outer)
         column, column_inner = _split_tile(schedule, across, tile)
         schedule.reorder(column, last, column_inner)
         vector, lane = _split_tile(schedule, last, lanes)
         schedule.reorder(vector, column_inner, lane)
         schedule.unroll(column_inner)
         schedule.vectorize(lane)
-        _spread_apart(schedule, [*outer, column, vector])
+        _spread_apart(schedule, [*outer, column, vector], padded)
         return
     schedule.reorder(last, *outer, across)
     block, inner = _split_tile(schedule, last, lanes * VECTORS_MOVED)
     schedule.reorder(block, *outer, across, inner)
-    # Tiles without padding need no checks and are turned in registers.
-    indices = {n.name: n.index for n in match.info.loops}
-    padded = [a for a in (*outer, across) if conditions_use(match.info, (indices[a],))]
-    for axis in padded:
-        schedule.partition(axis)
+    padded = _partitioned(schedule, match, [*outer, across])
     column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
@@ -339,6 +362,17 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
     _spread_apart(schedule, [block, *outer, column], padded)
+
+
+def _partitioned(schedule: Schedule, match: Elements, axes: Sequence[str]) -> list[str]:
+    """Partitions axes where padding begins and ends, and returns them: tiles without padding need
+    no checks and are turned in registers.
+    """
+    indices = {n.name: n.index for n in match.info.loops}
+    padded = [axis for axis in axes if conditions_use(match.info, (indices[axis],))]
+    for axis in padded:
+        schedule.partition(axis)
+    return padded
 
 
 def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:

@@ -13,7 +13,7 @@ import math
 from clew.cost.policy.fusion import MOST_COMPUTED_AGAIN
 from clew.cost.policy.tiles import MOST_ROWS
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Scope, Store, buffer_loads, walk
+from clew.loop.ir import Scope, buffer_loads, stores_in
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
@@ -183,7 +183,7 @@ def _best(
             schedule.compute_at(held, place, "scratch")
         except ScheduleError:
             continue
-        stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store)]
+        stores = stores_in(schedule.nest.body)
         buffers = [s.buffer for s in stores if s.stage == held]
         alive = max(math.prod(buffer.typical_shape) for buffer in buffers)
         schedule.undo()

@@ -1,15 +1,19 @@
 """Row kernels (softmax, norms, reductions over trailing axes): all stages are computed row by row.
 
 The leading axes that all stages share select a row. Reductions run along the row in vectors of
-partial results. Values that several stages read stay in a scratch row.
+partial results. Values that several stages read stay in a scratch row. A stage of several short
+rows is computed before the next one, since each waits for the last instruction of the one before.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from clew.cost.policy.sums import PARTIAL_VECTORS
+from clew.cost.policy.sums import MOST_SHORT_ROW, PARTIAL_VECTORS, ROWS_TOGETHER
+from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.ir.dims import product
+from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -26,7 +30,7 @@ from clew.schedules.library.row_vectors import (
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, sums_rows
+from clew.schedules.stages import StageInfo, lane_stride, stage_infos, sums_rows
 from clew.te.expr import Binary, Imm, Scalar
 
 
@@ -47,9 +51,11 @@ class Rows(Rule[RowStages]):
         return RowStages(work.start, target, work.members)
 
     def choices(self, match: RowStages) -> Space:
-        return Space(
-            (Choice("partial", PARTIAL_VECTORS, (1, 2, 4, 8), "vectors of partial results"),)
-        )
+        choices = [Choice("partial", PARTIAL_VECTORS, (1, 2, 4, 8), "vectors of partial results")]
+        together = _rows_together(match)
+        if together > 1:
+            choices.append(Choice("together", together, ROWS_TOGETHER, "rows computed together"))
+        return Space(tuple(choices))
 
     def schedule(self, match: RowStages, settings: Settings) -> Schedule:
         schedule, found = match.begin()
@@ -69,10 +75,14 @@ class Rows(Rule[RowStages]):
             group, step = schedule.split(inside[0], grouped)
             row, inside, shared = [*row, group], [step, *inside[1:]], own + 1
         columns = _columns(infos, members, shared, target) if row else set()
+        several = bool(row) and not (grouped or columns) and settings.get("together", 1) > 1
+        if several:
+            row[-1], _ = schedule.split(row[-1], settings["together"])
         for member in reversed(members) if row else ():
             inner = infos[member].store.buffer.shape[shared:]
             alone = product(inner) == 1 or member in columns
-            schedule.compute_at(member, row[-1], "register" if alone else "scratch")
+            in_register = alone and not several
+            schedule.compute_at(member, row[-1], "register" if in_register else "scratch")
         readers = {reader for m in columns for reader in infos[m].readers}
         for member in members:
             if member in columns or member in readers:
@@ -83,7 +93,10 @@ class Rows(Rule[RowStages]):
             else:
                 names = infos[member].axes
                 last = names[-1:]
-                if names[shared:]:
+                if several and _is_value_of_row(infos[member], shared):  # lanes are rows
+                    last = names[shared - 1 : shared]
+                    schedule.reorder(*(n for n in names if n not in last), *last)
+                elif names[shared:]:
                     last = [joined(schedule, infos[member], names[shared:])]
                 vectorize_last(schedule, last, target, infos[member])
         if root in columns:  # registers are copied out one by one
@@ -96,6 +109,42 @@ class Rows(Rule[RowStages]):
         if row:
             spread(schedule, row)
         return schedule
+
+
+def _is_value_of_row(info: StageInfo, shared: int) -> bool:
+    """Whether a stage without a reduction computes a single value for each row."""
+    return not info.is_reduction and product(info.store.buffer.shape[shared:]) == 1
+
+
+def _rows_together(match: RowStages) -> int:
+    """Returns the number of rows that are computed together: several, if each is so short that the
+    chains of instructions between its stages take much of the time.
+    """
+    infos = stage_infos(match.start)
+    root, together = infos[match.members[-1]], ROWS_TOGETHER[-1]
+    members = [m for m in match.members if m != root.name]
+    rank = _row_rank(infos, members, root)
+    if root.is_reduction or not rank or not all(isinstance(n.size, int) for n in root.loops):
+        return 1
+    if any(_reads_alone(infos[m], match.target) for m in match.members):
+        return 1
+    *outer, rows = root.store.buffer.typical_shape[:rank]
+    elems = math.prod(root.store.buffer.typical_shape[rank:])
+    pieces = math.prod(outer) * (rows // together)
+    short = match.target.vector_lanes(root.lane_dtype) <= elems <= MOST_SHORT_ROW
+    return together if short and pieces >= PIECES_FOR_THREADS else 1
+
+
+def _reads_alone(info: StageInfo, target: Target) -> bool:
+    """Whether a stage reads elements of a row that lie apart, as in a transpose, or reduces a
+    combination of several rows. If its row is computed alone, elements that one stage has combined
+    stay in registers for the others.
+    """
+    last = info.loops[-1].index
+    lanes, simplifier = target.vector_lanes(info.lane_dtype), Simplifier()
+    steps = [lane_stride(x, last, lanes, simplifier) for x in buffer_loads(info.store.value)]
+    wide = sum(step != 0 for step in steps)
+    return any(step not in (0, 1) for step in steps) or (info.is_reduction and wide > 1)
 
 
 def _columns(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Buffer, For, Stmt, Store, loops, walk
+from clew.loop.ir import Buffer, For, Stmt, Store, loops, stores_in, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import spread
@@ -82,7 +82,7 @@ def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
         if any(True for _ in loops(loop.body)):
             continue
         extents[loop.name] = loop.typical
-        stores = [s for s in walk(loop.body) if isinstance(s, Store)]
+        stores = stores_in(loop.body)
         used.setdefault(loop.name, []).extend(_contiguous(s, loop) for s in stores)
     found: list[Lane] = []
     for name, each in used.items():

@@ -10,13 +10,14 @@ import math
 from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.cost.policy.tiles import MOST_UNROLLED_NEIGHBORS, NEIGHBORS, REGISTERS_OF_SPATIAL
 from clew.loop.affine import Simplifier, contains
+from clew.loop.products import offset_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import REDUCES, TAILED
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, flatten_axes, largest_load, offset_form, stride
+from clew.schedules.stages import StageInfo, flatten_axes, largest_load, stride
 from clew.te.expr import Binary, Imm, Index, Load
 from clew.te.walk import nodes
 
@@ -102,7 +103,7 @@ def _alternates(load: Load, index: Index, simplifier: Simplifier) -> bool:
     """Whether neighbors along an axis read from a few runs of memory in turn, as the phases of a
     stride do.
     """
-    form = offset_form(load.source, load.indices, simplifier)
+    form = offset_of(load.source, load.indices, simplifier)
     moving = [atom for atom, _ in form.terms if simplifier.uses(atom, index)]
     return bool(moving) and all(
         isinstance(atom, Binary)

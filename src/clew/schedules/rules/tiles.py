@@ -8,7 +8,7 @@ Rows of the left operand are contiguous along the depth. Weights are packed in d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clew.cost.policy.caches import SHARE_OF_MATRIX_PANEL, SHARE_OF_MATRIX_ROWS
 from clew.cost.policy.tiles import (
@@ -20,12 +20,14 @@ from clew.cost.policy.tiles import (
     TILES_WIDE,
 )
 from clew.ir.types import memory_bytes
-from clew.loop.products import product_of
+from clew.loop.affine import Simplifier
+from clew.loop.ir import For
+from clew.loop.products import offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
-from clew.schedules.library.depth import join, joined
 from clew.schedules.library.images import blocked_image
+from clew.schedules.library.panels import write_vectors
 from clew.schedules.library.products import packed
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
@@ -34,6 +36,8 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 from clew.te import roles
+from clew.te.expr import INDEX, Imm, Index, binary
+from clew.te.walk import substitute
 
 Tile = tuple[int, int, int]
 """The rows, columns and depth of a tile."""
@@ -227,7 +231,7 @@ def _rows(
     if not whole:
         attach, _ = split_tiles(schedule, row, size)
     schedule.compute_at(info.name, attach, "scratch")
-    _vectors(schedule, inner, target)
+    write_vectors(schedule, inner, target)
     return [*batch, panel], panel, [] if whole else [attach]
 
 
@@ -248,7 +252,7 @@ def _image(
         size = balanced(schedule.extent(pixels), TILES_HIGH * tile[0])
         outer, _ = split_tiles(schedule, pixels, size)
         schedule.compute_at(info.name, outer, "scratch")
-        _vectors(schedule, ci, target)
+        write_vectors(schedule, ci, target)
         return batch, batch[-1], [outer]
     n, co, oh, ow, ci = axes
     width = schedule.extent(ow)
@@ -259,11 +263,41 @@ def _image(
     ow_outer, ow_inner = split_tiles(schedule, ow, size)
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "scratch")
-    _vectors(schedule, ci, target)
+    write_vectors(schedule, ci, target)
     return [n, co], co, [oh_outer, ow_outer]
 
 
-def _vectors(schedule: Schedule, column: str, target: Target) -> None:
-    vector, lane = schedule.split(column, target.vector_lanes("f32"), tail="guard")
-    schedule.unroll(vector)
-    schedule.vectorize(lane)
+def joined(info: StageInfo) -> StageInfo:
+    """Returns a stage with its two innermost reduction loops fused, if one operand is contiguous
+    along both and the other is packed in groups along both; otherwise the stage unchanged.
+    """
+    if len(info.reduction_axes) < 2 or product_of(info.store) is None:
+        return info
+    outer, inner = (n for n in info.loops if n.name in info.reduction_axes[-2:])
+    if info.loops[-2:] != [outer, inner] or 1 in (outer.extent, inner.extent):
+        return info
+    depth = Index(f"{outer.name}+{inner.name.rsplit('.', 1)[-1]}", outer.extent * inner.extent)
+    size, simplifier = Imm(inner.extent, INDEX), Simplifier()
+    places = {
+        id(outer.index): simplifier.simplify(binary("floordiv", depth, size)),
+        id(inner.index): simplifier.simplify(binary("mod", depth, size)),
+    }
+    store = replace(info.store, value=substitute(info.store.value, places))
+    product = product_of(store)
+    assert product is not None
+    steps = [
+        (
+            step_along(offset_of(x.source, x.indices, simplifier), depth),
+            packed_step(x, depth, product.group, simplifier),
+        )
+        for x in (product.a, product.b)
+    ]
+    fits = any(a == 1 and b is not None for (a, _), (_, b) in (steps, reversed(steps)))
+    loop = For(depth, "serial", store)
+    return replace(info, loops=[*info.loops[:-2], loop], store=store) if fits else info
+
+
+def join(schedule: Schedule, info: StageInfo) -> StageInfo:
+    """Fuses the two innermost reduction loops of a stage; returns the new stage."""
+    schedule.fuse(*info.reduction_axes[-2:])
+    return stage_infos(schedule)[info.name]

@@ -1,23 +1,19 @@
-"""Rules that run operators with torch, by kind; each file mirrors one of `clew.ops`."""
+"""Rules that run operators with torch, one file per family."""
 
 from __future__ import annotations
 
 from clew.backends.torch.rules import (  # noqa: F401  registers rules
-    activation,
     attention,
     convolution,
-    create,
     elementwise,
     images,
     indexing,
-    logic,
     matmul,
     norm,
     pool,
     quantization,
     reduce,
-    scan,
+    same,
     slicing,
     transform,
-    unary,
 )

@@ -8,20 +8,6 @@ from torch.nn import functional
 from clew.backends.torch.registry import Building, Step, builds
 
 
-@builds("nn.softmax")
-def softmax(b: Building) -> Step:
-    """`softmax`."""
-    axis = b.attrs.axis
-    return lambda x: torch.softmax(x, axis)
-
-
-@builds("nn.log_softmax")
-def log_softmax(b: Building) -> Step:
-    """`log_softmax`."""
-    axis = b.attrs.axis
-    return lambda x: torch.log_softmax(x, axis)
-
-
 @builds("nn.layer_norm")
 def layer_norm(b: Building) -> Step:
     """`layer_norm`, which takes parameters of the shape of the normalized axes; others are applied

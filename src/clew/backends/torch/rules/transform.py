@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from clew.backends.torch.registry import Building, Step, builds
 from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import get_op
 
 
 @builds("identity")
@@ -21,13 +23,6 @@ def reshape(b: Building) -> Step:
     return lambda x: x.reshape(shape)
 
 
-@builds("transpose")
-def transpose(b: Building) -> Step:
-    """`permute`."""
-    axes = b.attrs.axes
-    return lambda x: x.permute(axes)
-
-
 @builds("broadcast_to")
 def broadcast_to(b: Building) -> Step:
     """`expand`."""
@@ -35,25 +30,11 @@ def broadcast_to(b: Building) -> Step:
     return lambda x: x.expand(shape)
 
 
-@builds("tile")
-def tile(b: Building) -> Step:
-    """`tile`."""
-    repeats = b.attrs.repeats
-    return lambda x: torch.tile(x, repeats)
-
-
 @builds("repeat")
 def repeat(b: Building) -> Step:
     """`repeat_interleave`, cropped."""
     axis, repeats, size = b.attrs.axis, b.attrs.repeats, b.attrs.size
     return lambda x: x.repeat_interleave(repeats, axis).narrow(axis, 0, size)
-
-
-@builds("flip")
-def flip(b: Building) -> Step:
-    """`flip`."""
-    axes = b.attrs.axes
-    return lambda x: torch.flip(x, axes)
 
 
 @builds("trilu")
@@ -99,3 +80,17 @@ def space_to_depth(b: Building) -> Step:
     block, (n, c, h, w), shape = b.attrs.block, b.shape(), b.type.concrete
     apart = (n, c, h // block, block, w // block, block)
     return lambda x: x.reshape(apart).permute(0, 3, 5, 1, 2, 4).reshape(shape)
+
+
+@builds("full", "arange")
+def constant(b: Building) -> Step:
+    """The value of the reference."""
+    made = b.constant(get_op(b.call.op_name).run_reference([], b.attrs))
+    return lambda: made
+
+
+@builds("shape_of")
+def shape_of(b: Building) -> Step:
+    """The sizes, which are known."""
+    made = b.constant(np.array(b.shape(), np.int64))
+    return lambda x: made

@@ -92,13 +92,6 @@ def roi_align(w: Writing) -> str:
     )
 
 
-@writes("nn.max_roi_pool")
-def max_roi_pool(w: Writing) -> str:
-    """`MaxRoiPool`."""
-    shape = list(w.attrs.out)
-    return w.emit("MaxRoiPool", *w.inputs, pooled_shape=shape, spatial_scale=w.real("scale"))
-
-
 @writes("nn.col2im")
 def col2im(w: Writing) -> str:
     """`Col2Im`."""

@@ -9,18 +9,6 @@ import numpy as np
 from clew.exporters.onnx.registry import Writing, writes
 
 
-@writes("nn.softmax")
-def softmax(w: Writing) -> str:
-    """`Softmax`."""
-    return w.emit("Softmax", *w.inputs, axis=w.attrs.axis)
-
-
-@writes("nn.log_softmax")
-def log_softmax(w: Writing) -> str:
-    """`LogSoftmax`."""
-    return w.emit("LogSoftmax", *w.inputs, axis=w.attrs.axis)
-
-
 def _scaled(w: Writing, value: str, *, gamma: int = 1, beta: int | None = None) -> str:
     """Returns a value times one argument, plus another."""
     value = w.emit("Mul", value, w.inputs[gamma])
@@ -73,12 +61,6 @@ def rms_norm(w: Writing) -> str:
     return _scaled(w, w.emit("RMSNormalization", x, ones, **attrs))
 
 
-@writes("nn.batch_norm")
-def batch_norm(w: Writing) -> str:
-    """`BatchNormalization` for inference."""
-    return w.emit("BatchNormalization", *w.inputs, epsilon=w.real("epsilon"))
-
-
 def _need_plain(w: Writing, least: int) -> None:
     if w.attrs.layout != "NCHW":
         w.refuse(f"images are laid out as {w.attrs.layout}")
@@ -101,21 +83,6 @@ def group_norm(w: Writing) -> str:
         w.refuse("ONNX normalizes groups in f32")
     return w.emit(
         "GroupNormalization", *w.inputs, epsilon=w.attrs.epsilon, num_groups=w.attrs.groups
-    )
-
-
-@writes("nn.lrn")
-def lrn(w: Writing) -> str:
-    """`LRN`."""
-    if w.attrs.layout != "NCHW":
-        w.refuse(f"images are laid out as {w.attrs.layout}")
-    return w.emit(
-        "LRN",
-        *w.inputs,
-        size=w.attrs.size,
-        alpha=w.real("alpha"),
-        beta=w.real("beta"),
-        bias=w.real("bias"),
     )
 
 

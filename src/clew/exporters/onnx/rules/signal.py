@@ -1,13 +1,10 @@
-"""Signal processing, and determinants."""
+"""Signal processing."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from clew.exporters.onnx.registry import Writing, writes
-from clew.exporters.onnx.rules.unary import direct
-
-writes("det")(direct("Det"))
 
 
 @writes("dft")

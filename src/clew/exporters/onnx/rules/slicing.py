@@ -13,12 +13,6 @@ from clew.ops.movement.slicing import slice_bounds
 _BEFORE_ALL = -(2**63)
 
 
-@writes("concatenate")
-def concatenate(w: Writing) -> str:
-    """`Concat`."""
-    return w.emit("Concat", *w.inputs, axis=w.attrs.axis)
-
-
 @writes("split")
 def split(w: Writing) -> tuple[str, ...]:
     """`Split`."""

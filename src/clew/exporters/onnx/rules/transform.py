@@ -6,12 +6,7 @@ import numpy as np
 
 from clew.exporters.onnx.registry import Writing, writes
 from clew.ops.movement.layouts import parse_layout
-
-
-@writes("identity")
-def identity(w: Writing) -> str:
-    """`Identity`."""
-    return w.emit("Identity", *w.inputs)
+from clew.ops.registry import get_op
 
 
 @writes("reshape")
@@ -105,13 +100,13 @@ def layout_transform(w: Writing) -> str:
     return w.emit("Transpose", *w.inputs, perm=[source.axes.index(a) for a in target.axes])
 
 
-@writes("depth_to_space")
-def depth_to_space(w: Writing) -> str:
-    """`DepthToSpace`."""
-    return w.emit("DepthToSpace", *w.inputs, blocksize=w.attrs.block, mode=w.attrs.mode)
+@writes("full", "arange", "mel_weight_matrix", "window")
+def constant(w: Writing) -> str:
+    """The value of the reference."""
+    return w.constant(get_op(w.call.op_name).run_reference([], w.attrs))
 
 
-@writes("space_to_depth")
-def space_to_depth(w: Writing) -> str:
-    """`SpaceToDepth`."""
-    return w.emit("SpaceToDepth", *w.inputs, blocksize=w.attrs.block)
+@writes("shape_of")
+def shape_of(w: Writing) -> str:
+    """The sizes, which are known."""
+    return w.integers(*w.shape())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
-from typing import Final
 
 from clew.frontends.building import call, cast, cast_saturated, per_channel, reshaped, scalar
 from clew.frontends.onnx.file.tensors import dtype_of
@@ -13,90 +11,6 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import NARROW_FLOATS, STORAGE, is_float, is_integer
 from clew.ops.data.text import PARSED
-
-_UNARY: Final = {
-    "Abs": "abs",
-    "Acos": "acos",
-    "Acosh": "acosh",
-    "Asin": "asin",
-    "Asinh": "asinh",
-    "Atan": "atan",
-    "Atanh": "atanh",
-    "BitwiseNot": "bitwise_not",
-    "Ceil": "ceil",
-    "Cos": "cos",
-    "Cosh": "cosh",
-    "Exp": "exp",
-    "Floor": "floor",
-    "HardSwish": "nn.hard_swish",
-    "IsNaN": "isnan",
-    "Log": "log",
-    "Mish": "nn.mish",
-    "Neg": "negative",
-    "Not": "logical_not",
-    "Reciprocal": "reciprocal",
-    "Relu": "nn.relu",
-    "Round": "round",
-    "Sigmoid": "sigmoid",
-    "Sign": "sign",
-    "Sin": "sin",
-    "Sinh": "sinh",
-    "Softplus": "nn.softplus",
-    "Softsign": "nn.softsign",
-    "Sqrt": "sqrt",
-    "Tan": "tan",
-    "Tanh": "tanh",
-}
-_BINARY: Final = {
-    "Add": "add",
-    "And": "logical_and",
-    "BitwiseAnd": "bitwise_and",
-    "BitwiseOr": "bitwise_or",
-    "BitwiseXor": "bitwise_xor",
-    "Div": "divide",
-    "Equal": "equal",
-    "Greater": "greater",
-    "GreaterOrEqual": "greater_equal",
-    "Less": "less",
-    "LessOrEqual": "less_equal",
-    "Mul": "multiply",
-    "Or": "logical_or",
-    "Sub": "subtract",
-    "Xor": "logical_xor",
-}
-_VARIADIC: Final = {"Max": "maximum", "Min": "minimum"}
-_WITH_ALPHA: Final = {
-    "Celu": "nn.celu",
-    "Elu": "nn.elu",
-    "LeakyRelu": "nn.leaky_relu",
-    "ThresholdedRelu": "nn.thresholded_relu",
-}
-
-
-def _unary(op: str) -> Callable[[Layer], Result]:
-    return lambda layer: call(op, layer.input(0))
-
-
-def _binary(op: str) -> Callable[[Layer], Result]:
-    return lambda layer: call(op, layer.input(0), layer.input(1))
-
-
-def _variadic(op: str) -> Callable[[Layer], Result]:
-    return lambda layer: reduce(lambda a, b: call(op, a, b), layer.present())
-
-
-def _with_alpha(op: str) -> Callable[[Layer], Result]:
-    return lambda layer: call(op, layer.input(0), alpha=layer.real("alpha"))
-
-
-for _onnx, _op in _UNARY.items():
-    converter(_onnx)(_unary(_op))
-for _onnx, _op in _BINARY.items():
-    converter(_onnx)(_binary(_op))
-for _onnx, _op in _VARIADIC.items():
-    converter(_onnx)(_variadic(_op))
-for _onnx, _op in _WITH_ALPHA.items():
-    converter(_onnx)(_with_alpha(_op))
 
 
 def _total(layer: Layer) -> Expr:
@@ -164,17 +78,6 @@ def bit_shift(layer: Layer) -> Result:
     return call(op, layer.input(0), layer.input(1))
 
 
-@converter("IsInf")
-def is_inf(layer: Layer) -> Result:
-    """Infinities of the requested signs."""
-    return call(
-        "isinf",
-        layer.input(0),
-        positive=layer.flag("detect_positive"),
-        negative=layer.flag("detect_negative"),
-    )
-
-
 @converter("Cast")
 def cast_to(layer: Layer) -> Result:
     """To the element type of the attribute."""
@@ -239,33 +142,7 @@ def _fits_float(value: object, dtype: str) -> bool:
     return is_float(dtype) or (isinstance(value, int) and abs(value) < 1 << 53)
 
 
-@converter("Where")
-def where(layer: Layer) -> Result:
-    """Elements of one of two tensors, selected by a condition."""
-    return call("where", layer.input(0), layer.input(1), layer.input(2))
-
-
 # --- activations ----------------------------------------------------------------------------------
-
-
-@converter("Gelu")
-def gelu(layer: Layer) -> Result:
-    """Exact, or with the tanh approximation."""
-    return call("nn.gelu", layer.input(0), approximate=layer.text("approximate"))
-
-
-@converter("HardSigmoid")
-def hard_sigmoid(layer: Layer) -> Result:
-    """`clip(alpha * x + beta, 0, 1)`."""
-    return call(
-        "nn.hard_sigmoid", layer.input(0), alpha=layer.real("alpha"), beta=layer.real("beta")
-    )
-
-
-@converter("Selu")
-def selu(layer: Layer) -> Result:
-    """`gamma` times ELU, with both constants as attributes."""
-    return call("nn.selu", layer.input(0), alpha=layer.real("alpha"), gamma=layer.real("gamma"))
 
 
 @converter("Swish")
@@ -284,9 +161,3 @@ def prelu(layer: Layer) -> Result:
         one = slope.tensor.shape == (1,)
         slope = reshaped(slope, ()) if one else per_channel(slope, layer.rank())
     return call("nn.prelu", layer.input(0), slope)
-
-
-@converter("Shrink")
-def shrink(layer: Layer) -> Result:
-    """`x` moved towards 0 by `bias` if its magnitude exceeds `lambd`, else 0."""
-    return call("nn.shrink", layer.input(0), lambd=layer.real("lambd"), bias=layer.real("bias"))

@@ -218,3 +218,21 @@ def image_decoder(layer: Layer) -> Result:
     """The pixels of an image file's bytes."""
     pixels = layer.text("pixel_format")
     return call("image.decode", layer.input(0), pixel_format=pixels)
+
+
+# Names of the modes of GridSample in version 16.
+_GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@converter("GridSample")
+def grid_sample(layer: Layer) -> Result:
+    """An image interpolated at the positions of a grid."""
+    mode = layer.text("mode")
+    return call(
+        "grid_sample",
+        layer.input(0),
+        layer.input(1),
+        mode=_GRID_MODES.get(mode, mode),
+        padding=layer.text("padding_mode"),
+        align_corners=layer.flag("align_corners"),
+    )

@@ -8,13 +8,14 @@ from dataclasses import replace
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.lowering.convolution import convolution, transposed, with_bias
 from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
+from clew.frontends.lowering.pooling import pool_places, pooled, pooled_over_space
 from clew.frontends.lowering.window import SPATIAL, Window, divided, extent, same_padding
 from clew.frontends.onnx.converters.weight_blocks import rows_of_blocks
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max
-from clew.ir.expr import Call, Constant, Expr
+from clew.ir.expr import Constant, Expr
 from clew.ops.common import accumulator
 
 
@@ -128,7 +129,7 @@ def gemm(layer: Layer) -> Result:
     rows = rows_of_blocks(weight, layout)
     if rows is not None:
         layout, weight = "NK", rows
-    result = _of_dtype(call("nn.dense", data, weight, weight_layout=layout), dtype)
+    result = cast(call("nn.dense", data, weight, weight_layout=layout), dtype)
     if (alpha := layer.real("alpha")) != 1.0:
         result = call("multiply", result, scalar(alpha, dtype))
     bias, beta = layer.optional(2), layer.real("beta")
@@ -141,21 +142,16 @@ def gemm(layer: Layer) -> Result:
 
 @converter("MatMul")
 def matmul(layer: Layer) -> Result:
-    """NumPy's `matmul`; a parameter matrix on the right makes a dense layer."""
+    """NumPy's `matmul`; a parameter matrix on the right makes a dense layer. Sums of short
+    integers, which the standard does not allow but some exporters write, wrap around.
+    """
     a, b, dtype = layer.input(0), layer.input(1), layer.type(0).dtype
     if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
-        return _of_dtype(call("nn.dense", a, b, weight_layout="KN"), dtype)
+        return cast(call("nn.dense", a, b, weight_layout="KN"), dtype)
     rows = rows_of_blocks(b, "KN") if layer.rank(0) >= 2 else None
     if rows is not None:
-        return _of_dtype(call("nn.dense", a, rows, weight_layout="NK"), dtype)
-    return _of_dtype(call("nn.matmul", a, b), dtype)
-
-
-def _of_dtype(product: Call, dtype: str) -> Expr:
-    """Returns a product with the standard's type: sums of short integers, which it does not allow
-    but some exporters write, wrap around.
-    """
-    return product if product.tensor.dtype == dtype else call("cast", product, dtype=dtype)
+        return cast(call("nn.dense", a, rows, weight_layout="NK"), dtype)
+    return cast(call("nn.matmul", a, b), dtype)
 
 
 # --- pooling --------------------------------------------------------------------------------------
@@ -166,61 +162,39 @@ def optional_flag(layer: Layer, name: str) -> bool:
     return name in layer.schema.attributes and layer.flag(name)
 
 
-def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Expr:
-    return call(
-        op,
-        layer.input(0),
-        kernel=window.kernel,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        ceil_mode=optional_flag(layer, "ceil_mode"),
-        **more,
-    )
+def _pool(layer: Layer, op: str, **more: bool | int) -> Expr:
+    window = window_of(layer, layer.integers("kernel_shape"))
+    return pooled(op, layer.input(0), window, ceil_mode=optional_flag(layer, "ceil_mode"), **more)
 
 
 @converter("MaxPool")
 def max_pool(layer: Layer) -> Result:
     """Windows' maxima, and their indices if they are used."""
-    window = window_of(layer, layer.integers("kernel_shape"))
-    top = _pool(layer, "nn.max_pool2d", window, layout=window.layout)
+    top = _pool(layer, "nn.max_pool2d")
     if not layer.wants(1):
         return top
-    column_major = layer.flag("storage_order")
-    return [top, _pool(layer, "nn.max_pool_places", window, column_major=column_major)]
+    window = window_of(layer, layer.integers("kernel_shape"))
+    ceil_mode, order = optional_flag(layer, "ceil_mode"), layer.flag("storage_order")
+    return [top, pool_places(layer.input(0), window, ceil_mode=ceil_mode, column_major=order)]
 
 
 @converter("AveragePool")
 def average_pool(layer: Layer) -> Result:
     """Windows' means."""
-    window = window_of(layer, layer.integers("kernel_shape"))
-    return _pool(
-        layer,
-        "nn.avg_pool2d",
-        window,
-        layout=window.layout,
-        count_include_pad=optional_flag(layer, "count_include_pad"),
-    )
-
-
-def _spatial_axes(layer: Layer) -> tuple[int, ...]:
-    return tuple(range(2, layer.rank()))
+    counts = optional_flag(layer, "count_include_pad")
+    return _pool(layer, "nn.avg_pool2d", count_include_pad=counts)
 
 
 @converter("GlobalAveragePool")
 def global_average_pool(layer: Layer) -> Result:
     """The mean over all spatial axes."""
-    if layer.rank() == 4:
-        return call("nn.global_avg_pool2d", layer.input(0))
-    return call("mean", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+    return pooled_over_space("mean", layer.input(0))
 
 
 @converter("GlobalMaxPool")
 def global_max_pool(layer: Layer) -> Result:
     """The maximum over all spatial axes."""
-    if layer.rank() == 4:
-        return call("nn.global_max_pool2d", layer.input(0))
-    return call("max", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+    return pooled_over_space("max", layer.input(0))
 
 
 @converter("GlobalLpPool", "LpPool", since=1)
@@ -230,14 +204,13 @@ def lp_pool(layer: Layer) -> Result:
     if p < 1 or p != int(p):
         raise layer.unsupported(f"p={p}")
     if layer.op == "LpPool":
-        window = window_of(layer, layer.integers("kernel_shape"))
-        return _pool(layer, "nn.lp_pool2d", window, layout=window.layout, p=int(p))
-    x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
+        return _pool(layer, "nn.lp_pool2d", p=int(p))
+    x, dtype = layer.input(0), layer.type(0).dtype
     if p <= 2:
-        return call(f"l{int(p)}", x, axes=axes, keepdims=True)
+        return pooled_over_space(f"l{int(p)}", x)
     wide = accumulator(dtype)
     powers = call("power", call("abs", cast(x, wide)), scalar(p, wide))
-    total = call("sum", powers, axes=axes, keepdims=True)
+    total = pooled_over_space("sum", powers)
     return cast(call("power", total, scalar(1 / p, wide)), dtype)
 
 
@@ -263,14 +236,6 @@ def layer_norm(layer: Layer) -> Result:
 def rms_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on, without a mean."""
     return root_mean_square(layer.input(0), layer.input(1), layer.axis(), layer.real("epsilon"))
-
-
-@converter("InstanceNormalization")
-def instance_norm(layer: Layer) -> Result:
-    """Normalization of each channel of each image."""
-    return call(
-        "nn.instance_norm", *(layer.input(n) for n in range(3)), epsilon=layer.real("epsilon")
-    )
 
 
 @converter("GroupNormalization", since=18)
@@ -301,17 +266,4 @@ def _group_norm(layer: Layer, scale: Expr, bias: Expr) -> Expr:
         bias,
         groups=layer.integer("num_groups"),
         epsilon=layer.real("epsilon"),
-    )
-
-
-@converter("LRN")
-def local_response_norm(layer: Layer) -> Result:
-    """`x / (bias + alpha / size * sum of squares over near channels) ** beta`."""
-    return call(
-        "nn.lrn",
-        layer.input(0),
-        size=layer.integer("size"),
-        alpha=layer.real("alpha"),
-        beta=layer.real("beta"),
-        bias=layer.real("bias"),
     )

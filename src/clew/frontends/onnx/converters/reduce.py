@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.lowering.reduction import of_dtype, reduced
 from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
@@ -15,88 +16,60 @@ from clew.ir.dims import product
 from clew.ir.expr import Expr
 from clew.ir.types import is_float, is_integer
 from clew.ops.math.ranking import selects_by_rank
+from clew.vocabularies.onnx import REDUCTIONS
+from clew.vocabularies.same import read
 
-_REDUCTIONS: Final = {
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceLogSum": "log_sum",
-    "ReduceLogSumExp": "logsumexp",
-    "ReduceMax": "max",
-    "ReduceMean": "mean",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceSum": "sum",
-    "ReduceSumSquare": "sum_square",
-}
 # For integers these are computed in f64 and truncated.
 _OF_FLOATS: Final = ("l2", "log_sum", "logsumexp")
-_OF_TRUTHS: Final = {"max": "any", "min": "all"}
 
 
 def _reduction(op: str) -> Callable[[Layer], Result]:
     def convert(layer: Layer) -> Result:
-        x = layer.input(0)
-        rank = layer.rank()
-        name = _OF_TRUTHS.get(op, op) if layer.type(0).dtype == "bool" else op
-        if op in _OF_FLOATS and is_integer(layer.type(0).dtype):
+        x, dtype = layer.input(0), layer.type(0).dtype
+        if op in _OF_FLOATS and is_integer(dtype):
             x = cast(x, "f64")
         skip = "noop_with_empty_axes" in layer.schema.attributes and layer.flag(
             "noop_with_empty_axes"
         )
         given = "axes" not in layer.schema.attributes and layer.optional(1) is not None
         if given and layer.known(1) is None:
-            return _over_unknown(layer, x, name, skip)
+            return _over_unknown(layer, x, op, skip)
         axes = layer.ints_of("axes", 1)
-        if rank == 0 or (not axes and skip):
-            # A reduction over no axis still squares, logs ...: reduce over an added axis of size 1.
-            widened = reshaped(x, (*layer.type(0).shape, 1))
-            return cast(call(name, widened, axes=(rank,), keepdims=False), layer.type(0).dtype)
-        chosen = tuple(layer.positive(a, rank) for a in axes) if axes else tuple(range(rank))
-        found = call(name, x, axes=chosen, keepdims=layer.flag("keepdims"))
-        return cast(found, layer.type(0).dtype)
+        rank = layer.rank()
+        chosen = tuple(layer.positive(a, rank) for a in axes or ()) if rank else ()
+        if not chosen and not skip:
+            chosen = tuple(range(rank))
+        return cast(reduced(op, x, chosen, layer.flag("keepdims")), dtype)
 
     return convert
 
 
-def _over_unknown(layer: Layer, x: Expr, name: str, skip: bool) -> Expr:
+def _over_unknown(layer: Layer, x: Expr, op: str, skip: bool) -> Expr:
     """Reduces over axes known only in the run. Without `skip`, their number must be known: an empty
     list means all axes.
     """
+    keepdims = layer.flag("keepdims")
     if layer.type(1).shape == (0,):
-        axes = () if skip else tuple(range(layer.rank()))
-        found = call(name, x, axes=axes, keepdims=layer.flag("keepdims"))
+        found = reduced(op, x, () if skip else tuple(range(layer.rank())), keepdims)
     else:
         if not skip and not layer.type(1).is_static:
             layer.value(1, "over which axes")  # none would be all
-        found = held(layer, name, [x], {"axes": 1}, keepdims=layer.flag("keepdims"))
+        found = held(layer, of_dtype(op, x), [x], {"axes": 1}, keepdims=keepdims)
     return cast(found, layer.type(0).dtype)
 
 
-for _onnx, _op in _REDUCTIONS.items():
-    converter(_onnx)(_reduction(_op))
+for _pair in read(REDUCTIONS):
+    converter(_pair.foreign)(_reduction(_pair.op))
 
 
-@converter("ArgMax", "ArgMin")
-def position(layer: Layer) -> Result:
-    """The index of the extreme element."""
-    last = "select_last_index" in layer.schema.attributes and layer.flag("select_last_index")
-    return call(
-        layer.op.lower(),
-        layer.input(0),
-        axis=layer.axis(),
-        keepdims=layer.flag("keepdims"),
-        select_last=last,
-    )
-
-
-@converter("CumSum")
-def cumulative_sum(layer: Layer) -> Result:
-    """Sums up to each element along an axis."""
-    flags = {name: layer.flag(name) for name in ("exclusive", "reverse")}
+@converter("CumProd", "CumSum")
+def cumulative(layer: Layer) -> Result:
+    """Products or sums up to each element along an axis."""
+    op, flags = layer.op.lower(), {name: layer.flag(name) for name in ("exclusive", "reverse")}
     if layer.known(1) is None:
-        return held(layer, "cumsum", [layer.input(0)], {"axis": 1}, **flags)
+        return held(layer, op, [layer.input(0)], {"axis": 1}, **flags)
     axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
-    return call("cumsum", layer.input(0), axis=axis, **flags)
+    return call(op, layer.input(0), axis=axis, **flags)
 
 
 @converter("TopK", since=10)

@@ -86,18 +86,6 @@ def roi_align(layer: Layer) -> Result:
     )
 
 
-@converter("MaxRoiPool")
-def max_roi_pool(layer: Layer) -> Result:
-    """The maxima of regions' bins."""
-    return call(
-        "nn.max_roi_pool",
-        layer.input(0),
-        layer.input(1),
-        out=layer.integers("pooled_shape"),
-        scale=layer.real("spatial_scale"),
-    )
-
-
 @converter("MaxUnpool")
 def max_unpool(layer: Layer) -> Result:
     """Zeros with elements at the given indices, which must lie inside the result (I320).

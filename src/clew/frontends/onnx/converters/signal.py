@@ -66,12 +66,6 @@ def mel_weight_matrix(layer: Layer) -> Result:
     return held(layer, "mel_weight_matrix", [], given, dtype=dtype)
 
 
-@converter("Det")
-def det(layer: Layer) -> Result:
-    """Of matrices in the last two axes."""
-    return call("det", layer.input(0))
-
-
 @converter("ReverseSequence")
 def reverse_sequence(layer: Layer) -> Result:
     """The first elements of each sequence in reverse."""

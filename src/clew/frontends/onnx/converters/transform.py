@@ -433,14 +433,6 @@ def identity(layer: Layer) -> Result:
     return layer.input(0)
 
 
-@converter("DepthToSpace")
-def depth_to_space(layer: Layer) -> Result:
-    """Blocks of channels become blocks of pixels."""
-    mode = layer.text("mode") if "mode" in layer.schema.attributes else "DCR"
-    block = layer.integer("blocksize")
-    return call("depth_to_space", layer.input(0), block=block, mode=mode)
-
-
 @converter("SpaceToDepth")
 def space_to_depth(layer: Layer) -> Result:
     """Blocks of pixels become blocks of channels."""
@@ -457,18 +449,6 @@ def space_to_depth(layer: Layer) -> Result:
 # --- by index -------------------------------------------------------------------------------------
 
 
-@converter("Gather")
-def gather(layer: Layer) -> Result:
-    """Slices along an axis, by index."""
-    return call("gather", layer.input(0), layer.input(1), axis=layer.axis())
-
-
-@converter("GatherElements")
-def gather_elements(layer: Layer) -> Result:
-    """Elements selected by one index each."""
-    return call("gather_elements", layer.input(0), layer.input(1), axis=layer.axis())
-
-
 @converter("GatherND")
 def gather_nd(layer: Layer) -> Result:
     """Slices selected by several indices each."""
@@ -476,23 +456,6 @@ def gather_nd(layer: Layer) -> Result:
     if not 0 <= batch < min(layer.rank(0), layer.rank(1)) or not layer.rank(1):
         raise layer.wrong(f"has batch_dims={batch} for {layer.type(0)} and {layer.type(1)}")
     return call("gather_nd", layer.input(0), layer.input(1), batch_dims=batch)
-
-
-def _reduction(layer: Layer) -> str:
-    return layer.text("reduction") if "reduction" in layer.schema.attributes else "none"
-
-
-@converter("Scatter", "ScatterElements")
-def scatter_elements(layer: Layer) -> Result:
-    """Elements replaced or combined, by one index each."""
-    inputs = [layer.input(n) for n in range(3)]
-    return call("scatter_elements", *inputs, axis=layer.axis(), reduction=_reduction(layer))
-
-
-@converter("ScatterND")
-def scatter_nd(layer: Layer) -> Result:
-    """Slices replaced or combined, by several indices each."""
-    return call("scatter_nd", *(layer.input(n) for n in range(3)), reduction=_reduction(layer))
 
 
 @converter("OneHot")
@@ -511,12 +474,6 @@ def one_hot(layer: Layer) -> Result:
 
 
 # --- what only a run can size ---
-
-
-@converter("NonZero")
-def nonzero(layer: Layer) -> Result:
-    """The indices of nonzero elements."""
-    return call("nonzero", layer.input(0))
 
 
 @converter("Compress")

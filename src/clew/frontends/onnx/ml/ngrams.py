@@ -12,11 +12,12 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
+from clew.ops.data.ngrams import MODES
 
 Array = np.ndarray[Any, Any]
 
 # From this many n-grams on, looking each up costs less than comparing with all.
-_HASHED: Final = 1024
+_HASHED: Final = 32
 
 
 @converter("TfIdfVectorizer")
@@ -43,23 +44,12 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
     skip = layer.integer("max_skip_count")
     if skip < 0:
         raise layer.wrong(f"has max_skip_count {skip}")
-    op = "ngram_counts" if dtype == "str" or len(places) < _HASHED else "ngram_counts_by_hash"
-    shortest, longest = layer.integer("min_gram_length"), layer.integer("max_gram_length")
-    counts: list[Expr] = []
-    used: list[Array] = []
-    at = 0
-    for table in grams:
-        if len(table):
-            if shortest <= table.shape[1] <= longest:
-                # A skip longer than a row never finds an n-gram.
-                counts.append(call(op, rows, Constant(table), max_skip=_useful(skip, rows)))
-                used.append(np.arange(at, at + len(table)))
-            at += len(table)
-    found = _placed(layer, rows, counts, used, places, width)
+    found = _weighted(layer, rows, grams, places, width, _useful(skip, rows))
     return reshaped(found, (width,)) if layer.rank() == 1 else found
 
 
 def _useful(skip: int, rows: Expr) -> int:
+    """Returns a number of skipped tokens; more, beyond a row, never find an n-gram."""
     size = rows.tensor.shape[1]
     return min(skip, max(size - 2, 0)) if isinstance(size, int) else min(skip, 1 << 16)
 
@@ -80,26 +70,51 @@ def _grams(layer: Layer, pool: Array) -> list[Array]:
     return tables
 
 
-def _placed(
-    layer: Layer, rows: Expr, counts: list[Expr], used: list[Array], places: Array, width: int
+def _weighted(
+    layer: Layer, rows: Expr, grams: list[Array], places: Array, width: int, skip: int
 ) -> Expr:
     """Returns weighted counts at their positions."""
     mode = layer.text("mode")
     weights = np.array(layer.reals("weights"), np.float32)
-    if mode not in ("TF", "IDF", "TFIDF"):
+    if mode not in MODES:
         raise layer.wrong(f"has mode {mode[:40]!r}, expected TF, IDF or TFIDF")
     if weights.size not in (0, len(places)):
         raise layer.wrong(f"has {weights.size} weights for {len(places)} n-grams")
+    if not weights.size:
+        weights = np.ones(len(places), np.float32)
+    shortest, longest = layer.integer("min_gram_length"), layer.integer("max_gram_length")
+    used: list[Array] = []
+    tables: list[Array] = []
+    at = 0
+    for table in grams:
+        if len(table) and shortest <= table.shape[1] <= longest:
+            tables.append(table)
+            used.append(np.arange(at, at + len(table)))
+        at += len(table)
+    if not used:
+        return call("full", shape=(rows.tensor.shape[0], width), value=0.0, dtype="f32")
+    numbers = np.concatenate(used)
+    columns, weights = places[numbers], weights[numbers]
+    if len(set(columns.tolist())) < len(numbers):
+        raise layer.unsupported("n-grams that share a place in the result")
+    if rows.tensor.dtype == "str" or len(places) >= _HASHED:
+        given = (Constant(columns), Constant(weights), *map(Constant, tables))
+        return call("ngram_weights", rows, *given, width=width, max_skip=skip, mode=mode)
+    counts: list[Expr] = [
+        call("ngram_counts", rows, Constant(table), max_skip=skip) for table in tables
+    ]
+    return _placed(counts, columns, weights, width, mode)
+
+
+def _placed(counts: list[Expr], columns: Array, weights: Array, width: int, mode: str) -> Expr:
+    """Returns counts times their weights at their positions."""
     # A dummy n-gram without matches, which columns without an n-gram read.
-    nothing = call("full", shape=(rows.tensor.shape[0], 1), value=0.0, dtype="f32")
-    found: Expr = call("concatenate", *counts, nothing, axis=1) if counts else nothing
-    numbers = np.concatenate([*used, np.zeros(0, np.int64)])
+    nothing = call("full", shape=(counts[0].tensor.shape[0], 1), value=0.0, dtype="f32")
+    found: Expr = call("concatenate", *counts, nothing, axis=1)
     if mode == "IDF":
         found = cast(call("greater", found, scalar(0, "f32")), "f32")
-    if mode != "TF" and weights.size:
-        found = call("multiply", found, Constant(np.append(weights[numbers], np.float32(0))))
-    columns = np.full(width, len(numbers), np.int64)
-    columns[places[numbers]] = np.arange(len(numbers))
-    if len(set(places[numbers].tolist())) < len(numbers):
-        raise layer.unsupported("n-grams that share a place in the result")
-    return call("gather", found, Constant(columns), axis=1)
+    if mode != "TF" and (weights != 1).any():
+        found = call("multiply", found, Constant(np.append(weights, np.float32(0))))
+    sources = np.full(width, len(columns), np.int64)
+    sources[columns] = np.arange(len(columns))
+    return call("gather", found, Constant(sources), axis=1)

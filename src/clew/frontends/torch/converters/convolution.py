@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.lowering.convolution import convolution as convolution_of
 from clew.frontends.lowering.convolution import transposed, with_bias
+from clew.frontends.lowering.pooling import pool_places, pooled
 from clew.frontends.lowering.window import Window
 from clew.frontends.torch.converters.grouped import grouped
 from clew.frontends.torch.converters.movement import sliced
@@ -20,7 +22,6 @@ from clew.frontends.torch.converters.windows import (
     drawn_places,
     largest_in_planes,
     largest_in_windows,
-    strided_windows,
 )
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
@@ -66,37 +67,18 @@ def _of_known_groups(layer: Layer, x: Expr, weight: Expr, groups: int) -> Expr:
 # --- pooling --------------------------------------------------------------------------------------
 
 
-def _window(layer: Layer, rank: int) -> dict[str, Any]:
+def _window(layer: Layer, rank: int) -> Window:
     kernel = layer.spread("kernel_size", rank)
     strides = layer.spread("stride", rank) if layer.get("stride") else kernel
     padding = layer.spread("padding", rank, (0,))
-    return {
-        "kernel": kernel,
-        "strides": strides or kernel,
-        "padding": (*padding, *padding),
-        "ceil_mode": layer.flag("ceil_mode"),
-    }
+    return Window(
+        kernel, strides or kernel, layer.spread("dilation", rank, (1,)), (*padding, *padding)
+    )
 
 
-def _as_image(x: Expr, rank: int) -> tuple[Expr, int]:
-    """Returns `x[N, C, H, W]` for pooling over one or two axes, and the number of added axes."""
-    shape = x.tensor.shape
-    lead = (1,) * (rank + 2 - len(shape))
-    full = (*lead, *shape)
-    if rank == 1:
-        return reshaped(x, (full[0], full[1], 1, full[2])), 1
-    return reshaped(x, full), 0
-
-
-def _over_images(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Returns attributes of a window over one axis as those of one over two."""
-    found = dict(attrs)
-    for name, one in (("kernel", 1), ("strides", 1), ("dilation", 1)):
-        if name in attrs:
-            found[name] = (one, *attrs[name])
-    before, after = attrs["padding"]
-    found["padding"] = (0, before, 0, after)
-    return found
+def _as_image(x: Expr, rank: int) -> Expr:
+    """Returns a tensor that may lack the batch or the channels as an image `[N, C, ...]`."""
+    return reshaped(x, ((1,) * (rank + 2 - x.tensor.rank)) + x.tensor.shape)
 
 
 def _pool_rank(layer: Layer) -> int:
@@ -108,96 +90,40 @@ def _pool_rank(layer: Layer) -> int:
 )
 def max_pool(layer: Layer) -> Result:
     """The largest element of each window, and its place in the image."""
-    rank = _pool_rank(layer)
-    x, attrs = layer.tensor(), _window(layer, rank)
-    attrs["dilation"] = layer.spread("dilation", rank, (1,))
-    with_places = "with_indices" in layer.op
-    if rank == 3:
-        return _max_pool_3d(layer, x, attrs, with_places)
-    image, added = _as_image(x, rank)
-    attrs = _over_images(attrs) if added else attrs
-    found = layer.shaped(call("nn.max_pool2d", image, **attrs))
-    if not with_places:
+    rank, ceil_mode = _pool_rank(layer), layer.flag("ceil_mode")
+    image, window = _as_image(layer.tensor(), rank), _window(layer, rank)
+    found = layer.shaped(pooled("nn.max_pool2d", image, window, ceil_mode=ceil_mode))
+    if "with_indices" not in layer.op:
         return found
     if not layer.is_used(1):
         return [found, layer.filled(0, 1)]
-    height, width = image.tensor.shape[2:]
-    places = call("nn.max_pool_places", image, **attrs)
-    inside = call("floor_mod", places, layer.importer.scalar_of(height * width, "i64"))
-    return [found, layer.shaped(inside, 1)]
-
-
-def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool) -> Result:
-    if with_places and layer.is_used(1):
-        windows = [
-            strided_windows(*rest)
-            for rest in zip(
-                x.tensor.shape[-3:], layer.result().shape[-3:], attrs["kernel"], attrs["strides"],
-                attrs["padding"][:3], attrs["dilation"], strict=True,
-            )
-        ]  # fmt: skip
-        values, places = largest_in_windows(x, windows)
-        return [layer.shaped(values), layer.shaped(places, 1)]
-    found = _planes(layer, x, attrs, "nn.max_pool2d")
-    return [found, layer.filled(0, 1)] if with_places else found
-
-
-def _planes(layer: Layer, x: Expr, attrs: dict[str, Any], op: str) -> Expr:
-    """Returns a pool over three axes: over the last two, then over the first."""
-    shape = x.tensor.shape
-    *lead, depth, height, width = shape
-    kernel, strides = attrs["kernel"], attrs["strides"]
-    pads, dilation = attrs["padding"], attrs.get("dilation", (1, 1, 1))
-    more = {k: v for k, v in attrs.items() if k in ("ceil_mode", "count_include_pad")}
-    many: Dim = product(tuple(lead))
-    flat = reshaped(x, (many, depth, height, width))
-    inner = {"dilation": dilation[1:]} if "dilation" in attrs else {}
-    plane = call(
-        op, flat, kernel=kernel[1:], strides=strides[1:],
-        padding=(*pads[1:3], *pads[4:]), **inner, **more,
-    )  # fmt: skip
-    _, _, high, wide = plane.tensor.shape
-    column = reshaped(plane, (many, 1, depth, high * wide))
-    first = {"dilation": (dilation[0], 1)} if "dilation" in attrs else {}
-    found = call(
-        op, column, kernel=(kernel[0], 1), strides=(strides[0], 1),
-        padding=(pads[0], 0, pads[3], 0), **first, **more,
-    )  # fmt: skip
-    return reshaped(found, layer.result().shape)
+    places = pool_places(image, window, ceil_mode=ceil_mode)
+    elements = layer.importer.scalar_of(product(image.tensor.shape[2:]), "i64")
+    return [found, layer.shaped(call("floor_mod", places, elements), 1)]
 
 
 @converter("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(layer: Layer) -> Result:
     """The mean of each window; padding counts, unless the call says otherwise."""
-    rank = _pool_rank(layer)
-    x, attrs = layer.tensor(), _window(layer, rank)
-    attrs["count_include_pad"] = layer.flag("count_include_pad", True)
-    divisor = layer.get("divisor_override")
-    padded = any(attrs["padding"]) or attrs["ceil_mode"]
-    whole = not is_float(x.tensor.dtype)
-    if whole or attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
-        return _uneven_avg_pool(layer, x, attrs)
+    rank, x = _pool_rank(layer), layer.tensor()
+    window, divisor = _window(layer, rank), layer.get("divisor_override")
+    if not is_float(x.tensor.dtype) or layer.flag("ceil_mode"):
+        return _uneven_avg_pool(layer, x, window)
+    counts = divisor is not None or layer.flag("count_include_pad", True)
+    image = _as_image(x, rank)
+    found = layer.shaped(pooled("nn.avg_pool2d", image, window, count_include_pad=counts))
     if divisor is not None:
-        attrs["count_include_pad"] = True
-    if rank == 3:
-        found = _planes(layer, x, attrs, "nn.avg_pool2d")
-    else:
-        image, added = _as_image(x, rank)
-        attrs = _over_images(attrs) if added else attrs
-        found = layer.shaped(call("nn.avg_pool2d", image, **attrs))
-    if divisor is not None:
-        count = product(attrs["kernel"])
+        count = product(window.kernel)
         found = call("multiply", found, layer.scalar(count / divisor, found))
     return found
 
 
-def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
+def _uneven_avg_pool(layer: Layer, x: Expr, window: Window) -> Expr:
     """Returns means of windows that differ in size, or of integers: sums of a padded image, divided
     by window.
     """
-    kernel, strides = attrs["kernel"], attrs["strides"]
-    rank = len(kernel)
-    before = attrs["padding"][:rank]
+    strides, rank = window.strides, window.rank
+    kernel, before = layer.spread("kernel_size", rank), layer.spread("padding", rank, (0,))
     first = x.tensor.rank - rank
     sizes, counts = x.tensor.shape[first:], layer.result().shape[first:]
     dtype = x.tensor.dtype
@@ -211,12 +137,8 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any]) -> Expr:
         after.append(dim_max(reach - size, 0))
     none = (0,) * first
     wide = call("pad", wide, pads=(*none, *before, *none, *after), mode="constant", value=0.0)
-    plain = {"kernel": kernel, "strides": strides, "padding": (0,) * (2 * rank)}
-    if rank == 3:
-        means = _planes(layer, wide, plain, "nn.avg_pool2d")
-    else:
-        image, added = _as_image(wide, rank)
-        means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
+    plain = replace(window, padding=(0,) * (2 * rank))
+    means = pooled("nn.avg_pool2d", _as_image(wide, rank), plain)
     means = reshaped(means, layer.result().shape)
     by = divisors(layer, sizes, counts, kernel, strides, before)
     elements = layer.scalar(math.prod(kernel), means)

@@ -9,36 +9,11 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
 from clew.frontends.torch.layer import Layer
-from clew.frontends.torch.registry import Converter, Result, converter
+from clew.frontends.torch.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import NARROW_FLOATS, is_float
 
 _FLOATS: Final = PROMOTION.INT_TO_FLOAT
-_BOOLS: Final = PROMOTION.ALWAYS_BOOL
-
-
-def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
-    def convert(layer: Layer) -> Result:
-        return layer.to_result(call(op, *layer.promoted("self", kind=kind)))
-
-    return convert
-
-
-def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -> Converter:
-    def convert(layer: Layer) -> Result:
-        operands = layer.promoted("self", "other", kind=kind)
-        truths = of_truths and operands[0].tensor.dtype == "bool"
-        return layer.to_result(call(of_truths if truths else op, *operands))
-
-    return convert
-
-
-for _name, _op in {
-    "abs": "abs",
-    "neg": "negative",
-    "relu": "nn.relu",
-}.items():
-    converter(_name)(_unary(_op))
 
 
 @converter("sign")
@@ -52,109 +27,6 @@ def sign(layer: Layer) -> Result:
     if not is_float(dtype):
         return found
     return call("where", call("isnan", x), scalar(0, dtype), found)
-
-
-for _name in ("ceil", "floor", "trunc"):
-    converter(_name)(
-        lambda layer, name=_name: _whole(layer, name)  # type: ignore[misc]
-    )
-
-
-def _whole(layer: Layer, name: str) -> Result:
-    """Returns a rounded number; integers are whole."""
-    x = layer.tensor()
-    return call(name, x) if is_float(x.tensor.dtype) else x
-
-
-for _name, _op in {
-    "acos": "acos",
-    "acosh": "acosh",
-    "asin": "asin",
-    "asinh": "asinh",
-    "atan": "atan",
-    "atanh": "atanh",
-    "cos": "cos",
-    "cosh": "cosh",
-    "erf": "erf",
-    "exp": "exp",
-    "log": "log",
-    "mish": "nn.mish",
-    "reciprocal": "reciprocal",
-    "rsqrt": "rsqrt",
-    "sigmoid": "sigmoid",
-    "silu": "nn.silu",
-    "sin": "sin",
-    "sinh": "sinh",
-    "sqrt": "sqrt",
-    "tan": "tan",
-    "tanh": "tanh",
-}.items():
-    converter(_name)(_unary(_op, _FLOATS))
-for _name, _op in {
-    "eq": "equal",
-    "ge": "greater_equal",
-    "gt": "greater",
-    "le": "less_equal",
-    "lt": "less",
-    "ne": "not_equal",
-}.items():
-    converter(_name)(_binary(_op, _BOOLS))
-for _name, _op, _of_truths in (
-    ("mul", "multiply", "logical_and"),
-    ("maximum", "maximum", "logical_or"),
-    ("minimum", "minimum", "logical_and"),
-):
-    converter(_name)(_binary(_op, of_truths=_of_truths))
-for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-    converter(_name)(
-        lambda layer, name=_name: _bits(layer, name)  # type: ignore[misc]
-    )
-
-
-def _bits(layer: Layer, name: str) -> Result:
-    operands = layer.promoted("self", "other")
-    if operands[0].tensor.dtype == "bool":
-        name = name.replace("bitwise", "logical")
-    return layer.to_result(call(name, *operands))
-
-
-@converter("bitwise_not")
-def bitwise_not(layer: Layer) -> Result:
-    """Of booleans, the logical negation."""
-    x = layer.tensor()
-    return call("logical_not" if x.tensor.dtype == "bool" else "bitwise_not", x)
-
-
-@converter("bitwise_left_shift", "__lshift__")
-def left_shift(layer: Layer) -> Result:
-    """Bits moved up."""
-    return layer.to_result(call("left_shift", *layer.promoted("self", "other")))
-
-
-@converter("bitwise_right_shift", "__rshift__")
-def right_shift(layer: Layer) -> Result:
-    """Bits moved down."""
-    return layer.to_result(call("right_shift", *layer.promoted("self", "other")))
-
-
-def _as_truth(layer: Layer, name: str) -> Expr:
-    x = layer.tensor(name)
-    if x.tensor.dtype == "bool":
-        return x
-    return call("not_equal", x, scalar(0, x.tensor.dtype))
-
-
-@converter("logical_and", "logical_or", "logical_xor")
-def logical(layer: Layer) -> Result:
-    """Of numbers, whether they are not zero."""
-    operands = [_as_truth(layer, name) for name in ("self", "other")]
-    return call(layer.op.partition(".")[0], *operands)
-
-
-@converter("logical_not")
-def logical_not(layer: Layer) -> Result:
-    """Of numbers, whether they are zero."""
-    return call("logical_not", _as_truth(layer, "self"))
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -235,18 +107,6 @@ def _floor_divided(a: Expr, b: Expr) -> Expr:
     return call("where", call("equal", b, zero), plain, found)
 
 
-@converter("fmod")
-def fmod(layer: Layer) -> Result:
-    """The remainder with the sign of `self`."""
-    return layer.to_result(call("mod", *layer.promoted("self", "other")))
-
-
-@converter("remainder")
-def remainder(layer: Layer) -> Result:
-    """The remainder with the sign of `other`."""
-    return layer.to_result(call("floor_mod", *layer.promoted("self", "other")))
-
-
 @converter("pow")
 def power(layer: Layer) -> Result:
     """Small powers are products."""
@@ -296,20 +156,6 @@ def rounded(layer: Layer) -> Result:
     factor = layer.scalar(10.0 ** abs(decimals), x)
     there, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
     return call(back, call("round", call(there, x, factor)), factor)
-
-
-@converter("isnan")
-def isnan(layer: Layer) -> Result:
-    """False for integers."""
-    x = layer.tensor()
-    return call("isnan", x) if is_float(x.tensor.dtype) else layer.filled(False)
-
-
-@converter("isinf")
-def isinf(layer: Layer) -> Result:
-    """False for integers."""
-    x = layer.tensor()
-    return call("isinf", x) if is_float(x.tensor.dtype) else layer.filled(False)
 
 
 @converter("atan2")
@@ -383,7 +229,7 @@ def log1p(layer: Layer) -> Result:
 @converter("where")
 def where(layer: Layer) -> Result:
     """`self` where the condition holds, else `other`."""
-    condition = _as_truth(layer, "condition")
+    condition = layer.truth("condition")
     return layer.to_result(call("where", condition, *layer.promoted("self", "other")))
 
 
@@ -408,12 +254,6 @@ def clamp(layer: Layer) -> Result:
 # --- activations ----------------------------------------------------------------------------------
 
 
-@converter("gelu")
-def gelu(layer: Layer) -> Result:
-    """Exact, or approximated by tanh."""
-    return call("nn.gelu", layer.tensor(), approximate=layer.get("approximate", "none"))
-
-
 @converter("elu")
 def elu(layer: Layer) -> Result:
     """`scale * (max(0, x) + min(0, alpha * (exp(input_scale * x) - 1)))`."""
@@ -426,25 +266,6 @@ def elu(layer: Layer) -> Result:
         low = call("nn.elu", call("multiply", x, layer.scalar(inner, x)), alpha=float(alpha))
         found = call("where", call("greater", x, layer.scalar(0, x)), x, low)
     return found if scale == 1 else call("multiply", found, layer.scalar(scale, x))
-
-
-@converter("celu")
-def celu(layer: Layer) -> Result:
-    """Continuously differentiable ELU."""
-    return call("nn.celu", layer.tensor(), alpha=float(layer.number("alpha", 1.0)))
-
-
-@converter("selu")
-def selu(layer: Layer) -> Result:
-    """Scaled ELU with torch's constants."""
-    return call("nn.selu", layer.tensor())
-
-
-@converter("leaky_relu")
-def leaky_relu(layer: Layer) -> Result:
-    """Negative numbers times a slope."""
-    slope = float(layer.number("negative_slope", 0.01))
-    return call("nn.leaky_relu", layer.tensor(), alpha=slope)
 
 
 @converter("hardswish")

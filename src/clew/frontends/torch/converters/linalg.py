@@ -6,17 +6,12 @@ import math
 
 import torch
 
-from clew.frontends.building import call, cast, cast_wide, constant, reshaped, scalar
-from clew.frontends.torch.converters.reduce import reduced
+from clew.frontends.building import call, cast, cast_wide, constant, reshaped, scalar, turned
+from clew.frontends.lowering.reduction import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter, name_of
 from clew.ir.dims import product
 from clew.ir.expr import Expr
-
-
-def _transposed(x: Expr) -> Expr:
-    rank = x.tensor.rank
-    return call("transpose", x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _first_of(layer: Layer, first: Expr, *more: Expr) -> list[Expr]:
@@ -63,7 +58,7 @@ def solve(layer: Layer) -> Result:
     b = reshaped(b, (*b.tensor.shape, 1)) if vector else b
     left = layer.flag("left", True)
     if not left and vector:
-        b = _transposed(b)
+        b = turned(b)
     factors = (call("inverse", a), b) if left else (b, call("inverse", a))
     return _first_of(layer, layer.shaped(call("nn.matmul", *factors)))
 
@@ -86,7 +81,7 @@ def solve_triangular(layer: Layer) -> Result:
 def cholesky(layer: Layer) -> Result:
     """The triangular factor of positive definite matrices."""
     found: Expr = call("cholesky", layer.tensor())
-    found = _transposed(found) if layer.flag("upper") else found
+    found = turned(found) if layer.flag("upper") else found
     return _first_of(layer, found) if len(layer.fakes) > 1 else found
 
 
@@ -94,7 +89,7 @@ def _squared(layer: Layer, factor: Expr) -> Expr:
     """Returns the matrix of which a triangle is the factor."""
     upper = layer.flag("upper")
     factor = call("trilu", factor, k=0, upper=upper)
-    other = _transposed(factor)
+    other = turned(factor)
     return call("nn.matmul", *((other, factor) if upper else (factor, other)))
 
 

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from clew.frontends.building import call, cast, cast_wide, reshaped, scalar
+from clew.frontends.lowering.reduction import reduced
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import NARROW_FLOATS
-
-
-def reduced(op: str, x: Expr, axes: Sequence[int], keep: bool) -> Expr:
-    """Returns a reduction; a scalar has no axes to reduce."""
-    if x.tensor.rank == 0:
-        return x
-    if x.tensor.dtype == "bool":
-        op = _OF_TRUTHS.get(op, op)
-    return call(op, x, axes=tuple(axes), keepdims=keep)
-
-
-_OF_TRUTHS: Final = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 
 
 def _wide(layer: Layer, x: Expr) -> Expr:
@@ -89,9 +77,7 @@ def place(layer: Layer) -> Result:
 @converter("any", "all", "_is_any_true", "_is_all_true")
 def truth(layer: Layer) -> Result:
     """Whether any or all elements are not zero."""
-    x = layer.tensor()
-    if x.tensor.dtype != "bool":
-        x = call("not_equal", x, scalar(0, x.tensor.dtype))
+    x = layer.truth()
     op = "any" if "any" in layer.op.partition(".")[0] else "all"
     return layer.shaped(reduced(op, x, layer.axes(), layer.flag("keepdim")))
 
@@ -177,6 +163,5 @@ def both_extremes(layer: Layer) -> Result:
 @converter("count_nonzero")
 def count_nonzero(layer: Layer) -> Result:
     """The number of elements that are not zero."""
-    x = layer.tensor()
-    x = x if x.tensor.dtype == "bool" else call("not_equal", x, scalar(0, x.tensor.dtype))
+    x = layer.truth()
     return layer.shaped(reduced("sum", cast(x, "i64"), layer.axes(), False))

@@ -72,17 +72,6 @@ def adaptive_windows(size: Dim, count: Dim) -> Windows:
     return Windows(size, call("where", is_in, rows, scalar(-1, "i64")))
 
 
-def strided_windows(
-    size: Dim, count: Dim, kernel: int, stride: int, padding: int, dilation: int
-) -> Windows:
-    """Returns windows of one length in equal steps."""
-    begins = call("multiply", reshaped(_steps(count), (count, 1)), scalar(stride, "i64"))
-    begins = call("subtract", begins, scalar(padding, "i64"))
-    rows = call("add", begins, constant(np.arange(kernel) * dilation))
-    is_in = call("less", rows, _of(size))
-    return Windows(size, call("where", is_in, rows, scalar(-1, "i64")))
-
-
 def _steps(count: Dim) -> Expr:
     return call("arange", start=0, stop=count, step=1, dtype="i64")
 

@@ -1,0 +1,299 @@
+"""Operations on arrays of texts in native code, which the run time provides.
+
+It reads arrays of objects (`TEXT`) and writes numbers or new texts. Without the run time, and where
+its code cannot read Python's texts, there is none: every operation then has a form in Python, or
+returns None to a caller that has another way.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+
+from clew.support import text_tables as tables
+from clew.support.addresses import address_of
+from clew.support.text_arrays import TEXT
+
+Array = np.ndarray[Any, Any]
+
+FEW_TEXTS: Final = 16
+"""Up to this many texts, Python's own functions take less time than a native call."""
+
+GOOD: Final = 0
+"""The status of a call that read all texts."""
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class TextCode:
+    """The native functions, called with addresses and numbers. They hold the GIL, so that no text
+    changes or dies meanwhile.
+    """
+
+    check: Function
+    length: Function
+    fill: Function
+    places: Function
+    match: Function
+    concat: Function
+    split: Function
+    fill_grams: Function
+    count_grams: Function
+
+
+_provided: list[Callable[[], TextCode | None]] = []
+
+
+def provide(code: Callable[[], TextCode | None]) -> None:
+    """States how to get the native functions, which are loaded when they are first needed."""
+    _provided[:] = [code]
+
+
+def text_code() -> TextCode | None:
+    """Returns the native functions; None where there are none."""
+    return _provided[0]() if _provided else None
+
+
+def flat_texts(array: Array) -> Array:
+    """Returns texts in one contiguous row.
+
+    Raises `ValueError` for an array of another dtype, whose elements native code would take for
+    addresses.
+    """
+    if array.dtype.char != TEXT.char:
+        raise ValueError(f"an array of {array.dtype} holds no texts")
+    if array.ndim == 1 and array.flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def characters(array: Array) -> int:
+    """Returns the number of characters of an array's texts."""
+    code = text_code() if array.size > FEW_TEXTS else None
+    if code is not None:
+        flat = flat_texts(array)
+        found: int = code.length(address_of(flat), flat.size, id(str))
+        if found >= 0:
+            return found
+    return sum(map(len, array.reshape(-1).tolist()))
+
+
+def _power_above(count: int) -> int:
+    """Returns a number of slots of which `count` are at most half."""
+    return 1 << max(2 * count - 1, 1).bit_length()
+
+
+def _body(words: int) -> Array:
+    """Returns a header and a body of zeros, in words."""
+    return np.zeros(tables.HEADER_WORDS + words, np.int64)
+
+
+class TextTable:
+    """The places of texts among keys: the last one's of equal keys, the number of keys for others.
+
+    The keys are texts in Unicode.
+    """
+
+    def __init__(self, keys: Array) -> None:
+        self._count = keys.size
+        self._keys = flat_texts(keys).copy()  # the table points into these texts
+        self._table: Array | None = None
+        self._address = 0
+        self._dict: dict[str, int] = {key: n for n, key in enumerate(self._keys.tolist())}
+        code = text_code()
+        if code is None:
+            return
+        slots = _power_above(self._count)
+        table = _body(slots * tables.SLOT_WORDS)
+        table[tables.TABLE_TYPE] = id(str)
+        table[tables.TABLE_MASK] = slots - 1
+        table[tables.TABLE_SECRET] = secrets.randbits(63)
+        table[tables.TABLE_UNKNOWN] = self._count
+        self._address = address_of(table)
+        if code.fill(address_of(self._keys), self._count, self._address) == GOOD:
+            self._table, self._code = table, code
+
+    def __call__(self, texts: Array) -> Array:
+        """Returns the place of each text, `i64` of the shape of `texts`."""
+        size = texts.size
+        if size > FEW_TEXTS and self._table is not None:
+            flat, out = flat_texts(texts), np.empty(size, np.int64)
+            status = self._code.places(address_of(flat), size, self._address, address_of(out))
+            if status == GOOD:
+                return out if texts.ndim == 1 else out.reshape(texts.shape)
+        found = map(self._dict.get, texts.reshape(-1).tolist(), repeat(self._count))
+        return np.fromiter(found, np.int64, size).reshape(texts.shape)
+
+
+def concatenated(a: Array, b: Array) -> Array | None:
+    """Returns the texts of two arrays, joined element by element; None if not in native code: for
+    few, and for shapes of which neither is the other nor has one element.
+    """
+    count = max(a.size, b.size)
+    code = text_code() if count > FEW_TEXTS else None
+    shape = a.shape if a.size == count and a.ndim >= b.ndim else b.shape
+    if code is None or not all(x.shape == shape or x.size == 1 for x in (a, b)):
+        return None
+    left, right, out = flat_texts(a), flat_texts(b), np.empty(count, TEXT)
+    status = code.concat(
+        address_of(left), int(a.size > 1), address_of(right), int(b.size > 1), count, id(str),
+        address_of(out),
+    )  # fmt: skip
+    return out.reshape(shape) if status == GOOD else None
+
+
+class Splitter:
+    """Splits texts at single characters; with `runs`, a run of these is one, and those at the ends
+    of a text separate nothing. At most `most` splits.
+    """
+
+    def __init__(self, separators: Sequence[int], runs: bool, most: int) -> None:
+        last = max(separators)
+        rule = _body(-(-(last + 1) // 8))
+        rule[tables.RULE_TYPE] = id(str)
+        rule[tables.RULE_SIZE] = last + 1
+        rule[tables.RULE_RUNS] = runs
+        rule[tables.RULE_MOST] = most
+        rule[tables.HEADER_WORDS :].view(np.uint8)[list(separators)] = 1
+        single = len(separators) == 1 and not runs and last < 256
+        rule[tables.RULE_SINGLE] = last if single else -1
+        self._empty = ""
+        rule[tables.RULE_EMPTY] = id(self._empty)
+        self._rule, self._address = rule, address_of(rule)
+
+    def counts(self, texts: Array) -> tuple[Array, int, int] | None:
+        """Returns the number of pieces of each text of a contiguous row, `i64[n]`, the largest and
+        the sum; None without native code.
+        """
+        code = text_code()
+        if code is None:
+            return None
+        size = texts.size
+        counts = np.empty(size + 2, np.int64)
+        if code.split(address_of(texts), size, self._address, address_of(counts), 0, None) != GOOD:
+            return None
+        return counts[:size], int(counts[size]), int(counts[size + 1])
+
+    def pieces(self, texts: Array, width: int) -> Array | None:
+        """Returns the pieces of each text, `[n, width]`, in rows that "" fills; None if some text
+        has more.
+        """
+        code = text_code()
+        assert code is not None
+        out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
+        status = code.split(
+            address_of(texts), texts.size, self._address, address_of(counts), width, address_of(out)
+        )
+        return out if status == GOOD else None
+
+
+class Automaton:
+    """An automaton on the bytes of texts: `rows` has the next state by state and byte, of which 0
+    accepts nothing and leads to itself; those from `accepts` on accept.
+    """
+
+    def __init__(self, rows: Array, start: int, accepts: int) -> None:
+        assert rows.shape[1:] == (256,)
+        assert max(start, int(rows.max())) < len(rows) <= 1 << 16
+        assert start >= 0 < accepts
+        packed = _body(rows.size // 4)
+        packed[tables.AUTOMATON_TYPE] = id(str)
+        packed[tables.AUTOMATON_START] = start
+        packed[tables.AUTOMATON_ACCEPTS] = accepts
+        packed[tables.HEADER_WORDS :] = rows.astype(np.uint16).reshape(-1).view(np.int64)
+        self._packed = packed
+
+    def accepted(self, texts: Array) -> Array | None:
+        """Returns whether the automaton accepts each text; None without native code."""
+        code = text_code()
+        if code is None:
+            return None
+        flat = flat_texts(texts)
+        out = np.empty(flat.size, np.bool_)
+        status = code.match(address_of(flat), flat.size, address_of(self._packed), address_of(out))
+        return out.reshape(texts.shape) if status == GOOD else None
+
+
+class GramTable:
+    """Counts n-grams, `grams[G, n]` (`i64`) of each length n, in rows of tokens: n-gram g in
+    column `columns[g]`. `weights[c]` (`f32`) are those of columns. Only where there is native code.
+
+    Raises `ValueError` for columns without a weight.
+    """
+
+    def __init__(self, grams: Sequence[Array], columns: Array, weights: Array) -> None:
+        code = text_code()
+        assert code is not None
+        if columns.min(initial=0) < 0 or columns.max(initial=-1) >= weights.size:
+            raise ValueError("a column has no weight")
+        self._count_grams = code.count_grams
+        self._weights = np.ascontiguousarray(weights, np.float32)
+        slots = _power_above(sum(some.size for some in grams))
+        table = _body(slots * tables.STEP_WORDS)
+        table[tables.GRAMS_MASK] = slots - 1
+        table[tables.GRAMS_SECRET] = secrets.randbits(63)
+        table[tables.GRAMS_WEIGHTS] = address_of(self._weights)
+        table[tables.GRAMS_COLUMNS] = weights.size
+        self._table, self._address = table, address_of(table)
+        found = [np.zeros(0, np.int64)]
+        for some in grams:
+            tokens = np.ascontiguousarray(some, np.int64)
+            numbers = np.empty(len(tokens), np.int64)
+            code.fill_grams(address_of(tokens), *tokens.shape, self._address, address_of(numbers))
+            found.append(numbers)
+        numbers = np.concatenate(found)
+        self._distinct = int(table[tables.GRAMS_COUNT])
+        self._again: tuple[Array, Array] | None = None
+        # The table counts in the last column of equal n-grams, whose other columns get a copy.
+        into = np.zeros(1 + self._distinct, np.int64)
+        into[1 + numbers] = 1 + columns
+        if self._distinct < len(numbers):
+            self._again = columns, into[1 + numbers] - 1
+        slot_grams = table[tables.HEADER_WORDS + tables.STEP_GRAM :: tables.STEP_WORDS]
+        slot_grams[:] = into[slot_grams]
+
+    def counts(self, tokens: Array, skips: int, width: int, mode: str) -> Array:
+        """Returns `f32[N, width]`, with a column for each weight: occurrences in `tokens[N, C]`
+        (`i64`), with 0 to `skips - 1` tokens between two of an n-gram. With TFIDF, they are times
+        the weights; IDF gives the weights of those that occur.
+
+        Raises `ValueError` if a column is missing.
+        """
+        if width < self._weights.size:
+            raise ValueError(f"{width} columns for {self._weights.size} weights")
+        tokens = np.ascontiguousarray(tokens, np.int64)
+        rows, size = tokens.shape
+        out = np.zeros((rows, width), np.float32)
+        how = tables.GRAMS_PLAIN if self._again is not None else _MODES[mode]
+        self._count_grams(
+            address_of(tokens), rows, size, skips, self._address, width, how, address_of(out)
+        )
+        if self._again is not None:
+            to, source = self._again
+            out[:, to] = out[:, source]
+            return weighted(out, self._weights, mode)
+        return out
+
+
+_MODES: Final = {
+    "TF": tables.GRAMS_PLAIN,
+    "IDF": tables.GRAMS_WHETHER,
+    "TFIDF": tables.GRAMS_TIMES,
+}
+
+
+def weighted(counts: Array, weights: Array, mode: str) -> Array:
+    """Returns counts with the weights of a mode, in their place."""
+    into = counts[:, : weights.size]
+    if mode == "IDF":
+        into[:] = np.where(into > 0, weights, np.float32(0))
+    elif mode == "TFIDF":
+        with np.errstate(all="ignore"):
+            into *= weights
+    return counts

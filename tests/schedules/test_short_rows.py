@@ -1,0 +1,67 @@
+"""Softmaxes and norms of short rows: several rows are computed together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_cases import Graph
+
+import clew
+from clew.ir.expr import Expr, Function, Tuple
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.runtime.guard import GuardSide
+
+
+def check(graph: Graph, found: Expr, turn: int, target: str) -> Any:
+    """Compiles a function and compares it with its reference. Returns its only kernel."""
+    module = Module({"main": Function(graph.inputs, Tuple([found]), {"outputs": ("y",)})})
+    compiled = clew.compile(
+        module, threads=1 + turn % 2, guard=list(GuardSide)[turn % 2], target=target
+    )
+    rng = np.random.default_rng(turn)
+    inputs = {
+        p.name: rng.standard_normal(p.tensor.concrete).astype(np.float32)
+        for p in module.main.params
+    }
+    want, result = interpret(module, inputs)["y"], compiled.run(inputs)["y"]
+    np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-6)
+    (kernel,) = compiled.kernels
+    return kernel
+
+
+def together(kernel: Any) -> bool:
+    """Whether a kernel keeps a value of each of eight rows."""
+    return re.search(r"scratch \S+: f32\[(1, )?8(, 1)?\]", str(kernel.loops)) is not None
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+@pytest.mark.parametrize("operator", ["nn.softmax", "nn.log_softmax"])
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((40, 51), True),
+        ((3, 21, 64), True),  # the last rows of each image are fewer
+        ((37, 512), True),
+        ((40, 513), False),
+        ((40, 7), False),
+        ((30, 51), False),  # too few groups for threads
+        ((8, 7, 33), False),
+    ],
+)
+def test_softmaxes(operator: str, shape: tuple[int, ...], wanted: bool, target: str) -> None:
+    graph = Graph()
+    kernel = check(graph, graph(operator, graph.x(*shape), axis=-1), sum(shape), target)
+    assert together(kernel) is wanted
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_norms(turn: int) -> None:
+    rows, columns = ((61, 33), (40, 300), (33, 100), (200, 16))[turn]
+    graph = Graph()
+    x, scale, bias = graph.x(rows, columns), graph.x(columns), graph.x(columns)
+    kernel = check(graph, graph("nn.layer_norm", x, scale, bias), turn, "cpu-avx512")
+    assert together(kernel)
