@@ -133,3 +133,18 @@ def test_a_model_that_clew_refuses_is_its_coded_error(
     code, _, err = command(capsys, tmp_path / "m.onnx")
     assert code == 1
     assert "error[M" in err
+
+
+def test_kernels_are_simulated_on_more_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    path = zoo.path("resnet_tiny")
+    code, out, err = command(capsys, path, "--threads", "1,8", "--simulate", "--json")
+    assert code == 0, err
+    one, eight = json.loads(out)["simulated"]
+    assert one["makespan_ms"] == pytest.approx(one["one_thread_ms"])
+    assert eight["one_thread_ms"] == one["one_thread_ms"]
+    assert eight["makespan_ms"] <= eight["one_thread_ms"]
+    for kernel in eight["kernels"]:
+        assert 1 <= kernel["speedup"] <= min(8, kernel["tasks"]) * 1.001
+    code, out, err = command(capsys, path, "--threads", "8", "--simulate")
+    assert code == 0, err
+    assert "8 threads, simulated" in out

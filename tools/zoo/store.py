@@ -11,7 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import detector, encoder, exported, free, handmade, light, quantized, unseen, workloads
+from zoo import (
+    detector,
+    encoder,
+    exported,
+    free,
+    handmade,
+    light,
+    quantized,
+    signals,
+    unseen,
+    workloads,
+)
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
@@ -20,7 +31,7 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 
 @cache
 def _catalog() -> dict[str, Entry]:
-    builders = (light, exported, handmade, encoder, detector, free, workloads, unseen)
+    builders = (light, exported, handmade, encoder, detector, free, workloads, signals, unseen)
     entries = [entry for builder in builders for entry in builder.entries()]
     entries += quantized.entries({entry.name: entry for entry in entries})
     catalog = {entry.name: entry for entry in entries}

@@ -20,6 +20,7 @@ from clew.machine.probes.peak import FmaPeak
 from clew.machine.probes.products import ProductPeaks
 from clew.machine.target import host
 from clew.profile.roofline import Roof, Total, described, rooflines, total
+from clew.profile.scaling import Simulated, simulated
 from clew.support.settings import usable_cpus
 from clew.support.shown import counted
 
@@ -92,6 +93,18 @@ class Session:
         peak, bandwidth = FmaPeak(), Bandwidth()
         feeds: list[Feed] = []
         return [self._run(feeds, threads, peak, bandwidth) for threads in counts]
+
+    def simulated(self, counts: Sequence[int]) -> list[Simulated]:
+        """Returns the kernels on each number of simulated threads, measured on one.
+
+        Errors: those of compiling and running the model.
+        """
+        compiled = compile(self.module, **self.options.changed(threads=1, on_progress=self.say))
+        feed = self.inputs(compiled)[0]
+        compiled.run(feed)  # also builds a model with named sizes
+        self.say("timing kernels")
+        times = compiled.time_kernels(feed)
+        return [simulated(times, threads) for threads in counts]
 
     def _run(self, feeds: list[Feed], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
         given = self.options.changed(threads=threads, on_progress=self.say)

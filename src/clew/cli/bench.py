@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clew.bench.session import Run
     from clew.machine.probes.bandwidth import Level
     from clew.profile.roofline import Roof
+    from clew.profile.scaling import Scaled, Simulated
 
 _PRECISIONS = ("f32", "bf16", "auto")
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
@@ -47,6 +48,13 @@ def bench(
             metavar="|".join(_PRECISIONS), help="Precision of products in clew and OpenVINO."
         ),
     ] = "f32",
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate",
+            help="Measure clew's kernels on one thread, and simulate them on the others.",
+        ),
+    ] = False,
     rounds: Annotated[
         int, typer.Option(metavar="N", min=1, help="Timed rounds of each engine.")
     ] = 10,
@@ -74,7 +82,11 @@ def bench(
         drawn = partial(_feeds, files=inputs, random=random, seed=seed)
         chosen = options.loaded.changed(precision=precision)
         session = Session(model, module, drawn, chosen, rounds, say)
-        runs = session.runs(counts)
+        simulations = session.simulated(counts) if simulate else []
+        runs = [] if simulate else session.runs(counts)
+    if simulate:
+        _show_simulated(model, precision, simulations, kernels, json)
+        return
     for name in dict.fromkeys(name for run in runs for name in run.missing):
         note(f"skipped {name}, which is not installed: pip install 'clew[bench]'")
     if json:
@@ -130,6 +142,46 @@ def _show(run: Run, most: int) -> None:
     for line in run.roof_lines:
         console.print(Text(line))
     console.print()
+
+
+def _show_simulated(
+    model: object, precision: str, found: Sequence[Simulated], most: int, json: bool
+) -> None:
+    if json:
+        runs = [one.to_json() for one in found]
+        emit_json({"model": str(model), "precision": precision, "simulated": runs})
+        return
+    console = stdout()
+    for one in found:
+        console.print(scaling_table(one.kernels[: most or None], _threads(one.threads)))
+        if most and len(one.kernels) > most:
+            console.print(Text(f"{len(one.kernels) - most} more kernels: --kernels 0", style="dim"))
+        console.print(
+            Text(
+                f"kernels {one.one_thread_ms:.3g} ms on one thread, measured; "
+                f"{one.makespan_ms:.3g} ms on {_threads(one.threads)}, simulated: "
+                f"{one.speedup:.2f} times as fast"
+            )
+        )
+        if one.idle:
+            console.print(Text(f"fewer tasks than threads: {', '.join(one.idle)}"))
+        console.print()
+
+
+def scaling_table(kernels: Sequence[Scaled], title: str) -> Table:
+    """Returns a table of kernels on simulated threads."""
+    numbers = ("uses", "µs, 1 thread", "tasks", "µs, simulated", "speedup")
+    made = table("kernel", *numbers, right=numbers, title=f"{title}, simulated")
+    for k in kernels:
+        made.add_row(
+            Text(k.kernel),
+            str(k.uses),
+            f"{k.microseconds:.1f}",
+            str(k.tasks),
+            f"{k.simulated_microseconds:.1f}",
+            f"{k.speedup:.2f}",
+        )
+    return made
 
 
 def _threads(count: int) -> str:

@@ -16,6 +16,7 @@ from clew.ir.dims import (
     Sizes,
     SymDim,
 )
+from clew.machine.costs import FS_PER_NS
 from clew.support.bounds import Places
 from clew.support.dataclass import dataclass
 from clew.support.shown import Brief
@@ -132,8 +133,6 @@ class EntryPoint:
         return cls(**{f.name: known[f.name] for f in fields(cls)})
 
 
-FS_PER_NS: Final = 1_000_000
-"""Costs at given sizes are numbers of nanoseconds; functions of sizes are in femtoseconds."""
 _OPTIONAL: Final = ("cost_fs", "repeated", "repeated_fs")
 
 

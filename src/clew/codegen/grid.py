@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from clew.codegen.address import element_bytes
 from clew.codegen.artifact import Access, EntryPoint
-from clew.codegen.cost import cost_fs, ns_of
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.loop.ir import (
     Block,
@@ -22,6 +21,7 @@ from clew.loop.ir import (
     reads,
     walk,
 )
+from clew.loop.phase_cost import cost_fs, ns_of
 from clew.machine.costs import Costs
 from clew.te.expr import Binary, Scalar
 

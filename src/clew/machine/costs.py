@@ -15,6 +15,9 @@ from typing import Any, Final
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 
+FS_PER_NS: Final = 1_000_000
+"""Costs at given sizes are numbers of nanoseconds; functions of sizes are in femtoseconds."""
+
 
 def _cost(default: float, unit: str, meaning: str, *, probed: bool = False) -> Any:
     facts = {"unit": unit, "meaning": meaning, "probed": probed}

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.codegen.artifact import FS_PER_NS, EntryPoint
+from clew.codegen.artifact import EntryPoint
 from clew.ir.dim_code import DimArrays, DimLists
 from clew.ir.dims import Dim, SymDim
+from clew.machine.costs import FS_PER_NS
 from clew.runtime.context import Constants
 from clew.runtime.grid import phases
 from clew.runtime.layout import Layout

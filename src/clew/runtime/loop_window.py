@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clew.codegen.artifact import FS_PER_NS
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Sizes
-from clew.machine.costs import DEFAULTS
+from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
 from clew.runtime.context import Context, Places
 from clew.runtime.layout import SymbolTable

@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from clew.codegen.artifact import FS_PER_NS, EntryPoint
+from clew.codegen.artifact import EntryPoint
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
+from clew.machine.costs import FS_PER_NS
 from clew.runtime.bound import Bound, Chunks, chunks_of, distances_of, uses_of
 from clew.runtime.context import SharedMemory
 from clew.runtime.division import Work, divide

@@ -12,6 +12,7 @@ from clew.loop.schedule import Refusal, Schedule
 from clew.machine.target import Target
 from clew.schedules.library.blocks_of_sums import divide_sums
 from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.shared_work import share_work
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work
@@ -155,6 +156,7 @@ class Planner:
                     hint=f"its stages match {', '.join(used)}",
                 )
         divide_sums(schedule)
+        share_work(schedule, self.target.costs)
         return Plan(schedule, tuple(self.decisions))
 
     def _root(self, schedule: Schedule, infos: dict[str, StageInfo], root: str) -> Schedule:

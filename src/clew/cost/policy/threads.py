@@ -12,7 +12,10 @@ PIECES_FOR_THREADS: Final = threshold(
     4, "pieces", "of a kernel: with fewer panels, bands or groups, threads are idle", tunable=True
 )
 BANDS_FOR_THREADS: Final = threshold(
-    (4, 2), "bands", "of an image, tried in order; each needs enough pixels", tunable=True
+    (16, 8, 4, 2), "bands", "of an image, tried in order; each needs enough pixels", tunable=True
+)
+BANDS_WITH_BORDERS: Final = threshold(
+    (4, 2), "bands", "the same, if lines at their borders are computed for both", tunable=True
 )
 TILES_OF_BAND: Final = threshold(
     8, "tiles", "of rows in a band in bf16 parts, at least",
@@ -23,4 +26,11 @@ MOST_TILES_OF_BAND: Final = threshold(
 )
 ROWS_PER_ROW_AROUND: Final = threshold(
     8, "rows", "that this grows by for each row around a band, which is split with it", tunable=True
+)
+PARTS_FOR_THREADS: Final = threshold(
+    128, "parts", "of a kernel, as many as large machines have cores; with fewer, and with enough "
+    "work, an inner loop is divided as well",
+)  # fmt: skip
+WORTH_DIVIDING: Final = threshold(
+    20.0, "µs", "of one run of a kernel, from which it should have work for all cores"
 )

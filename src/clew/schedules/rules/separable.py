@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from clew.cost.policy.caches import LINES_AROUND_BAND, SHARE_OF_SEPARABLE
 from clew.cost.policy.fusion import PIXELS_PER_WEIGHT
-from clew.cost.policy.threads import BANDS_FOR_THREADS
+from clew.cost.policy.threads import BANDS_FOR_THREADS, BANDS_WITH_BORDERS
 from clew.cost.policy.tiles import MOST_ROWS, MOST_UNROLLED_WINDOWS, VECTORS_OF_SEPARABLE
 from clew.loop.affine import contains
 from clew.loop.ir import Buffer, buffer_loads
@@ -217,7 +217,8 @@ def _bands(chain: Chain) -> int:
     fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
     fitting = fitting or [height]
     even = [n for n in fitting if height % n == 0 and height // n * width >= PIXELS_PER_WEIGHT]
-    for least in BANDS_FOR_THREADS:
+    # Only a convolution before the windows repeats lines at the borders of bands.
+    for least in BANDS_WITH_BORDERS if chain.before is not None else BANDS_FOR_THREADS:
         found = [n for n in even if n >= least]
         if found:
             return found[0]

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from clew.codegen.address import element_bytes
-from clew.codegen.artifact import FS_PER_NS
 from clew.ir.dims import Dim, dim_max, dim_min, typical
+from clew.ir.types import memory_bytes
 from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
-from clew.machine.costs import Costs
+from clew.machine.costs import FS_PER_NS, Costs
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
 
@@ -66,7 +65,7 @@ def _work(stmt: Stmt, lanes: int, costs: Costs, speedup: float = 1.0) -> tuple[D
             loads = [x.source for x in buffer_loads(stmt.value) if isinstance(x.source, Buffer)]
             for buffer in (stmt.buffer, *loads):
                 if buffer.scope in ("input", "output", "workspace"):
-                    size_bytes = lanes * element_bytes(buffer.dtype)
+                    size_bytes = lanes * memory_bytes(buffer.dtype)
                     _add(found, {id(buffer.root): (buffer, size_bytes)})
             return _fs(_store_cycles(stmt, costs) / speedup, costs), found
     return 0, {}
