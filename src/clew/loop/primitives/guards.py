@@ -536,7 +536,7 @@ def _without_quotient(margin: Linear, simplifier: Simplifier) -> Linear:
         return margin
     ((atom, sign),) = margin.terms
     by = divisor(atom, "floordiv")
-    if not isinstance(by, int) or by <= 0 or sign not in (1, -1):
+    if not isinstance(by, int) or not isinstance(sign, int) or abs(sign) != 1:
         return margin
     assert isinstance(atom, Binary)
     form = simplifier.linear(atom.a)
