@@ -304,7 +304,8 @@ for n in excerpt:
 
 # ## 8. The run
 #
-# The object is linked into this process ([`runtime/jit.py`](../src/clew/runtime/jit.py)). The
+# The object is linked into this process
+# ([`runtime/library.py`](../src/clew/runtime/library.py)). The
 # arguments of a kernel are a table of addresses, scratch memory, and the part of its *grid* to
 # compute. The grid is the parallel loop: the kernel knows nothing of threads, and its caller
 # divides the work. In a compiled model, the caller is a generated
@@ -315,7 +316,7 @@ for n in excerpt:
 import ctypes
 
 from clew.codegen.artifact import ObjectCode
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 
 (entry,) = emitted.entries
 library = Library([ObjectCode("from-scratch", data, (entry.symbol,))])

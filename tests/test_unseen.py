@@ -9,8 +9,9 @@ import pytest
 
 from clew.cli.output import emit_json_text, emit_text
 from clew.support import markup
+from clew.support.consoles import VisibleConsole
 from clew.support.tables import table
-from clew.support.unseen import VisibleConsole, visible
+from clew.support.unseen import visible
 
 HOSTILE = "a\u202eb\x1b[2J\u2069\x9b"
 SHOWN = "a\\u202eb\\x1b[2J\\u2069\\x9b"

@@ -37,6 +37,7 @@ SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH}
 """Suffixes that only files below some packages may name."""
 BY_NAME: Final = {
     "clew.cli.program": "after it has prepared for Ctrl-C",
+    "clew.cli.app": "commands load when they are named",
     "clew": "public names load when first used; the block for the type check has all of them",
     "clew.cli.extract": "a module of the user's, which has a pattern",
     "clew.support.libraries": "libraries that clew can do without",

@@ -99,14 +99,17 @@ def test_plain_values_stand_for_groups() -> None:
     assert CompileOptions(sizes=None, passes=None, limits=None, diagnostics=None).keys() == []
 
 
-@pytest.mark.parametrize("name", [n for n, place in PLACES.items() if place.group])
-def test_an_option_of_a_group_is_refused_with_its_spelling(name: str) -> None:
-    group = PLACES[name].group
-    if group == name:
-        return
-    error = refused("I014", **{name: 1})
-    assert repr(name) in error.message
-    assert f"{group}=clew.{group.capitalize()}({name}=...)" in error.hint
+def test_an_option_of_a_group_may_be_given_by_its_name() -> None:
+    assert CompileOptions.of(MANY.values()) == MANY
+    given = CompileOptions.of({"precision": "bf16", "keep_f32": ["a*"], "trace": False})
+    assert given.precision == clew.Precision("bf16", keep_f32=["a*"])
+    assert given.diagnostics == clew.Diagnostics(trace=False)
+
+
+def test_an_option_beside_its_group_is_refused() -> None:
+    error = refused("I014", keep_f32=["a*"], precision=clew.Precision("bf16"))
+    assert error.message == "'keep_f32' is given beside precision="
+    assert error.hint == "write precision=clew.Precision(..., keep_f32=...)"
 
 
 def test_unknown_options_have_hints() -> None:

@@ -18,6 +18,7 @@ import pytest
 import zoo
 from clew.cli import app
 from clew.frontends.onnx.runtime import OnnxPeer
+from clew.runtime.container import read_container, write_container
 from clew.trace.refs import NodeRef
 from clew.trace.trace import Trace
 from clew.trace.verify import FalseLink, VerifyReport
@@ -83,7 +84,7 @@ def test_run_takes_inputs_from_files_and_saves_outputs(
     assert output["max"] == pytest.approx(saved.max())
     assert done.json["onnxruntime"]["y"] < 1e-5
     assert sum(k["share"] for k in done.json["kernels"]) == pytest.approx(1)
-    assert set(done.json["seconds"]) == {"load", "compile", "run"}
+    assert set(done.json["seconds"]) == {"compile", "run"}
 
 
 def test_the_seed_decides_what_is_drawn(run: Run, model: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_model_of_named_sizes_is_compiled_for_all_of_them(run: Run, tmp_path: 
     done = run("compile", path, "-o", saved)
     assert done.code == 0, done.err
     assert re.search(r"dense(_by_rows)?_add_gelu", done.out)  # by rows with a matrix unit
-    assert " kernels (" in done.err
+    assert re.search(r" kernels (from the cache|\()", done.err)
     files = []
     for name, value in zoo.inputs("bert_tiny_dynamic", batch=2, sequence=3).items():
         np.save(tmp_path / f"{name}.npy", value)
@@ -206,19 +207,68 @@ def test_ops_lists_and_describes(run: Run) -> None:
     assert "did you mean nn.softmax" in unknown.err
 
 
-def test_cache_shows_prunes_and_clears(
+def test_the_cache_as_its_user_sees_it(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
-    assert run("cache", "show", "--json").json["entries"] == 0
-    run("compile", model)
-    shown = run("cache", "show", "--json").json
-    assert shown["entries"] > 0
-    assert shown["folder"] == str(tmp_path)
-    assert run("cache", "prune", "--keep", "1G", "--json").json == {"removed": 0}
-    assert run("cache", "clear", "--json").json == {"removed": shown["entries"]}
-    assert "0 entries" in run("cache", "show").out
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "one"))
+    assert run("cache", "where").out == f"{tmp_path / 'one'}\n"
+    assert run("cache", "size", "--json").json["entries"] == 0
+    assert run("cache", "list", "--json").json == []
+    nothing = run("cache", "export", tmp_path / "models.cache")
+    assert "error[C165] the cache holds no models" in nothing.err
+    run("run", model)
+    run("run", model, "--bounds", "clamp")
+    size = run("cache", "size", "--json").json
+    assert size["models"] == 2
+    assert 0 < size["size_bytes"] < size["limit_bytes"]
+    assert "2 models" in run("cache", "size").out
+    listed = run("cache", "list", "--json").json
+    assert [each["options"] for each in listed] == [[{"bounds": "'clamp'"}], [{}]]
+    assert {name for each in listed for name in each["models"]} == {str(model)}
+    assert "bounds='clamp'" in run("cache", "list").out
+    assert "2 models exported" in run("cache", "export", tmp_path / "models.cache").err
+
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "two"))
+    assert run("cache", "import", tmp_path / "models.cache", "--json").json["imported"] == 2
+    assert "from the cache" in run("run", model).err
+    assert run("cache", "prune", "--json").json == {"removed": 0}
+    count = run("cache", "size", "--json").json["entries"]
+    assert run("cache", "clear", "--json").json == {"removed": count}
+    assert "0 files" in run("cache", "size").out
     assert run("cache", "prune", "--keep", "much").code == 2
+    monkeypatch.setenv("CLEW_CACHE", "0")
+    assert run("cache", "where").out == run("cache", "size").out == "switched off\n"
+    assert "error[C169]" in run("cache", "import", tmp_path / "models.cache").err
+
+
+def test_exported_caches_that_are_not_used(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "one"))
+    run("compile", model, "-o", tmp_path / "saved.clew")
+    file = tmp_path / "models.cache"
+    run("cache", "export", file)
+    assert "error[C055]" in run("run", file.rename(tmp_path / "models.clew")).err
+    (tmp_path / "models.clew").rename(file)
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "two"))
+    whole = file.read_bytes()
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 1
+    for content, code in (
+        (broken, "C054"), (whole[:-1], "C053"), (b"", "C051"), (model.read_bytes(), "C051"),
+        ((tmp_path / "saved.clew").read_bytes(), "C166"),
+    ):  # fmt: skip
+        damaged(file, content)
+        done = run("cache", "import", file)
+        assert (done.code, f"error[{code}]" in done.err) == (1, True), done.err
+    text, blobs = read_container(damaged(file, whole)).text, read_container(file).blobs
+    for change, code in (
+        ({"machine": "another"}, "C167"), ({"code": "another"}, "C168"), ({"cache": 2}, "C166"),
+        ({"keys": ["../../x"] * len(blobs)}, "C166"), ({"keys": []}, "C166"),
+    ):  # fmt: skip
+        write_container(file, {**text, **change}, blobs)
+        assert f"error[{code}]" in run("cache", "import", file).err
+    assert run("cache", "size", "--json").json["models"] == 0
 
 
 def damaged(path: Path, data: bytes) -> Path:
@@ -301,7 +351,7 @@ def test_wrong_use_exits_with_2(run: Run, model: Path, arguments: list[str]) -> 
 def test_internal_errors_are_short_unless_debugging(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "open_model", None)
+    monkeypatch.setattr("clew.cli.run.open_model", None)
     done = run("run", model)
     assert done.code == 1
     assert "internal error: TypeError: 'NoneType' object is not callable" in done.err
@@ -321,7 +371,7 @@ def test_outputs_that_differ_from_onnxruntime_fail(
 def test_onnxruntime_is_optional(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert run("run", model).code == 0
-    monkeypatch.setattr(app, "open_model", never)
+    monkeypatch.setattr("clew.cli.run.open_model", never)
     done = run("run", model, "--compare-onnxruntime")
     assert done.code == 1
     assert "error[I062] ONNX Runtime is not installed" in done.err
@@ -335,7 +385,7 @@ def never(*_: object) -> None:
 def test_a_comparison_that_cannot_be_is_refused_before_anything_is_compiled(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "open_model", never)
+    monkeypatch.setattr("clew.cli.run.open_model", never)
     unknown = onnx.load(model)
     unknown.opset_import[0].version = 9999
     onnx.save(unknown, tmp_path / "new.onnx")

@@ -115,7 +115,7 @@ def test_what_is_typed_arrives(
         seen.append((how.options, current(), current_links()))
         raise typer.Exit
 
-    monkeypatch.setattr(app, "compile_model", noted)
+    monkeypatch.setattr("clew.cli.compile.compile_model", noted)
     typed = (
         "--target", "cpu-avx2", "--threads", 3, "--opt-level", 1, "--precision", "bf16",
         "--keep-f32", "a,b*", "--keep-f32", "c", "--no-fuse", "--required", "DeadCode",

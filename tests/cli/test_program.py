@@ -43,7 +43,7 @@ def _run(before: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("module", ["typer", "numpy", "clew.cli.app"])
 def test_while_modules_are_imported(module: str) -> None:
-    done = _run(f"WHEN = {module!r}\n{_AT_IMPORT}", "--version")
+    done = _run(f"WHEN = {module!r}\n{_AT_IMPORT}", "run", "--help")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -66,7 +66,7 @@ def test_one_that_a_library_makes_an_import_error_of(
         except KeyboardInterrupt:
             raise ImportError("initialization failed") from None
 
-    monkeypatch.setattr(app, "peer_of", interrupted)
+    monkeypatch.setattr("clew.cli.run.peer_of", interrupted)
     (tmp_path / "m.onnx").touch()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -76,3 +76,20 @@ def test_one_that_a_library_makes_an_import_error_of(
         signal.signal(signal.SIGINT, before)
     assert left.value.code == 130
     assert capsys.readouterr().err == ""
+
+
+def test_the_version_and_the_help_import_little() -> None:
+    end = "\nimport atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+    version = _run(end, "--version")
+    assert version.stdout.startswith("clew ")
+    assert not {"numpy", "typer", "rich", "dataclasses"} & set(version.stderr.split())
+    help_ = _run(end, "--help")
+    assert "precision" in help_.stdout
+    names = set(help_.stderr.split())
+    assert not {"numpy", "rich.console", "llvmlite", "clew.cli.options"} & names
+    assert sum(name.startswith("clew.cli.") for name in names) < 10
+
+
+def test_the_help_tells_what_the_commands_tell() -> None:
+    for name, place in app._COMMANDS.items():
+        assert app.command(name).get_short_help_str(200).strip() == place.help, name

@@ -20,7 +20,7 @@ from clew.codegen.builder import Builder, ModuleBuilder, Value, llvm_type
 from clew.codegen.worker import emit_object
 from clew.ir.types import to_numpy
 from clew.machine.target import Target, host
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "loop")]
 

@@ -15,7 +15,7 @@ from clew.loop.ir import Buffer, Nest, expressions, walk
 from clew.loop.printer import print_nest
 from clew.machine.target import Target
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment

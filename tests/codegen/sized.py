@@ -19,7 +19,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, Sample
 from clew.ops.sample_checks import types_of
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.plan import BufferKind, BufferRef, Step
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate, SizedSpec

@@ -22,7 +22,7 @@ from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import host
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment

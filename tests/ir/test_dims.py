@@ -28,6 +28,7 @@ from clew.ir.dims import (
     dim_max,
     dim_min,
     exact_quotient,
+    expecting,
     is_factor,
     numeric_part,
     substitute,
@@ -313,6 +314,15 @@ def test_typical_sizes() -> None:
     assert typical(N - N) == 0
     assert typical(-1 * N) == 1
     assert typical(N // (A - 127)) >= 1  # a divisor of 0 at the first of the sizes
+
+
+def test_typical_sizes_of_names_with_a_meaning() -> None:
+    name = SymDim.symbol("s")
+    with expecting((("n", 96),), (("s", (N - 1) // 32 + 1),)):
+        assert typical(name) == typical(N // 32) == 3
+        assert typical(100 * name) == 300
+    with expecting((), (("s", N + 1),)):
+        assert typical(dim_max(1 - name, 0)) == 0  # a number, since `s` is at least 1
 
 
 def test_numeric_part() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
 from clew.codegen.worker import emit_object
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
 

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clew.runtime.cache import Cache, default_cache
+from clew.runtime.cache import (
+    DISK_SHARE,
+    INDEX,
+    MOST_BYTES,
+    PART,
+    Cache,
+    Index,
+    default_cache,
+)
+from clew.support.errors import ClewError
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 
@@ -114,12 +123,67 @@ def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
 
 
 def test_a_cache_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.runtime.cache._LIMIT_BYTES", 5000)
-    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_BYTES", 3000)
+    monkeypatch.setenv("CLEW_CACHE_SIZE", "5000")
     cache = Cache(tmp_path)
     for index in range(50):
         cache.put(f"{index:02x}" * 16, bytes(1000))
-        assert 0 < cache.stats().size_bytes <= 5000 + 3 * 1100
+        assert 0 < cache.stats().size_bytes <= 5000
+
+
+def test_the_limit_suits_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = os.statvfs(tmp_path)
+    share = disk.f_blocks * disk.f_frsize // DISK_SHARE
+    assert Cache(tmp_path / "to be made").limit_bytes == min(MOST_BYTES, share)
+    monkeypatch.setenv("CLEW_CACHE_SIZE", "500M")
+    assert Cache(tmp_path).limit_bytes == 500 << 20
+    monkeypatch.setenv("CLEW_CACHE_SIZE", "plenty")
+    with pytest.raises(ClewError, match=r"I001.*CLEW_CACHE_SIZE is 'plenty', expected a size"):
+        Cache(tmp_path).limit_bytes  # noqa: B018
+
+
+def store(cache: Cache, key: str, parts: list[str], used_s: float) -> None:
+    """Stores a build with parts of 1000 bytes, last used at some time."""
+    for part in parts:
+        assert cache.write(part, (bytes(1000),))
+    cache.put_index(key, Index(tuple(parts), {}))
+    path = cache.root / key[:2] / f"{key[2:]}{INDEX}"
+    os.utime(path, (used_s, used_s))
+
+
+def test_a_shared_part_is_kept_as_long_as_one_of_its_builds(tmp_path: Path) -> None:
+    cache, now = Cache(tmp_path), time.time()
+    a, b, c = (f"{letter * 20}{PART}" for letter in "abc")
+    store(cache, "11" * 10, [a, b], now - 300)
+    store(cache, "22" * 10, [b, c], now - 200)
+    assert cache.prune(10_000) == 0
+    kept = {entry.key for entry in cache.entries()}
+    assert cache.prune(2_500) == 2  # the older index, and the part of it alone
+    assert kept - {entry.key for entry in cache.entries()} == {"11" * 10 + INDEX, a}
+    assert cache.prune(0) == 3
+    assert cache.stats().entries == 0
+
+
+def test_parts_of_a_build_that_is_being_written_are_kept(tmp_path: Path) -> None:
+    cache, part = Cache(tmp_path), "ab" * 10 + PART
+    cache.write(part, (bytes(1000),))
+    assert cache.prune(10_000) == 0
+    path = tmp_path / part[:2] / part[2:]
+    os.utime(path, (time.time() - 7200,) * 2)
+    assert cache.prune(10_000) == 1
+
+
+def test_reading_an_entry_notes_its_use(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.put(KEY, b"data")
+    path = tmp_path / KEY[:2] / KEY[2:]
+    long_ago = time.time() - 7200
+    os.utime(path, (long_ago, long_ago))
+    assert cache.peek(KEY) == b"data"
+    (entry,) = cache.entries()
+    assert entry.used_s == pytest.approx(long_ago)
+    cache.get(KEY)
+    (entry,) = cache.entries()
+    assert entry.used_s == pytest.approx(time.time(), abs=60)
 
 
 def test_writers_look_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +199,7 @@ def test_writers_look_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for index in range(9):
         cache.put(f"a{index}" * 16, b"data")
     assert len(looks) == 2
-    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_BYTES", 1000)
+    monkeypatch.setenv("CLEW_CACHE_SIZE", "32000")
     for index in range(9):
         Cache(tmp_path).put(f"b{index}" * 16, bytes(300))
     assert len(looks) == 4
@@ -145,7 +209,7 @@ def test_a_cache_that_is_removed_while_it_is_looked_through(tmp_path: Path) -> N
     cache = Cache(tmp_path / "cache")
     for index in range(20):
         cache.put(f"{index:02x}" * 16, b"data")
-    entries = cache._entries()
+    entries = cache.entries()
     next(entries)
     shutil.rmtree(tmp_path / "cache")
     assert len(list(entries)) < 19

@@ -23,7 +23,7 @@ from clew.codegen.driver.system import CPUS_BYTES
 from clew.codegen.worker import emit_object
 from clew.runtime.driver import addresses_of, driver
 from clew.runtime.guard import GuardSide
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferSpec
 from clew.runtime.segment import NativeSegment

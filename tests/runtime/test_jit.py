@@ -6,10 +6,10 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
+from clew.codegen import llvm_locks
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.worker import emit_object
-from clew.runtime import jit
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.support.errors import CompileError
 
 
@@ -86,7 +86,7 @@ FAR = """
 import ctypes, sys
 from pathlib import Path
 from clew.codegen.artifact import ObjectCode
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 
 system = ctypes.CDLL(None)
 system.mmap.restype = ctypes.c_void_p
@@ -141,4 +141,4 @@ def test_gaps_in_the_address_space(tmp_path: Path, pages: int) -> None:
 
 def test_strings_of_llvm_are_freed_once() -> None:
     """llvmlite's own `close` frees a string again if Ctrl-C comes after it has freed it."""
-    assert jit.ffi.OutputString.close is jit._close
+    assert llvm_locks.ffi.OutputString.close is llvm_locks._close

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import clew
-from clew.runtime.memory import address_of
 from clew.runtime.result_memory import LARGE_BYTES, ResultMemory
+from clew.support.addresses import address_of
 
 MIB = 1 << 20
 SHAPE = (LARGE_BYTES // 4096 + 1, 1024)

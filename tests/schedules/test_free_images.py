@@ -66,3 +66,29 @@ def test_one_kernel_convolves_images_of_all_enlarged_sizes() -> None:
         image = rng.standard_normal((1, 128, height, width)).astype(np.float32)
         (expected,) = interpret(module, {"x": image}).values()
         np.testing.assert_allclose(compiled(image), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_taps_at_edges_of_free_size_are_loops() -> None:
+    """A branch for each tap would take most of the code; taps inside the image have none."""
+    x = Var("x", TensorType((1, 8, H, W), "f32"))
+    pooled = get_op("nn.max_pool2d")(x, kernel=(3, 3), padding=(1, 1, 1, 1))
+    module = Module({"main": Function([x], pooled)})
+    compiled = clew.compile(
+        module, threads=1, target="cpu-avx2", cache=False, sizes=clew.Sizes(specialize=False)
+    )
+    (kernel,) = compiled.kernels
+    assert "windows" in kernel.rules
+    copies = re.split(r"\n(?= +(?:for|unroll) \S*\.kh in 3:)", kernel.loops)[1:]
+    inside = [taps for taps in copies if taps.lstrip().startswith("unroll")]
+    assert 0 < len(inside) < len(copies)
+    assert not any(re.search(r"\.kh in 3:\n.*\n +if ", taps) for taps in inside)
+    rng = np.random.default_rng(0)
+    for height, width in ((1, 1), (2, 9), (7, 33), (20, 16)):
+        image = rng.standard_normal((1, 8, height, width)).astype(np.float32)
+        (expected,) = interpret(module, {"x": image}).values()
+        np.testing.assert_array_equal(compiled(image), expected)
+
+
+def test_taps_at_edges_of_known_size_are_unrolled() -> None:
+    loops = loops_of("nn.max_pool2d", (1, 8, 20, 40), kernel=(3, 3), padding=(1, 1, 1, 1))
+    assert set(re.findall(r"(for|unroll) \S*\.kh in 3:", loops)) == {"unroll"}

@@ -74,13 +74,13 @@ class Own:
 def owns(monkeypatch: pytest.MonkeyPatch) -> list[Own]:
     """The builds made for some sizes alone, in their order."""
     found: list[Own] = []
-    alone = AllSizes._program_alone
+    alone = AllSizes.program_alone
 
     def noted(self: AllSizes, sizes: Mapping[str, int], manners: Manners) -> Any:
         found.append(Own(dict(sizes), alone(self, sizes, manners)))
         return found[-1]
 
-    monkeypatch.setattr(AllSizes, "_program_alone", noted)
+    monkeypatch.setattr(AllSizes, "program_alone", noted)
     return found
 
 
@@ -189,7 +189,7 @@ def test_a_build_that_exceeds_a_budget_fails_alone(
     def refuse(self: AllSizes, sizes: Mapping[str, int], manners: Manners) -> Any:
         raise InputError("C140", f"too large: {dict(sizes)}")
 
-    monkeypatch.setattr(AllSizes, "_program_alone", refuse)
+    monkeypatch.setattr(AllSizes, "program_alone", refuse)
     model, given = compiled(make()), feeds(*at)
     first = model.run(given)
     decided(model, given, state="failed")

@@ -62,8 +62,8 @@ def test_large_results_do_not_stay(depth: int) -> None:
 def test_bytes_of_few_entries_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     estimated: list[Any] = []
 
-    def noted(value: Any) -> int:
-        estimated.append(value)
+    def noted(*values: Any, counted: set[int]) -> int:
+        estimated.append(values)
         return 1
 
     monkeypatch.setattr(caches, "held_bytes", noted)
@@ -76,10 +76,29 @@ def test_bytes_of_few_entries_are_estimated(monkeypatch: pytest.MonkeyPatch) -> 
         pair(n, "short")
     assert len(estimated) < 200
     pair(0, "long" * 2000)
-    assert estimated[-1][0][1].startswith("longlong")
+    assert estimated[-1][1].startswith("longlong")
+
+
+def test_shared_objects_count_once() -> None:
+    calls = []
+    shared = [str(n) for n in range(200)]  # about 12 kB
+
+    @bounded_cache(1 << 20)
+    def pair(x: int) -> tuple[int, list[str]]:
+        calls.append(x)
+        return x, shared
+
+    for _ in range(2):
+        for n in range(1000):
+            pair(n)
+    assert calls == list(range(1000))
 
 
 def test_bytes_held() -> None:
+    counted: set[int] = set()
+    text = "x" * 1000
+    assert held_bytes([text], counted=counted) > 1000
+    assert held_bytes((text,), counted=counted) < 1000
     assert held_bytes(np.zeros(100_000)) > 800_000
     assert held_bytes(["x" * 1000, ("y" * 1000,)]) > 2000
     assert held_bytes([str(n) for n in range(10_000)]) > 10_000 * 8

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from clew import frontends
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from clew.api.compiled_model import CompiledModel
-from clew.backends.backend import Backend
-from clew.backends.compile_options import AUTO, CompileOptions, keywords_of
-from clew.compiling.compile import compile_as
-from clew.compiling.extensions import extensions_of
-from clew.ir.deferred import DeferredModule
-from clew.ir.module import Module
+from clew.backends.compile_options import CompileOptions, Sizes, keywords_of
+from clew.runtime.cache import default_cache
+from clew.runtime.threads import thread_count
+from clew.serving.built_model import About
+from clew.serving.start import Prepared, Start
+from clew.serving.started import started
+from clew.support.errors import ClewError, noting_warnings
 from clew.support.exhausted import coded_exhaustion
+from clew.support.files import noting_reads
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
+
+if TYPE_CHECKING:  # the compiler's half
+    from clew.frontends import ModelSource
+    from clew.ir.deferred import DeferredModule
+    from clew.ir.module import Module
 
 
 @coded_exhaustion
 @keywords_of(CompileOptions)
-def compile(
-    model: Module | DeferredModule | frontends.ModelSource, options: CompileOptions
-) -> CompiledModel:
+def compile(model: Module | DeferredModule | ModelSource, options: CompileOptions) -> CompiledModel:
     """Returns the model compiled for a target.
 
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. The options are
     keywords. `sizes`, `precision`, `passes` and `limits` take a plain value (`precision="bf16"`) or
-    a group of options (`precision=clew.Precision("bf16", keep_f32=["head*"])`).
+    a group of options (`precision=clew.Precision("bf16", keep_f32=["head*"])`). An option of a
+    group may also be given by its own name (`keep_f32=["head*"]`).
+
+    A file that was compiled before with the same options is loaded from the disk cache
+    (docs/cache.md). What it does not need to run, such as its module and trace, is made when it is
+    first read.
 
     If the graph depends on values or shapes known only during a run (docs/deciding-inputs.md), the
     model is imported when it is called. A request that has no effect in this model is an error if
@@ -39,11 +52,42 @@ def compile(
     U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141 (`budgets`), and
     those of loading.
     """
-    if isinstance(options.place, str) and options.place == AUTO:
-        with LOADING, held_interrupts():
-            from clew.placement.placing import placed_for_compile  # noqa: PLC0415
+    start = _start(model, options)
+    found = start.load() if start is not None else None
+    if start is not None and found is not None:
+        about = About(str(options.target), thread_count(options.threads), options, found.defaults)
+        again = partial(_prepared, start, model, options)
+        return started(CompiledModel, found, about, options.group(Sizes).specialize, again)
+    with noting_reads() as reads, noting_warnings() as warned:
+        made: CompiledModel = _cold().compiled(CompiledModel, model, options)
+    if start is not None:
+        start.keep(made._chain, made.replaceable, reads, warned)
+    return made
 
-        options = options.changed(extend=extensions_of(options.extend))
-        others = [*options.backends, *(x for x in options.extend if isinstance(x, Backend))]
-        options = options.changed(place=placed_for_compile(model, others, options))
-    return compile_as(CompiledModel, model, options)
+
+def _start(model: Any, options: CompileOptions) -> Start | None:
+    """Returns the place of the model's start in the cache, if it can have one."""
+    try:
+        return Start.of(model, options, default_cache())
+    except ClewError:  # the compilation reports it
+        return None
+
+
+def _prepared(start: Start, model: Any, options: CompileOptions) -> Prepared:
+    """Returns the module and options of a model that was started from the cache.
+
+    Errors: C164 if they are not the same any more; those of loading.
+    """
+    model = start.given(model)
+    start.check(_start(model, options))
+    ready = _cold().prepared(model, options)
+    start.check(_start(model, options))
+    return ready  # type: ignore[no-any-return]
+
+
+def _cold() -> ModuleType:
+    """Imports the compiler."""
+    with LOADING, held_interrupts():
+        from clew.api import cold  # noqa: PLC0415
+
+    return cold

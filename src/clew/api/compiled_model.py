@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clew.api.profiled_model import ProfiledModel
-from clew.build.kernel import Kernel
-from clew.build.result import Build
 from clew.serving.built_model import BuiltModel
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 if TYPE_CHECKING:  # imported by the first call of what returns them
+    from clew.build.kernel import Kernel
+    from clew.build.result import Build
     from clew.correlate.conversion_rows import Conversions
     from clew.correlate.graph_json import ExecutorGraph
 
+    _Profiled = ProfiledModel[Kernel, Build]
+else:
+    _Profiled = ProfiledModel
 
-class CompiledModel(ProfiledModel[Kernel, Build], BuiltModel):
+
+class CompiledModel(_Profiled, BuiltModel):
     """A compiled model.
 
     ```python

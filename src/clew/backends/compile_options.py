@@ -7,6 +7,7 @@ them build the same object. A new option is a new field here.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import hashlib
@@ -378,15 +379,26 @@ class CompileOptions(Group):
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """Returns the options that keywords of `clew.compile` give.
+        """Returns the options that keywords of `clew.compile` give: those of this class, and those
+        of a group by their own names (`keep_f32=["head*"]`).
 
-        Errors: I014 for other keywords, and those of wrong values.
+        Errors: I014 for other keywords, and for an option beside the group that it belongs to;
+        those of wrong values.
         """
         known = {one.name for one in _fields(cls)}
-        for name in keywords:
-            if name not in known:
+        own = {name: value for name, value in keywords.items() if name in known}
+        single = {name: value for name, value in keywords.items() if name not in known}
+        for name in single:
+            if name not in PLACES:
                 raise unknown_option(name)
-        return cls(**keywords)
+            group = PLACES[name].group
+            if isinstance(own.get(group), Group):
+                raise InputError(
+                    "I014",
+                    f"{name!r} is given beside {group}=",
+                    hint=f"write {group}=clew.{_GROUPS[group].__name__}(..., {name}=...)",
+                )
+        return cls(**own).changed(**single)
 
     @staticmethod
     def named(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,10 +407,9 @@ class CompileOptions(Group):
 
         Errors: I014 for other keywords.
         """
-        known = {one.name for one in _fields(CompileOptions)}
         found: dict[str, Any] = {}
         for name, value in keywords.items():
-            if name not in known:
+            if name not in PLACES and name not in _GROUPS:
                 raise unknown_option(name)
             if isinstance(value, Group):
                 for one in _fields(type(value)):
@@ -591,19 +602,8 @@ DEFAULTS: Final = CompileOptions()
 
 def unknown_option(name: str) -> InputError:
     """Returns the error (I014) for a keyword that `clew.compile` does not have."""
-    place = PLACES.get(name)
-    if place is None:
-        return InputError(
-            "I014",
-            f"compile has no option {name!r}",
-            hint=did_you_mean(name, [*PLACES, *_GROUPS], "options"),
-        )
-    kind = _GROUPS[place.group].__name__
-    return InputError(
-        "I014",
-        f"{name!r} is an option of clew.{kind}, not a keyword",
-        hint=f"write {place.group}=clew.{kind}({name}=...)",
-    )
+    hint = did_you_mean(name, [*PLACES, *_GROUPS], "options")
+    return InputError("I014", f"compile has no option {name!r}", hint=hint)
 
 
 def keywords_of(
@@ -731,11 +731,10 @@ def _records_now(tuned: str | Path | None) -> Any:
     path = settings().tuning if str(tuned) == AUTO else Path(tuned)
     found: list[Any] = []
     for name in (str(path), f"{path}-wal"):  # SQLite writes new records to the second one first
-        try:
+        with contextlib.suppress(OSError):
             state = os.stat(name)
-        except OSError:
-            continue
-        found.append([state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns])
+            times = (state.st_mtime_ns, state.st_ctime_ns)
+            found.append([name, state.st_dev, state.st_ino, state.st_size, *times])
     return found
 
 

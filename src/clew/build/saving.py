@@ -103,13 +103,20 @@ def saved_uses(build: BuildTemplate) -> list[SavedUse]:
     ]
 
 
-def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
-    """Writes a model to a file atomically. Equal builds give equal bytes. `mode` holds the
-    permissions of a new file, before the umask.
+def save(model: SavedModel, path: str | Path) -> None:
+    """Writes a model to a file atomically. Equal builds give equal bytes.
 
-    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run determines,
-    with constants of its own), C059 (an attribute of an operator that runs between kernels has no
-    saved form), C071 (a region of a backend that keeps none).
+    Errors: C050 (the file cannot be written), and those of `contents`.
+    """
+    write_container(Path(path), *contents(model))
+
+
+def contents(model: SavedModel) -> tuple[dict[str, Any], list[Array]]:
+    """Returns what a file holds of a model: its text and its blobs.
+
+    Errors: C058 (a kernel whose shapes only a run determines, with constants of its own), C059 (an
+    attribute of an operator that runs between kernels has no saved form), C071 (a region of a
+    backend that keeps none).
     """
     writer = _Writer(model.backends)
     built = _contents(writer, model)
@@ -127,7 +134,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
         "objects": writer.objects,
         **built,
     }
-    write_container(Path(path), text, writer.blobs, mode=mode)
+    return text, writer.blobs
 
 
 def _contents(writer: _Writer, model: SavedModel) -> dict[str, Any]:

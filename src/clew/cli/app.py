@@ -1,88 +1,186 @@
 """The `clew` command.
 
 Exit codes: 0; 1 if the work failed, with one coded error on stderr; 2 for wrong usage.
+
+A command's module is imported when the command is named: `clew --help` needs none of them.
 """
 
 from __future__ import annotations
 
-import os
+import importlib
 import sys
-import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
-from statistics import median
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.text import Text
+from typer.core import TyperGroup
 
 import clew
-from clew.cli import options as opt
-from clew.cli import storage
-from clew.cli.arguments import need_sizes
-from clew.cli.bench import bench
-from clew.cli.bisect import bisect
-from clew.cli.catalog import ops
-from clew.cli.compare import peer_of
-from clew.cli.correlate import correlate
-from clew.cli.dataset import dataset
-from clew.cli.diff import diff
-from clew.cli.explore import explore
-from clew.cli.extract import extract
-from clew.cli.help import Command
-from clew.cli.machine import machine
-from clew.cli.options import (
-    SAVED_SUFFIX,
-    Compiling,
-    build_summary,
-    compile_model,
-    compiling,
-    has_kernels,
-    model_inputs,
-    open_model,
-)
-from clew.cli.output import (
-    describe,
-    emit_json,
-    flat,
-    kernel_facts,
-    kernels_table,
-    note,
-    outputs_table,
-    region_facts,
-    regions_table,
-    save_arrays,
-    show_warnings,
-    stderr,
-    stdout,
-)
-from clew.cli.partition import partition
-from clew.cli.place import place
-from clew.cli.precision import precision_
-from clew.cli.predict import predict
-from clew.cli.profile import profile
-from clew.cli.quantize import quantize
-from clew.cli.report import report
+from clew.cli.help import BUDGET_HELP, Command
+from clew.cli.notices import show_error, show_warnings
 from clew.cli.streams import open_streams
-from clew.cli.tap import tap
-from clew.cli.tracing import trace
-from clew.cli.tune import tune
 from clew.cli.user_code import of_user
 from clew.support.budgets import Budgets, read_budgets, set_default
-from clew.support.difference import relative_error
-from clew.support.errors import ClewError, CompileError
-from clew.support.exhausted import exhausted
 from clew.support.interrupts import lasting_interrupts, repeated_interrupts
 
+
+class _Place(NamedTuple):
+    """Where a command is: its module in this folder, and the function or the group in it; and the
+    first line of its help.
+    """
+
+    module: str
+    name: str
+    help: str
+
+
+_COMMANDS: Final = {
+    "run": _Place("run", "run", "Run a model, compiled now or saved, and show its outputs."),
+    "compile": _Place("compile", "compile_", "Compile a model, save it, and list its kernels."),
+    "bench": _Place(
+        "bench",
+        "bench",
+        "Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine.",
+    ),
+    "diff": _Place(
+        "diff",
+        "diff",
+        "Compare two builds layer by layer: kernels, time, layouts, numerics.",
+    ),
+    "precision": _Place(
+        "precision",
+        "precision_",
+        "Find the layers that cause the error of narrow products, and those to keep in f32.",
+    ),
+    "profile": _Place(
+        "profile",
+        "profile",
+        "Profile a model's runs by kernel, layer, operator and line of code.",
+    ),
+    "quantize": _Place(
+        "quantize",
+        "quantize",
+        "Quantize the products of a model to 8-bit integers by calibration "
+        "data, or only its weights, to 8 or 4 bits.",
+    ),
+    "bisect": _Place(
+        "bisect",
+        "bisect",
+        "Find the layer, pass, node or kernel that causes a wrong result.",
+    ),
+    "dataset": _Place(
+        "dataset",
+        "dataset",
+        "Measure kernels of models and of random networks into a Parquet table.",
+    ),
+    "predict": _Place(
+        "predict",
+        "predict",
+        "Predict the latency of a model, its layers and its kernels, without running it.",
+    ),
+    "place": _Place(
+        "place",
+        "place",
+        "Find which parts of a model run fastest on which backend, and keep the result.",
+    ),
+    "tune": _Place(
+        "tune",
+        "tune",
+        "Search the choices of a model's kernels by measurement, and keep the best.",
+    ),
+    "trace": _Place(
+        "tracing",
+        "trace",
+        "Show how layers become kernels; without options, an overview.",
+    ),
+    "correlate": _Place(
+        "correlate",
+        "correlate",
+        "List kernels, views and host steps of the executor, with their operators and layers.",
+    ),
+    "tap": _Place(
+        "tap",
+        "tap",
+        "Read values of layers in a run; without --layer, list which are in memory.",
+    ),
+    "extract": _Place(
+        "extract",
+        "extract",
+        "Extract a part of a model, with real inputs and expected outputs.",
+    ),
+    "partition": _Place(
+        "partition",
+        "partition",
+        "Split a model into parts that run one after the other.",
+    ),
+    "explore": _Place(
+        "explore",
+        "explore",
+        "Show a model's layers, passes, kernels, instructions and times in a web page.",
+    ),
+    "report": _Place(
+        "report",
+        "report",
+        "Write the explorer's page as one HTML file, which opens anywhere, without a network.",
+    ),
+    "ops": _Place(
+        "catalog",
+        "ops",
+        "List graph operators, or ONNX operators and their support; or describe one operator.",
+    ),
+    "machine": _Place(
+        "machine",
+        "machine",
+        "Measure the costs of work on this machine, once, and show them next to the defaults.",
+    ),
+    "cache": _Place("storage", "app", "Show, prune, carry or clear the disk cache."),
+}
+
+
+class _Commands(TyperGroup):
+    """The commands, each of which is imported when it is named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Returns the names of the commands, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns a command; None if there is none of that name."""
+        return command(cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the names of the commands and their first lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
+
+
+def command(name: str) -> Any:
+    """Imports a command."""
+    place = _COMMANDS[name]
+    found = getattr(importlib.import_module(f"clew.cli.{place.module}"), place.name)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(**_SHARED)
+        alone.command(name, cls=Command)(found)
+        found = alone
+        made = typer.main.get_command(found)
+        made.name = name
+        return made
+    return typer.main.get_group(found)
+
+
+_SHARED: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 app = typer.Typer(
     name="clew",
+    cls=_Commands,
     help="Compile models to native code, and trace every layer down to its instructions.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_SHARED,
 )
 _debug = False
 
@@ -93,7 +191,7 @@ def _main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     budget: Annotated[
-        list[str], typer.Option("--budget", metavar="NAME=NUMBER", help=opt.BUDGET_HELP)
+        list[str], typer.Option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)
     ] = [],  # noqa: B006  (typer reads it)
 ) -> None:
     global _debug
@@ -105,149 +203,6 @@ def _main(
         raise typer.Exit
     if context.invoked_subcommand is None:
         raise typer.BadParameter("no command", param_hint="COMMAND")
-
-
-@compiling
-def run(
-    model: opt.Model,
-    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
-    random: opt.Random = False,
-    seed: opt.Seed = 0,
-    repeat: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Timed runs; prints their median.")
-    ] = 1,
-    kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare-onnxruntime", help="Compare with ONNX Runtime's outputs.")
-    ] = False,
-    tolerance: Annotated[
-        float, typer.Option(metavar="X", help="Largest relative error that the comparison accepts.")
-    ] = 1e-3,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="FOLDER", help="Folder to write the outputs to, as .npy files."
-        ),
-    ] = None,
-    json: opt.Json = False,
-    *,
-    how: Compiling,
-) -> None:
-    """Run a model, compiled now or saved, and show its outputs."""
-    # Checked before compiling; the frontend reports a missing file.
-    peer = peer_of(model) if compare and os.path.isfile(model) else None
-    compiled = open_model(model, how)
-    arrays = model_inputs(compiled.model, inputs, random, seed)
-    results = flat(compiled.model.run(arrays))  # builds a model with named sizes
-    report: dict[str, Any] = {
-        "model": str(model),
-        "outputs": [describe(n, v) for n, v in results.items()],
-        "seconds": {**compiled.seconds, "run": _time(compiled.model, arrays, repeat)},
-    }
-    if kernels:
-        times = compiled.model.time_kernels(arrays)
-        report["kernels"] = [
-            {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
-        ]
-    if peer is not None:
-        theirs = flat(peer.outputs(arrays))
-        report["onnxruntime"] = {n: relative_error(results.get(n), v) for n, v in theirs.items()}
-    if save is not None:
-        save_arrays(save, results)
-    if json:
-        emit_json(report)
-    else:
-        _show_run(report, build_summary(compiled))
-    worst = max(report.get("onnxruntime", {}).values(), default=0.0)
-    if not worst <= tolerance:
-        raise CompileError(
-            "C091",
-            f"outputs differ from ONNX Runtime's by {worst:.2g}, more than {tolerance:.2g}",
-            hint="clew bisect MODEL finds the layer, pass or kernel that causes the error",
-        )
-
-
-def _time(model: Any, arrays: dict[str, Any], repeat: int) -> float:
-    seconds = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        model.run(arrays)
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
-
-
-def _show_run(report: dict[str, Any], summary: str) -> None:
-    console = stdout()
-    console.print(outputs_table(report["outputs"]))
-    if "kernels" in report:
-        console.print()
-        console.print(kernels_table(report["kernels"]))
-    for name, error in report.get("onnxruntime", {}).items():
-        console.print(Text(f"{name}: max |error| / max |output| against ONNX Runtime: {error:.2g}"))
-    note(f"{summary}; one run {report['seconds']['run'] * 1e3:.3f} ms")
-
-
-@compiling
-def compile_(
-    model: opt.Model,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to save to, such as model.clew."),
-    ] = None,
-    json: opt.Json = False,
-    *,
-    how: Compiling,
-) -> None:
-    """Compile a model, save it, and list its kernels."""
-    if output is not None and output.suffix != SAVED_SUFFIX:
-        raise typer.BadParameter(
-            f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
-        )
-    compiled = compile_model(model, how)
-    if not has_kernels(compiled):
-        need_sizes(compiled.model)
-    facts = [kernel_facts(k) for k in compiled.model.kernels]
-    regions = region_facts(compiled.model)
-    if output is not None:
-        compiled.model.save(output)
-        note(f"saved to {output}")
-    if json:
-        shown = {"model": str(model), "kernels": facts, "regions": regions}
-        emit_json({**shown, "seconds": compiled.seconds})
-    else:
-        stdout().print(kernels_table(facts))
-        if regions:
-            stdout().print()
-            stdout().print(regions_table(regions))
-    note(build_summary(compiled))
-
-
-_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    "run": run,
-    "compile": compile_,
-    "bench": bench,
-    "diff": diff,
-    "precision": precision_,
-    "profile": profile,
-    "quantize": quantize,
-    "bisect": bisect,
-    "dataset": dataset,
-    "predict": predict,
-    "place": place,
-    "tune": tune,
-    "trace": trace,
-    "correlate": correlate,
-    "tap": tap,
-    "extract": extract,
-    "partition": partition,
-    "explore": explore,
-    "report": report,
-    "ops": ops,
-    "machine": machine,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name, cls=Command)(_command)
-app.add_typer(storage.app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -283,8 +238,7 @@ def _code(arguments: list[str] | None, check: Callable[[], None]) -> Any:
             return 130
         if _debug:
             traceback.print_exc()
-        coded = error if isinstance(error, ClewError) else exhausted(error) or of_user(error)
-        stderr().print(_internal(error) if coded is None else _rendered(coded))
+        show_error(error)
         return 1
 
 
@@ -293,14 +247,3 @@ def _refuse_foreign(error: SystemExit) -> None:
     coded = of_user(error)
     if coded is not None:
         raise coded from error
-
-
-def _internal(error: BaseException) -> Text:
-    text = f"internal error: {type(error).__name__}: {error}"
-    hint = "  hint: this is a bug in clew; clew --debug COMMAND shows the traceback"
-    return Text.assemble((text, "red"), "\n", hint)
-
-
-def _rendered(error: ClewError) -> Text:
-    first, _, rest = error.text("cli").partition("\n")
-    return Text.assemble((first, "bold red"), "\n" if rest else "", rest)

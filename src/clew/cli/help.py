@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from typer.core import TyperCommand
+
+BUDGET_HELP: Final = "Limits on the resources of the file, its compilation and its runs."
 
 
 class Command(TyperCommand):

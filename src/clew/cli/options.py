@@ -42,7 +42,6 @@ Random = Annotated[
     typer.Option("--random", help="Random values for missing inputs (default if none is given)."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of random inputs.")]
-BUDGET_HELP: Final = PLACES["budgets"].option.help
 PANEL: Final = "Compile options"
 
 
@@ -266,18 +265,14 @@ def open_model(model: Path, how: Compiling) -> Compiled:
 
 
 def compile_model(model: Path, how: Compiling) -> Compiled:
-    """Loads and compiles a model, showing progress on stderr."""
+    """Compiles a model, or loads it from the disk cache, showing progress on stderr."""
     options = how.options
     with progress(f"reading {model}") as say:
-        from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
-
-        build = clew.compile  # outside the timing: this imports the compiler
+        build = clew.compile  # outside the timing: this imports the run time
         start = time.perf_counter()
-        module = load_or_defer(model, **options.loading)
-        loaded = time.perf_counter()
-        made = build(module, **options.loaded, on_progress=say)
+        made = build(model, **options, on_progress=say)
         done = time.perf_counter()
-    return Compiled(made, {"load": loaded - start, "compile": done - loaded})
+    return Compiled(made, {"compile": done - start})
 
 
 def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
@@ -313,6 +308,9 @@ def build_summary(compiled: Compiled) -> str:
     total = sum(compiled.seconds.values())
     if "compile" not in compiled.seconds:
         return f"{counted(len(compiled.model.kernels), 'saved kernel')} loaded in {total:.2f} s"
+    stored = compiled.model.stored_kernels
+    if stored is not None:
+        return f"{counted(len(stored), 'kernel')} from the cache in {total:.2f} s"
     build = compiled.model.template
     distinct = len(build.binaries)
     regions = getattr(build, "regions", ())

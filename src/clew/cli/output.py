@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from clew.support.errors import ClewWarning, InputError
+from clew.support.consoles import VisibleConsole
+from clew.support.errors import InputError
 from clew.support.files import reason_of
 from clew.support.tables import table
-from clew.support.unseen import UNSEEN, VisibleConsole, visible
+from clew.support.unseen import UNSEEN, visible
 from clew.support.writing import write_array
 
 # The width of stdout if it is not a terminal.
@@ -43,28 +43,6 @@ def stderr() -> VisibleConsole:
 def note(text: str) -> None:
     """Prints a line about the work to stderr."""
     stderr().print(Text(text, style="dim"))
-
-
-def show_warnings() -> None:
-    """Prints every clew warning to stderr, worded for the command line."""
-    shown = warnings.showwarning
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if isinstance(message, ClewWarning):
-            first, _, rest = message.text("cli").partition("\n")
-            stderr().print(Text.assemble((first, "bold yellow"), "\n" if rest else "", rest))
-        else:
-            shown(message, category, filename, lineno, file, line)
-
-    warnings.showwarning = show
-    warnings.simplefilter("always", ClewWarning)
 
 
 @contextmanager

@@ -9,12 +9,18 @@ import signal
 import sys
 from typing import Any
 
+from clew.version import VERSION
+
 
 def main() -> None:
     """Runs the command line and exits with its exit code; 130 after Ctrl-C."""
     code: Any = 130
     try:
-        importlib.import_module("clew.cli.app").main()  # takes half a second
+        if sys.argv[1:] == ["--version"]:
+            print(f"clew {VERSION}", flush=True)
+            code = 0
+        else:
+            importlib.import_module("clew.cli.app").main()
     except SystemExit as error:
         code = error.code
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import site
 import sys
 import sysconfig
@@ -29,7 +30,7 @@ def of_user(error: BaseException) -> ClewError | None:
 
 
 def _is_installed(file: str) -> bool:
-    if file.startswith("<"):
+    if file.startswith("<") or not os.path.isfile(file):  # compiled extensions name no file
         return True
     here, kinds = Path(file).resolve(), ("stdlib", "platstdlib", "purelib", "platlib")
     folders = [sysconfig.get_paths()[kind] for kind in kinds]

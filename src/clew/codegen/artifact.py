@@ -7,7 +7,7 @@ Grids and sizes are dimensions (`ir.dims`). A kernel of sizes that only a run kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
 from clew.ir.dim_records import of_record, symbolic_of_record, to_record
@@ -17,6 +17,7 @@ from clew.ir.dims import (
     SymDim,
 )
 from clew.support.bounds import Places
+from clew.support.dataclass import dataclass
 from clew.support.shown import Brief
 
 T = TypeVar("T")

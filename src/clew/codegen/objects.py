@@ -25,6 +25,7 @@ from typing import IO, Final, Protocol
 import llvmlite
 import llvmlite.binding as llvm
 
+import clew.codegen.llvm_locks  # noqa: F401  (before the first call of LLVM)
 from clew.codegen import worker as worker_module
 from clew.support.errors import ClewWarning, CompileError, warn
 from clew.support.folders import is_ours, make_private, scratch_file, temporary_folder, why_not_ours

@@ -17,8 +17,8 @@ from clew.compare.rows import Group as LayerGroup
 from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
+from clew.support.consoles import VisibleConsole
 from clew.support.tables import table
-from clew.support.unseen import VisibleConsole
 
 _TEXT_COLUMNS = 100
 # From this width on, tables have both errors against f32, and sentences.

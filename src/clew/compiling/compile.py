@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from clew import frontends
@@ -38,23 +39,24 @@ from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.threads import thread_count
 from clew.serving.built_model import BuiltModel
+from clew.serving.from_module import model_of
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
 from clew.support.collection import collected_at_the_end
 from clew.support.errors import ClewWarning, InputError
 from clew.support.exhausted import coded_exhaustion
 
-M = TypeVar("M", bound=BuiltModel)
+M = TypeVar("M")
 
 
 @coded_exhaustion
 def compile_as(
-    kind: type[M],
+    make: Callable[..., M],
     model: Module | DeferredModule | frontends.ModelSource,
     asked: CompileOptions = DEFAULTS,
 ) -> M:
-    """Returns a model of a kind, compiled with options. `place` must not be `auto`, which the
-    caller resolves.
+    """Returns what `make` makes of a module, `Options` and a cache, given the options of
+    `clew.compile`; `place` must not be `auto`, which the caller resolves.
 
     Errors: as `clew.compile`.
     """
@@ -127,7 +129,7 @@ def compile_as(
         again = defaults.with_inputs
         defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes.sizes)[0])
     with collected_at_the_end():
-        return kind(module, options, store, defaults=defaults)
+        return make(module, options, store, defaults=defaults)
 
 
 def build_model(
@@ -135,7 +137,7 @@ def build_model(
     options: CompileOptions = DEFAULTS,
 ) -> BuiltModel:
     """Returns a compiled model for use inside clew."""
-    return compile_as(BuiltModel, model, options)
+    return compile_as(partial(model_of, BuiltModel), model, options)
 
 
 def _requiring(

@@ -67,4 +67,13 @@ def load_partition(folder: str | Path) -> Partition:
     stages = tuple(
         Stage(load_part(folder / p.file), p.reads, p.gives, p.options) for p in found.parts
     )
+    for entry, stage in zip(found.parts, stages, strict=True):
+        results = len(stage.part.outputs)
+        if len(entry.gives) != results or len(entry.reads) != len(stage.part.inputs):
+            raise InputError(
+                "I139",
+                f"{entry.file} takes {len(stage.part.inputs)} and returns {results} values, the "
+                f"manifest lists {len(entry.reads)} and {len(entry.gives)}",
+                hint=f"{folder / partition_files.MANIFEST} is damaged: write the partition again",
+            )
     return Partition(stages, found.inputs, found.outputs, found.given, found.expected)

@@ -5,7 +5,7 @@ runs them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -130,13 +130,18 @@ def read(folder: Path) -> Manifest:
             raise ValueError(f"format {manifest['format']}")
         parts = tuple(
             PartEntry(
-                _plain_name(p["file"]), tuple(p["reads"]), tuple(p["gives"]), dict(p["options"])
+                _plain_name(p["file"]),
+                tuple(map(_text, p["reads"])),
+                tuple(map(_text, p["gives"])),
+                dict(p["options"]),
             )
             for p in manifest["parts"]
         )
         inputs, outputs = (
-            {v["name"]: v["value"] for v in manifest[key]} for key in ("inputs", "outputs")
+            {_text(v["name"]): _text(v["value"]) for v in manifest[key]}
+            for key in ("inputs", "outputs")
         )
+        _check_values(parts, inputs.values(), outputs.values())
         with load_arrays(folder / _CAPTURED) as arrays:
             given = {n: arrays[f"in{k}"] for k, n in enumerate(inputs)}
             expected = {n: arrays[f"out{k}"] for k, n in enumerate(outputs)}
@@ -147,6 +152,26 @@ def read(folder: Path) -> Manifest:
             hint=f"clew partition writes them, with a {MANIFEST}",
         ) from error
     return Manifest(parts, inputs, outputs, given, expected)
+
+
+def _check_values(
+    parts: Iterable[PartEntry], inputs: Iterable[str], outputs: Iterable[str]
+) -> None:
+    """Raises `ValueError` if a part, or an output, reads a value that nothing before it gives."""
+    known = set(inputs)
+    for part in parts:
+        if missing := [name for name in part.reads if name not in known]:
+            raise ValueError(f"{part.file} reads {missing[0]!r}, which nothing before it gives")
+        known.update(part.gives)
+    if missing := [name for name in outputs if name not in known]:
+        raise ValueError(f"no part gives {missing[0]!r}")
+
+
+def _text(value: Any) -> str:
+    """Returns a text. Raises `ValueError` for anything else."""
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:80]} is not a name")
+    return value
 
 
 def _plain_name(file: Any) -> str:

@@ -17,14 +17,24 @@ def leaky_relu(layer: Layer) -> Expr:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from clew.support.user_code import add_check, is_own
 
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", bound=Callable[..., Any])
 
 
+_TABLES: Final[list[Converters[Any, Any]]] = []
+add_check(lambda: any(not is_own(c) for t in _TABLES for vs in t.values() for c in vs.values()))
+
+
 class Converters(dict[K, dict[int, C]], Generic[K, C]):
     """Converters by operator and first version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _TABLES.append(self)
 
     def register(self, *operators: K, since: int = 1) -> Callable[[C], C]:
         """Decorator: registers a converter for operators."""

@@ -8,6 +8,8 @@ from clew.ir.dims import OPERATIONS, Atom, Dim, SymDim
 
 # A record with a larger power is damaged, and evaluating it could exhaust the memory.
 _MOST_POWER: Final = 64
+_MOST_KNOWN: Final = 4096
+_known: Final[dict[str, SymDim]] = {}
 
 
 def to_record(dim: Dim) -> Any:
@@ -31,7 +33,18 @@ def of_record(record: Any) -> Dim:
     """
     if isinstance(record, int):
         return record
+    # A file repeats its dimensions and their parts many times.
+    text = repr(record)
+    found = _known.get(text)
+    if found is None:
+        found = _symbolic(record)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[text] = found
+    return found
 
+
+def _symbolic(record: Any) -> SymDim:
     def atom(part: Any) -> Atom:
         if isinstance(part, str):
             return Atom(part)

@@ -135,13 +135,22 @@ class SymDim:
 
     def __init__(self, terms: Mapping[_Monomial, int]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
-        self.weight: Final = sum(1 + sum(a.weight for a, _ in m) for m, _ in kept)
-        self.degree: Final = max((sum(p for _, p in m) for m, _ in kept), default=0)
-        if self.weight > _MOST_TERMS or self.degree > _HIGHEST_DEGREE:
+        weight = degree = 0
+        for monomial, coefficient in kept:
+            weight += 1
+            powers = 0
+            for atom, power in monomial:
+                weight += atom.weight
+                powers += power
+            degree = max(degree, powers)
+            if not -_LARGEST_COEFFICIENT <= coefficient <= _LARGEST_COEFFICIENT:
+                raise _too_long("too large a factor")
+        if weight > _MOST_TERMS or degree > _HIGHEST_DEGREE:
             raise _too_long(f"too many terms, or a degree above {_HIGHEST_DEGREE}")
-        if any(abs(c) > _LARGEST_COEFFICIENT for _, c in kept):
-            raise _too_long("too large a factor")
-        kept.sort(key=lambda t: tuple((a.text, p) for a, p in t[0]), reverse=True)
+        if len(kept) > 1:
+            kept.sort(key=_by_text, reverse=True)
+        self.weight: Final = weight
+        self.degree: Final = degree
         self.terms: Final = tuple(kept)
         self._hash: Final = hash(self.terms)
         self._text = ""
@@ -270,6 +279,10 @@ class SymDim:
                     product = product * value
             total = total + product
         return total
+
+
+def _by_text(term: tuple[_Monomial, int]) -> list[tuple[str, int]]:
+    return [(atom.text, power) for atom, power in term[0]]
 
 
 # Bounds of the compiler's own arithmetic. Sizes of values have fewer terms (`check_size`).
@@ -439,6 +452,13 @@ def substitute(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
 
 def dim_min(left: Dim, right: Dim) -> Dim:
     """Returns the smaller dimension."""
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right)
+    return _min(left, right)
+
+
+@bounded_cache(_CACHE_BYTES)
+def _min(left: Dim, right: Dim) -> Dim:
     if left == right or _is_never_smaller(right, left):
         return left
     if _is_never_smaller(left, right):
@@ -466,6 +486,13 @@ def _cut(dim: Dim) -> tuple[Dim | None, Dim]:
 
 def dim_max(left: Dim, right: Dim) -> Dim:
     """Returns the larger dimension."""
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    return _max(left, right)
+
+
+@bounded_cache(_CACHE_BYTES)
+def _max(left: Dim, right: Dim) -> Dim:
     if left == right or _is_never_smaller(left, right):
         return left
     return right if _is_never_smaller(right, left) else _apply("max", left, right)
@@ -648,16 +675,19 @@ def typical(dim: Dim) -> int:
 
 @bounded_cache(_CACHE_BYTES)
 def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
-    if meanings:
-        meant = dim.substitute(dict(meanings))
-        return meant if isinstance(meant, int) else _typical(meant, expected, ())
-    known = {name: size for name, size in expected if name in dim.symbols}
+    meant = [(name, of) for name, of in meanings if name in dim.symbols]
+    names = dim.symbols.union(*(of.symbols for _, of in meant))
+    known = {name: size for name, size in expected if name in names}
     number = 0
     for size in TYPICAL_SIZES:
+        sizes = {**dict.fromkeys(names, size), **known}
         with contextlib.suppress(GraphTypeError):  # a divisor may be 0 at small sizes
-            number = value_at(dim, {**dict.fromkeys(dim.symbols, size), **known})
+            number = value_at(dim, {**sizes, **{name: value_at(of, sizes) for name, of in meant}})
         if number >= _TYPICAL_LEAST:
             break
+    if number < 1 and meant:
+        fixed = dim.substitute(dict(meant))  # a number may be less than 1
+        return fixed if isinstance(fixed, int) else 1
     return max(number, 1)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from clew.ir.dims import Dim, SymDim, is_factor
@@ -22,6 +21,7 @@ from clew.ir.size_formulas import (
     symbols_of,
     text_of,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError, InputError
 
 RELATIONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

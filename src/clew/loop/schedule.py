@@ -243,9 +243,9 @@ class Schedule(Shown):
         """Vectorizes a loop."""
         return self.apply("vectorize", loop=loop)
 
-    def unroll(self, loop: str) -> Schedule:
-        """Unrolls a loop."""
-        return self.apply("unroll", loop=loop)
+    def unroll(self, loop: str, *, guarded: bool = True) -> Schedule:
+        """Unrolls a loop; with `guarded=False`, only its copies without guards inside."""
+        return self.apply("unroll", loop=loop, **({} if guarded else {"guarded": False}))
 
     def dot(self, loop: str) -> Schedule:
         """Turns a loop into one dot product in each lane of the vector loop around it."""

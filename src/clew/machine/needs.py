@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-import llvmlite.binding as llvm
-
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError, Hint
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
@@ -64,13 +66,14 @@ def check_machine(needs: MachineNeeds) -> None:
 
     Errors: C056 (another architecture or operating system), C057 (the CPU lacks features).
     """
-    here = llvm.get_process_triple()
+    here = process_triple()
     if _platform(needs.triple) != _platform(here):
         raise CompileError(
             "C056",
             f"the model is compiled for {needs.triple}, but this machine is {here}",
             hint="compile the model on a machine of this kind",
         )
+    llvm = _llvm()
     cpu = llvm.get_host_cpu_name()
     flags = llvm.get_host_cpu_features()
     missing = [f for f in needs.features if not flags.get(f, False)]
@@ -90,13 +93,28 @@ def check_machine(needs: MachineNeeds) -> None:
         )
 
 
+def process_triple() -> str:
+    """Returns LLVM's name for this platform."""
+    machine = {"AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    if sys.platform == "linux" and machine in ("x86_64", "aarch64"):
+        return f"{machine}-unknown-linux-gnu"
+    return str(_llvm().get_process_triple())
+
+
+def _llvm() -> Any:
+    with LOADING, held_interrupts():
+        import llvmlite.binding  # noqa: PLC0415 - it loads LLVM
+
+    return llvmlite.binding
+
+
 def has_steady_counter() -> bool:
     """Whether the processor's time-stamp counter runs at a constant rate on all cores, also in
     sleep states.
 
     On ARM this is always so. On x86 the CPU reports it, and Linux lists it.
     """
-    arch, system = _platform(llvm.get_process_triple())
+    arch, system = _platform(process_triple())
     if arch != "x86_64":
         return arch == "aarch64"
     if system != "linux":

@@ -61,6 +61,7 @@ from clew.ops.traits import Traits as Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.support.text_arrays import as_tensor, is_text
+from clew.support.user_code import add_check, is_own
 from clew.te.analysis import Kind
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor
@@ -539,6 +540,16 @@ def widens(call: Call) -> bool:
 
 
 _REGISTRY: Final[dict[str, Op]] = {}
+add_check(lambda: any(_has_user_code(op) for op in _REGISTRY.values()))
+
+
+def _has_user_code(op: Op) -> bool:
+    """Whether a user declared the operator, or gave it a rule."""
+    rules = [rule for name, rule in vars(op).items() if name.endswith("_rule")]
+    rules += [op.compute, *(rule for _, rule in op.schedule_rules)]
+    return not all(rule is None or is_own(rule) for rule in rules)
+
+
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 
 

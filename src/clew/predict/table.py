@@ -123,6 +123,11 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
 """The type and meaning of each column. `docs/predict.md` shows this table."""
 
 REQUIRED: Final = tuple(COLUMNS)
+# The least value of columns whose least is not 0, and the largest of all.
+_LEAST: Final = {"seed": -1.0, "threads": 1.0} | dict.fromkeys(
+    ("latency_ns", "network_sum_ns", "network_call_ns"), 1e-3
+)
+_MOST: Final = float(1 << 62)
 # The minimum size of a value in memory.
 _LEAST_BYTES: Final = 8
 
@@ -165,32 +170,28 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Returns a table as an Arrow table, with some columns or all.
 
     Errors: I180; I181 if the file is not a Parquet file; I331 if it exceeds a budget; I182 if
-    columns are missing; I184 for a table made by another version of clew.
+    columns are missing, or have other types or impossible values; I184 for a table made by another
+    version of clew.
     """
     parquet = needed("pyarrow.parquet")
     arrow = needed("pyarrow")
+    wanted = list(REQUIRED if columns is None else columns)
     try:
         with open_plain(path) as stream:
             file = parquet.ParquetFile(stream)
             _check_size(path, file.metadata)
             found = file.schema_arrow
-            missing = [name for name in REQUIRED if name not in found.names]
             made_by = (found.metadata or {}).get(b"clew", b"").decode("utf-8", "replace")
-            wanted = None if columns is None else list(columns)
-            table = None if missing else file.read(columns=wanted)
+            _check_columns(path, found)
+            if made_by == VERSION:
+                table = file.read(columns=wanted).select(wanted)
+                _check_values(path, table)
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise InputError(
             "I181",
             f"{str(path)!r} is not a readable table: {_first_line(error)}",
             hint="clew dataset -o TABLE.parquet measures one",
         ) from None
-    if missing:
-        raise InputError(
-            "I182",
-            f"{str(path)!r} lacks the columns {', '.join(missing[:5])}"
-            + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
-            hint="clew dataset makes tables",
-        )
     if made_by != VERSION:
         raise InputError(
             "I184",
@@ -198,6 +199,55 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
             hint="kernels differ between versions: measure again with clew dataset",
         )
     return table
+
+
+def _check_columns(path: Path, found: Any) -> None:
+    """Checks that each column is there once, with its type.
+
+    Errors: I182.
+    """
+    hint = "clew dataset makes tables"
+    missing = [name for name in REQUIRED if name not in found.names]
+    if missing:
+        raise InputError(
+            "I182",
+            f"{str(path)!r} lacks the columns {', '.join(missing[:5])}"
+            + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
+            hint=hint,
+        )
+    for field in schema():
+        places = found.get_all_field_indices(field.name)
+        types = [found.field(place).type for place in places]
+        if types != [field.type]:
+            raise InputError(
+                "I182",
+                f"{str(path)!r} has the column {field.name!r} of type "
+                f"{' and '.join(map(str, types))}, not {field.type}",
+                hint=hint,
+            )
+
+
+def _check_values(path: Path, table: Any) -> None:
+    """Checks that no value is missing, and that numbers are finite and in the range of what they
+    count.
+
+    Errors: I182.
+    """
+    compute = needed("pyarrow.compute")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind, _ = COLUMNS[name]
+        lists = kind.startswith("list")
+        wrong = column.null_count or (lists and compute.list_flatten(column).null_count)
+        if kind in ("int64", "double") and len(column):
+            least = _LEAST.get(name, 0.0)
+            numbers = column.to_numpy(zero_copy_only=False) if not wrong else np.array([np.nan])
+            wrong = wrong or not ((numbers >= least) & (numbers <= _MOST)).all()
+        if wrong:
+            raise InputError(
+                "I182",
+                f"{str(path)!r} has missing or impossible values in the column {name!r}",
+                hint="it is damaged: measure again with clew dataset",
+            )
 
 
 def _check_size(path: Path, metadata: Any) -> None:

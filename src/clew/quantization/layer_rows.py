@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clew.ir.types import bits
-from clew.quantization.observe import LocalError
 from clew.quantization.parameters import Parameters
 from clew.quantization.ranges import Histogram
+from clew.quantization.simulate import LocalError
 from clew.quantization.sites import Site, point_name
 from clew.quantization.sums import Addend
 from clew.quantization.table import LayerRow

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clew.ir.types import integer_limits
 from clew.quantization.scheme import Scheme
 from clew.quantization.sites import Site
+from clew.quantization.totals import channels_first, highest, lowest, squared
 
 Array = NDArray[Any]
 _STRENGTHS: Final = (0.25, 0.5, 0.75, 1.0)
@@ -29,13 +30,13 @@ class Channels:
         self._squares, self._samples = np.zeros(count), 0
 
     def add(self, value: Array, axis: int) -> None:
-        """Takes in a sample; `axis` is that of the channels."""
-        rows = np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)
-        if not rows.shape[1]:
+        """Takes in a sample; `axis`, from the end, is that of the channels."""
+        rows = channels_first(value, axis)
+        if not rows.size:
             return
-        self.low = np.minimum(self.low, rows.min(axis=1))
-        self.high = np.maximum(self.high, rows.max(axis=1))
-        self._squares += np.einsum("ck,ck->c", rows, rows, dtype=np.float64) / rows.shape[1]
+        self.low = np.minimum(self.low, lowest(rows))
+        self.high = np.maximum(self.high, highest(rows))
+        self._squares += squared(rows) / (rows.size // rows.shape[1])
         self._samples += 1
 
     @property

@@ -4,7 +4,7 @@ needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,9 @@ from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
-from clew.ops.registry import get_op
-from clew.quantization.feeds import Feed, feeds_of
+from clew.quantization.feeds import feeds_of
 from clew.quantization.migration import Channels
-from clew.quantization.parameters import Parameters
+from clew.quantization.progress import Progress
 from clew.quantization.ranges import BINS, Histogram
 from clew.quantization.sites import Site
 from clew.quantization.weight_only import Gram
@@ -34,21 +33,6 @@ def compiled(module: Module, options: CompileOptions) -> CompiledModel:
     whole builds.
     """
     return compile(module, **options.changed(trace=False, instruments=[Unkept()]))
-
-
-def results_of(model: CompiledModel, feed: Feed) -> list[Array]:
-    """Returns the results of a call."""
-    results = model(dict(feed))
-    return [np.asarray(r) for r in (results if len(model.output_names) > 1 else (results,))]
-
-
-def values_of(
-    model: CompiledModel, feeds: Sequence[Feed], say: Callable[[str], None], what: str
-) -> Iterator[list[Array]]:
-    """Yields the results of each call."""
-    for number, feed in enumerate(feeds):
-        say(f"{what}: sample {number + 1} of {len(feeds)}")
-        yield results_of(model, feed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,31 +52,36 @@ class Point:
 
 
 class Observer:
-    """Runs a model that gives the values at points. `feeds` are the checked calibration data."""
+    """Runs a model that gives the values at points. `feeds` are the checked calibration data.
+
+    The model gives these `results` of layers, too, and ignores them: its kernels are then those of
+    the program that evaluates quantized layers, and are compiled once.
+    """
 
     def __init__(
         self,
         module: Module,
         points: Sequence[Point],
+        results: Sequence[Expr],
         calibration: Any,
         options: CompileOptions,
-        say: Callable[[str], None],
+        progress: Progress,
     ) -> None:
-        self._points, self._say = points, say
+        self._points, self._progress = points, progress
         inside = [p.value for p in points if not isinstance(p.value, Var)]
         self._inside = {v.id for v in inside}
         self._runs = bool(inside)
-        self._model = compiled(giving(module, inside) if inside else module, options)
+        given = giving(module, [*inside, *results]) if inside else module
+        self._model = compiled(given, options)
         self.feeds = feeds_of(self._model, calibration)
 
     def _values(self, what: str) -> Iterator[list[Array]]:
-        for number, feed in enumerate(self.feeds):
-            values: Iterator[Array] = iter(())
-            if self._runs:
-                self._say(f"{what}: sample {number + 1} of {len(self.feeds)}")
-                values = iter(results_of(self._model, feed))
+        for feed in self._progress.over(what, self.feeds) if self._runs else self.feeds:
+            values: Iterator[Any] = iter(self._model.run(dict(feed)).values() if self._runs else ())
             yield [
-                next(values) if p.value.id in self._inside else np.asarray(feed[p.value.name])  # type: ignore[attr-defined]
+                np.asarray(
+                    next(values) if p.value.id in self._inside else feed[p.value.name]  # type: ignore[attr-defined]
+                )
                 for p in self._points
             ]
 
@@ -106,7 +95,7 @@ class Observer:
         for values in self._values("ranges"):
             for point, channels, value in zip(self._points, found, values, strict=True):
                 if point.axis is None:
-                    channels.add(value.reshape(1, -1), 0)
+                    channels.add(value.reshape(1, -1), -2)
                 else:
                     channels.add(value, point.axis)
         for point, channels in zip(self._points, found, strict=True):
@@ -150,53 +139,3 @@ class Observer:
                     value = value / by.reshape(along)
                 histogram.add(value)
         return found
-
-
-@dataclass(frozen=True)
-class LocalError:
-    """The error that quantization of one site causes in its own result, on exact inputs.
-
-    `means` is the mean error per output channel; `error` and `signal` are mean squares of error and
-    result. Each sample counts equally.
-    """
-
-    means: Array
-    error: float
-    signal: float
-
-    @property
-    def corrected(self) -> float:
-        """The mean square of the error without its mean per channel."""
-        return max(self.error - float(np.mean(self.means**2)), 0.0)
-
-
-def local_errors(
-    module: Module,
-    parameters: Sequence[Parameters],
-    feeds: Sequence[Feed],
-    options: CompileOptions,
-    say: Callable[[str], None],
-) -> list[LocalError]:
-    """Returns the local error of each site."""
-    if not parameters:
-        return []
-    values: list[Expr] = []
-    for p in parameters:
-        call = p.site.call
-        operands = [p.quantized_data(p.site.data), p.quantized_weight()]
-        made = type(call)(call.op, operands, call.attrs)
-        values += [get_op("subtract")(made, call), call]
-    model = compiled(giving(module, values), options)
-    means = [np.zeros(p.site.channels) for p in parameters]
-    squares = np.zeros((len(parameters), 2))
-    for found in values_of(model, feeds, say, "local errors"):
-        for n, p in enumerate(parameters):
-            error, result = found[2 * n], found[2 * n + 1]
-            rows = np.moveaxis(error, p.site.channel_axis, 0).reshape(p.site.channels, -1)
-            means[n] += rows.mean(axis=1, dtype=np.float64)
-            squares[n] += [np.mean(np.square(x), dtype=np.float64) for x in (error, result)]
-    count = len(feeds)
-    return [
-        LocalError(m / count, float(e) / count, float(s) / count)
-        for m, (e, s) in zip(means, squares, strict=True)
-    ]

@@ -170,6 +170,27 @@ class Parameters:
         scale = Constant(self.bias_scales.reshape(shape if self.per_channel else ()))
         return get_op("dequantize")(Constant(integers.reshape(shape)), scale)
 
+    @property
+    def weight_values(self) -> Array:
+        """The numbers that the integers of a weight with scales per channel stand for."""
+        assert not self.block
+        whole = self.weight.astype(np.int32) - self._along(self.zeros).astype(np.int32)
+        found: Array = whole.astype(np.float32) * self._along(self.scales)
+        return found
+
+    def bias_numbers(self, *, rounded: bool = True) -> Array:
+        """Returns the numbers that `quantized_bias` stands for, or those before they are rounded,
+        in the same shape; zeros if nothing is added.
+        """
+        bias, integers = self.float_bias, self.bias_integers if rounded else None
+        if integers is not None:
+            bias = integers.astype(np.float32) * self.bias_scales
+        elif bias is None:
+            bias = np.zeros(self.site.channels)
+        shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
+        found: Array = bias.astype(np.float32).reshape(shape)
+        return found
+
     def _along(self, numbers: Array) -> Array:
         if not self.per_channel:
             return numbers.reshape(())

@@ -21,13 +21,13 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import get_op
-from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
 from clew.quantization.layer_rows import Measured, layer_rows, sum_rows, with_errors
 from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
-from clew.quantization.observe import LocalError, Observer, Point, local_errors
+from clew.quantization.observe import Observer, Point
 from clew.quantization.parameters import Parameters, parameters_of
+from clew.quantization.progress import Progress
 from clew.quantization.ranges import Grid, Histogram, chosen_grid
 from clew.quantization.recipe import (
     Recipe,
@@ -49,7 +49,7 @@ from clew.quantization.search import (
     sensitivity,
     smallest_floats,
 )
-from clew.quantization.simulate import Simulation
+from clew.quantization.simulate import LocalError, Simulation
 from clew.quantization.sites import Site, sites_of
 from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, with_grids
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
@@ -163,23 +163,21 @@ def quantize(
         work.explore()
     chosen = [p for p in work.parameters if p.site.name not in kept]
     addends = active(work.addends, chosen)
-    rounded = {a.sum.name for a in addends}
-    results: list[Site | Sum] = [*sites]
-    results += [s for s in sums_of(original, sites) if s.name in rounded]
-    errors = accumulated_errors(original, results, chosen, addends, work.feeds, how, say)
-    error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
+    errors = work.simulation.accumulated([p.site.name for p in chosen])
+    named = {*(s.name for s in sites), *(a.sum.name for a in addends)}
+    by_layer = {name: e for name, e in errors.layers.items() if name in named}
     made = Recipe(
         scheme,
         tuple(all_rules),
         recorded(chosen),
         kept,
         len(work.feeds),
-        errors.layers,
+        by_layer,
         rounded_weights(chosen),
         recorded_sums(addends),
     )
     measured = work.measured()
-    rows = with_errors(layer_rows(sites, work.parameters, kept, measured), errors.layers)
+    rows = with_errors(layer_rows(sites, work.parameters, kept, measured), by_layer)
     return Quantized(
         original,
         made,
@@ -187,12 +185,12 @@ def quantize(
         chosen,
         work.parameters,
         folded.into,
-        error=error,
+        error=errors.outputs,
         floats=floats,
         source=source,
         frontier=work.steps,
         sample=work.feeds[0],
-        sums=with_errors(sum_rows(addends, measured), errors.layers),
+        sums=with_errors(sum_rows(addends, measured), by_layer),
         addends=work.addends,
     )
 
@@ -299,7 +297,11 @@ def _schemes(
 
 
 class _Work:
-    """The steps of a quantization, each of which uses the results of earlier ones."""
+    """The steps of a quantization, each of which uses the results of earlier ones. `simulation`
+    evaluates choices after `calibrate`.
+    """
+
+    simulation: Simulation
 
     def __init__(
         self,
@@ -311,6 +313,10 @@ class _Work:
         say: Callable[[str], None],
     ) -> None:
         self._module, self._options, self._say = module, options, say
+        self._progress = Progress(say)
+        rounded = {a.sum.name for a in addends}
+        sums = sums_of(module, sites) if rounded else []
+        self._results: list[Site | Sum] = [*sites, *(s for s in sums if s.name in rounded)]
         self.feeds: Sequence[Feed] = []
         self._sites = [s for s in sites if schemes[s.name] is not None]
         self._schemes = schemes
@@ -322,7 +328,6 @@ class _Work:
         self.local: dict[str, LocalError] = {}
         self.alone: dict[str, float] = {}
         self.steps: tuple[Step, ...] = ()
-        self._simulation: Simulation | None = None
 
     def calibrate(self, calibration: Any) -> None:
         """Chooses the parameters of all sites that are to be quantized, and the grids of sums."""
@@ -338,7 +343,10 @@ class _Work:
             points.append(Point(value, ()))
             schemes.append(scheme)
         self._say("compiling the model in floats")
-        observer = Observer(self._module, points, calibration, self._options, self._say)
+        results = [r.result for r in self._results]
+        observer = Observer(
+            self._module, points, results, calibration, self._options, self._progress
+        )
         self.feeds = observer.feeds
         channels = observer.channels()
         numbers = [
@@ -374,12 +382,23 @@ class _Work:
                     made[site.name] = by_weights(site, scheme)
         self.parameters = [made[s.name] for s in self._sites]
         self.addends = with_grids(self.addends, self.parameters, grids)
-        errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
+        self._say("compiling both forms of each layer")
+        self.simulation = Simulation(
+            self._module,
+            self._results,
+            self.parameters,
+            self.addends,
+            self.feeds,
+            self._options,
+            self._progress,
+        )
+        errors = self.simulation.local() if self.parameters else []
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
         self.parameters = [
             p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
             for p in self.parameters
         ]
+        self.simulation.correct(self.parameters)
 
     def _alone(
         self, schemes: Sequence[Scheme], points: Sequence[Point]
@@ -420,21 +439,6 @@ class _Work:
                     made[p.site.name] = p
         return made
 
-    @property
-    def simulation(self) -> Simulation:
-        """The program that evaluates choices."""
-        if self._simulation is None:
-            self._say("compiling both forms of each layer")
-            self._simulation = Simulation(
-                self._module,
-                self.parameters,
-                self.addends,
-                self.feeds,
-                self._options,
-                self._say,
-            )
-        return self._simulation
-
     def sensitive(self) -> Sensitivity:
         """Measures each layer's effect on the outputs; of outputs without floats, estimates it from
         the errors of the layers' own results.
@@ -442,7 +446,7 @@ class _Work:
         if not self.simulation.has_floats:
             names = tuple(p.site.name for p in self.parameters)
             return by_local_errors(names, [self._noise(name) for name in names])
-        found = sensitivity(self.simulation, self._say)
+        found = sensitivity(self.simulation, self._progress)
         self.alone = found.alone()
         return found
 
@@ -457,10 +461,6 @@ class _Work:
     def _noise(self, name: str) -> float:
         local = self.local[name]
         return math.sqrt(local.corrected / local.signal) if local.signal > 0 else 0.0
-
-    def error(self, quantized: Collection[str]) -> float | None:
-        """Returns the error of the outputs; None if none has floats."""
-        return self.simulation.error(quantized) if self.simulation.has_floats else None
 
     def search(
         self, max_error: float | None, metric: Metric | None, max_drop: float | None

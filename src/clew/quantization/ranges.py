@@ -15,6 +15,7 @@ from clew.ir.types import integer_limits
 Array = NDArray[Any]
 
 BINS: Final = 2048
+_PART: Final = 1 << 15  # elements that are counted at once: they stay in the cache
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
@@ -48,9 +49,14 @@ class Histogram:
         if span <= 0:
             self.counts[0] += values.size
             return
-        scaled = (values.reshape(-1) - np.float32(self.low)) * np.float32(len(self.counts) / span)
-        place = np.clip(scaled, 0, len(self.counts) - 1).astype(np.int32)
-        self.counts += np.bincount(place, minlength=len(self.counts))
+        low, by = np.float32(self.low), np.float32(len(self.counts) / span)
+        flat = values.reshape(-1)
+        for first in range(0, len(flat), _PART):
+            scaled = flat[first : first + _PART] - low
+            scaled *= by
+            np.maximum(scaled, 0, out=scaled)
+            np.minimum(scaled, len(self.counts) - 1, out=scaled)
+            self.counts += np.bincount(scaled.astype(np.intp), minlength=len(self.counts))
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class Recipe(Shown):
                     for n in data.get("sums", ())
                 ),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
                 "I398",
                 f"the data are not a recipe: {type(error).__name__}: {error}",

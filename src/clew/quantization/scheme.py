@@ -33,6 +33,8 @@ ROUNDINGS: Final = ("nearest", "gptq")
 GROUP: Final = 32
 """The group of weight-only quantization unless given."""
 _LEAST_BITS: Final = 4
+_KINDS: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_SHOWN_CHARS: Final = 80
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ class Scheme:
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
+        for one in fields(self):
+            value, kind = getattr(self, one.name), type(one.default)
+            fits = isinstance(value, (int, float) if kind is float else kind)
+            if not fits or isinstance(value, bool) != (kind is bool):
+                shown = repr(value)[:_SHOWN_CHARS]
+                raise InputError("I390", f"{one.name} is {shown}", hint=f"it is {_KINDS[kind]}")
         _one_of("activations", self.activations, (*DTYPES, DYNAMIC, FLOAT))
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("granularity", self.granularity, GRANULARITIES)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.quantization.progress import Progress
 from clew.quantization.simulate import Simulation
 from clew.support.shown import counted
 
@@ -117,13 +118,12 @@ class Sensitivity:
         return float(np.linalg.norm(self.changes[rows].sum(axis=0)) / self.length)
 
 
-def sensitivity(simulation: Simulation, say: Callable[[str], None]) -> Sensitivity:
+def sensitivity(simulation: Simulation, progress: Progress) -> Sensitivity:
     """Returns the sensitivity of each site."""
     count = min(_ESTIMATED_SAMPLES, len(simulation.exact))
     exact = _stacked(simulation, simulation.exact[:count])
     rows = []
-    for number, name in enumerate(simulation.names):
-        say(f"layer {number + 1} of {len(simulation.names)} alone")
+    for name in progress.over("alone", simulation.names, "layer"):
         rows.append(_stacked(simulation, list(simulation.runs((name,), count))) - exact)
     changes = np.stack(rows) if rows else np.zeros((0, exact.size))
     length = max(float(np.linalg.norm(exact)), float(np.finfo(np.float32).tiny))

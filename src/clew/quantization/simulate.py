@@ -1,15 +1,20 @@
-"""One program that evaluates every choice of quantized layers: each site has a switch."""
+"""One program that evaluates every choice of quantized layers: each site has a switch.
+
+It gives the float and the quantized result of each layer besides the outputs, so that the errors of
+layers, on exact operands and in the quantized model, come from runs of it as well.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.backends.compile_options import CompileOptions
+from clew.backends.compile_options import CompileOptions, Precision
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -18,60 +23,118 @@ from clew.ops.registry import get_op
 from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled
 from clew.quantization.parameters import Parameters
-from clew.quantization.sums import Addend, active
+from clew.quantization.progress import Progress
+from clew.quantization.sites import Site
+from clew.quantization.sums import Addend, Sum, active
+from clew.quantization.totals import channels_first, squared, total, totals
 from clew.trace.span import Span
 
 Array = NDArray[Any]
 Outputs = list[Array]
+_TINY: Final = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class LocalError:
+    """The error that quantization of one site causes in its own result, on exact inputs.
+
+    `means` is the mean error per output channel; `error` and `signal` are mean squares of the error
+    and of the product without its bias. Each sample counts equally.
+    """
+
+    means: Array
+    error: float
+    signal: float
+
+    @property
+    def corrected(self) -> float:
+        """The mean square of the error without its mean per channel."""
+        return max(self.error - float(np.mean(self.means**2)), 0.0)
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """Errors over all calibration data, each the root of the sum of squared differences over that
+    of squares: of the results of layers by name, and of the output where it is largest, None if no
+    output has floats.
+    """
+
+    layers: Mapping[str, float] = field(default_factory=dict)
+    outputs: float | None = None
 
 
 class Simulation:
     """A model in which each site computes both its float and its quantized result and gives either,
-    by an input. It is compiled once. Quantized results come from kernels of integers, as in the
-    quantized model. The operands of a sum have the switch of the product that it belongs to. Max
-    pools are left unchanged: they compute the same on rounded operands.
+    by an input. It is compiled once; biases are inputs, too, so that they can be corrected. The
+    operands of a sum have the switch of the product that it belongs to. Max pools are left
+    unchanged: they compute the same on rounded operands. `results` are the layers whose errors
+    `accumulated` returns.
+
+    Integers are multiplied as floats, by the kernels of the float results; only the rounding of
+    sums differs from the quantized model. With products in fewer bits than `f32`, which could not
+    hold them, and for weights alone, quantized results come from the kernels of the quantized
+    model.
     """
 
     def __init__(
         self,
         module: Module,
+        results: Sequence[Site | Sum],
         parameters: Sequence[Parameters],
         addends: Sequence[Addend],
         feeds: Sequence[Feed],
         options: CompileOptions,
-        say: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self.output_names = module.output_names
         self.names = [p.site.name for p in parameters]
-        self._feeds, self._say = feeds, say
-        switched = _Switched(parameters, addends)
+        self._parameters, self._results = list(parameters), results
+        self._biases = [p.bias_numbers(rounded=False) for p in parameters]
+        self._feeds, self._progress = feeds, progress
+        exact = options.group(Precision).precision == "f32"
+        switched = _Switched(parameters, addends, floats=exact)
         changed = switched.rewrite_module(module)
-        switches = [switched.switches[p.site.result.id] for p in parameters]
         main = changed.main
-        body = main.body if isinstance(main.body, Tuple) else Tuple([main.body], span=Span())
-        floats = [f for f in body.fields if _is_float(f)]
-        self.has_floats = bool(floats)
-        names = tuple(f"output{n}" for n in range(len(body.fields)))
-        function = Function([*main.params, *switches], body, {"outputs": names}, span=Span())
+        outputs = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+        self._count = len(outputs)
+        self._kept = [n for n, f in enumerate(outputs) if _is_float(f)]
+        self.has_floats = bool(self._kept)
+        exacts = [switched.exact.get(r.result.id) or switched.memo[r.result.id] for r in results]
+        quantized = [switched.quantized[p.site.result.id] for p in parameters]
+        fields = [*outputs, *exacts, *quantized]
+        names = tuple(f"output{n}" for n in range(len(fields)))
+        inputs = [*main.params, *switched.inputs.values()]
+        body = Tuple(fields, span=Span())
+        function = Function(inputs, body, {"outputs": names}, span=Span())
         self._model = compiled(changed.with_functions({"main": function}), options)
-        self._kept = [n for n, f in enumerate(body.fields) if _is_float(f)]
         self._exact: list[Outputs] | None = None
+
+    def correct(self, parameters: Sequence[Parameters]) -> None:
+        """Adds the biases of these parameters of the same sites from now on, in their integers.
+        Before, biases are not rounded, so that no correction depends on their rounding.
+        """
+        self._parameters = list(parameters)
+        self._biases = [p.bias_numbers(rounded=True) for p in parameters]
+
+    def _run(self, feed: Feed, quantized: Collection[str]) -> list[Any]:
+        given: dict[str, Any] = dict(feed)
+        for n, p in enumerate(self._parameters):
+            given[f"switch:{n}"] = np.bool_(p.site.name in quantized)
+            given[f"bias:{n}"] = self._biases[n]
+        return list(self._model.run(given).values())
 
     def runs(self, quantized: Collection[str], count: int | None = None) -> Iterator[Outputs]:
         """Yields the outputs for each sample (or the first `count`), given the sites that are
         quantized.
         """
-        flags = [np.float32(name in quantized) for name in self.names]
         for feed in self._feeds[:count]:
-            switches = {f"switch:{n}": flag for n, flag in enumerate(flags)}
-            results = self._model.run({**feed, **switches})
-            yield [np.array(r) for r in results.values()]
+            yield [np.asarray(r) for r in self._run(feed, quantized)[: self._count]]
 
     @property
     def exact(self) -> list[Outputs]:
         """The outputs of the float model for each sample."""
         if self._exact is None:
-            self._say("float outputs")
+            self._progress.say("float outputs")
             self._exact = list(self.runs(()))
         return self._exact
 
@@ -83,13 +146,71 @@ class Simulation:
         """Returns the error of the outputs over all samples: the root of the sum of squared
         differences over that of squares, of the output where it is largest.
         """
-        squares = np.zeros(len(self._kept))
-        lengths = np.full(len(self._kept), np.finfo(np.float64).tiny)
+        sums = _Sums(len(self._kept))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
-            pairs = list(zip(self.floats(found), self.floats(exact), strict=True))
-            squares += [np.sum((a - b) ** 2) for a, b in pairs]
-            lengths += [np.sum(b**2) for _, b in pairs]
-        return math.sqrt(float(np.max(squares / lengths)))
+            sums.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
+        return max(sums.errors)
+
+    def local(self) -> list[LocalError]:
+        """Returns the local error of each site."""
+        means = [np.zeros(p.site.channels) for p in self._parameters]
+        squares = np.zeros((len(self._parameters), 2))
+        places = {r.name: n for n, r in enumerate(self._results)}
+        for feed in self._progress.over("local errors", self._feeds):
+            found = self._run(feed, ())[self._count :]
+            exacts, quantized = found[: len(places)], found[len(places) :]
+            for n, (p, result) in enumerate(zip(self._parameters, quantized, strict=True)):
+                exact = channels_first(exacts[places[p.site.name]], p.site.channel_axis)
+                error = channels_first(result, p.site.channel_axis) - exact
+                if not error.size:
+                    continue
+                means[n] += totals(error) / (error.size // error.shape[1])
+                constant = p.site.bias_constant
+                if constant is not None:
+                    exact = exact - constant.data.reshape(-1, 1)
+                squares[n] += [total(squared(x)) / x.size for x in (error, exact)]
+        count = len(self._feeds)
+        return [
+            LocalError(m / count, float(e) / count, float(s) / count)
+            for m, (e, s) in zip(means, squares, strict=True)
+        ]
+
+    def accumulated(self, quantized: Collection[str]) -> Accumulated:
+        """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
+        that has these sites quantized.
+        """
+        of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
+        first, last = self._count, self._count + len(self._results)
+        places = [
+            last + of_site[r.name] if isinstance(r, Site) and r.name in of_site else first + n
+            for n, r in enumerate(self._results)
+        ]
+        layers, outputs = _Sums(len(places)), _Sums(len(self._kept))
+        for feed in self._progress.over("accumulated errors", self._feeds):
+            exact, found = self._run(feed, ()), self._run(feed, quantized)
+            outputs.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
+            layers.add([found[n] for n in places], exact[first:last])
+        named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
+        return Accumulated(named, max(outputs.errors, default=None))
+
+
+class _Sums:
+    """The sums of squares of so many values, and of their differences, over samples."""
+
+    def __init__(self, count: int) -> None:
+        self._squares, self._lengths = np.zeros(count), np.full(count, _TINY)
+
+    def add(self, found: Sequence[Any], exact: Sequence[Any]) -> None:
+        """Takes in a sample."""
+        for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
+            rows = channels_first(wanted, -1)
+            self._squares[n] += total(squared(channels_first(value, -1) - rows))
+            self._lengths[n] += total(squared(rows))
+
+    @property
+    def errors(self) -> list[float]:
+        """The root of the sum of squared differences over that of squares, of each value."""
+        return [math.sqrt(e) for e in self._squares / self._lengths]
 
 
 def _is_float(value: Expr) -> bool:
@@ -97,32 +218,50 @@ def _is_float(value: Expr) -> bool:
 
 
 class _Switched(Rewriter):
-    def __init__(self, parameters: Sequence[Parameters], addends: Sequence[Addend]) -> None:
+    """Adds the switches. `exact` and `quantized` have the results of sites in either form, and
+    `inputs` the added parameters by name.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Parameters], addends: Sequence[Addend], *, floats: bool
+    ) -> None:
         super().__init__()
+        self._floats = floats
         self._addends: dict[int, list[Addend]] = {}
         for a in active(addends, parameters):
             self._addends.setdefault(a.sum.call.id, []).append(a)
-        self._by_result = {p.site.result.id: p for p in parameters}
-        self.switches: dict[int, Var] = {}
+        self._by_result = {p.site.result.id: (n, p) for n, p in enumerate(parameters)}
+        self.exact: dict[int, Expr] = {}
+        self.quantized: dict[int, Expr] = {}
+        self.inputs: dict[str, Var] = {}
+        self._switches: dict[int, Var] = {}
         for n, p in enumerate(parameters):
-            var = Var(f"switch:{n}", TensorType((), "f32"), span=Span())
-            self.switches[p.site.result.id] = var
+            self._switches[p.site.result.id] = self._input(f"switch:{n}", TensorType((), "bool"))
+
+    def _input(self, name: str, type_: TensorType) -> Var:
+        found = self.inputs[name] = Var(name, type_, span=Span())
+        return found
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if old.id in self._addends:
             return self._sum(old, new)
-        p = self._by_result.get(old.id)
-        if p is None:
+        if old.id not in self._by_result:
             return new
+        n, p = self._by_result[old.id]
         product = self.memo[p.site.call.id] if p.site.bias is not None else new
         assert isinstance(product, Call)
         with self.covers(old):
-            operands = [p.quantized_data(product.args[0]), p.quantized_weight()]
+            operands = [p.quantized_data(product.args[0]), self._weight(p)]
             made: Expr = Call(product.op, operands, product.attrs)
-            bias = p.quantized_bias()
-            if bias is not None:
-                made = get_op("add")(made, bias)
-            return _chosen(made, new, self.switches[old.id])
+            bias = self._input(f"bias:{n}", TensorType(p.bias_numbers().shape, "f32"))
+            made = get_op("add")(made, bias)
+            self.exact[old.id], self.quantized[old.id] = new, made
+            return get_op("where")(self._switches[old.id], made, new)
+
+    def _weight(self, p: Parameters) -> Expr:
+        if p.scheme.is_weight_only or not self._floats:
+            return p.quantized_weight()
+        return Constant(p.weight_values)
 
     def _sum(self, old: Call, new: Call) -> Expr:
         with self.covers(old):
@@ -130,12 +269,6 @@ class _Switched(Rewriter):
             for a in self._addends[old.id]:
                 place = [operand.id for operand in old.args].index(a.value.id)
                 value = operands[place]
-                switch = self.switches[a.product.result.id]
-                operands[place] = _chosen(a.quantized(value), value, switch)
+                switch = self._switches[a.product.result.id]
+                operands[place] = get_op("where")(switch, a.quantized(value), value)
             return Call(new.op, operands, new.attrs)
-
-
-def _chosen(quantized: Expr, exact: Expr, switch: Expr) -> Expr:
-    """Returns the quantized value where the switch is 1, and the exact one where it is 0."""
-    rest = get_op("subtract")(Constant(np.float32(1)), switch)
-    return get_op("add")(get_op("multiply")(quantized, switch), get_op("multiply")(exact, rest))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -16,8 +15,8 @@ from clew.ir.size_rules import SizeRule
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
+from clew.runtime.library import Library
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import (
     ArenaBuffer,
@@ -52,6 +51,8 @@ from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.array_records import array_of
+from clew.support.dataclass import dataclass
+from clew.support.errors import CompileError
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import TEXT, dtype_named, unpacked
@@ -158,13 +159,15 @@ def _input(record: Json) -> InputSpec:
     spec.value_names = tuple(map(str, record.get("value_names", ())))
     spec.is_count = bool(record.get("is_count"))
     for axis, dim in record.get("expressions", {}).items():
-        assert isinstance(spec.shape[int(axis)], str)
+        if not isinstance(spec.shape[int(axis)], str):
+            raise ValueError(f"axis {axis} of {spec.name} is not free")
         spec.expressions = {**spec.expressions, int(axis): symbolic_of_record(dim)}
     spec.rules = tuple(map(SizeRule.of_record, record.get("rules", ())))
     if "initial" in record:
         spec.initial = spec.check(array_of(record["initial"]))
         spec.fed_by = str(record["fed_by"])
-    assert not spec.value_names or len(spec.value_names) == math.prod(map(int, spec.shape))
+    if spec.value_names and len(spec.value_names) != math.prod(map(int, spec.shape)):
+        raise ValueError(f"{spec.name} has {len(spec.value_names)} names of values")
     return spec
 
 
@@ -206,12 +209,26 @@ class BuildReader:
         self._resolve_host = resolve_host
         self._resolve_loop = resolve_loop
         self._codes = [_code(code) for code in self._text["kernels"]]
-        self._library = Library([self._object(o) for o in self._text["objects"]])
+        self._library = self._linked([self._object(o) for o in self._text["objects"]])
+
+    def _linked(self, objects: Sequence[ObjectCode]) -> Library:
+        """Returns the linked code. Raises `ValueError` if it cannot be linked, or lacks the entry
+        point of a kernel.
+        """
+        symbols = {symbol for code in objects for symbol in code.symbols}
+        for kernel in self._codes:
+            for entry in kernel.entries:
+                if entry.symbol not in symbols:
+                    raise ValueError(f"no object has the symbol {entry.symbol!r}")
+        try:
+            return Library(objects)
+        except CompileError as error:
+            raise ValueError(error.message) from error
 
     def builds(self, text: Json) -> list[LoadedBuild]:
         """Returns the builds of the model or variant that `text` describes.
 
-        Errors: C003 if their code cannot be linked; KeyError, TypeError, ValueError, IndexError and
+        Errors: KeyError, TypeError, ValueError, IndexError and
         AssertionError if the text is inconsistent.
         """
         return [self._build(build) for build in text["builds"]]
@@ -261,7 +278,8 @@ class BuildReader:
         kernels = tuple(_kernel(k) for k in record["kernels"])
         for kernel in kernels:
             plan = segments[kernel.segment].plan
-            assert plan.steps[kernel.step].code.key == kernel.key, f"{kernel.name} is misplaced"
+            if plan.steps[kernel.step].code.key != kernel.key:
+                raise AssertionError(f"{kernel.name} is misplaced")
         program = self._program(record["program"], segments)
         return LoadedBuild((shapes, values), program, segments, kernels)
 
@@ -281,7 +299,8 @@ class BuildReader:
     def _step(self, record: Json) -> Step:
         args = _refs(record["args"])
         code, checked = self._codes[record["kernel"]], tuple(record["checked"])
-        assert len(checked) == len(code.checks), f"{record['label']}: wrong index checks"
+        if len(checked) != len(code.checks):
+            raise AssertionError(f"{record['label']}: wrong index checks")
         return Step(code, args, record["label"], checked)
 
     def _array(self, record: Json) -> np.ndarray:
@@ -294,8 +313,15 @@ class BuildReader:
         spaces = {slot: self._space(name) for slot, name in record.get("spaces", ())}
         instructions = [self._instruction(i, segments, spaces) for i in record["instructions"]]
         constants = {slot: self._array(array) for slot, array in record["constants"]}
+        slots = range(record["slots"])
+        used = [*record["inputs"], *record["outputs"], *constants, *spaces]
+        for one in record["instructions"]:
+            used += [*one.get("inputs", ()), *one.get("outputs", ())]
+            used += [one[name] for name in ("source", "target", "cond") if name in one]
+        if wrong := [slot for slot in used if slot not in slots]:
+            raise ValueError(f"there is no slot {wrong[0]} of {len(slots)}")
         return Program(
-            instructions, record["slots"], record["inputs"], record["outputs"], constants, spaces
+            instructions, len(slots), record["inputs"], record["outputs"], constants, spaces
         )
 
     def _standby(self, record: Json) -> Callable[..., Sequence[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from clew.runtime.memory import round_up
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import current, exceeded
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 

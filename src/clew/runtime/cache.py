@@ -6,6 +6,19 @@ foreign file is a miss. If the disk cannot be written or read, clew works withou
 
 The contents are executed, so nobody else may write to them: folders are private to the user, and
 the owner and mode of each folder and file are checked when it is opened.
+
+The suffix of a key says what an entry is:
+
+| suffix | entry |
+|---|---|
+| none | an object, or other small data |
+| `.native` | an object of the run time itself |
+| `.start` | what a file of a model compiles to (`serving/start.py`) |
+| `.index` | a stored build: its parts, and a description (`serving/stored.py`) |
+| `.part` | a part of stored builds, which lasts as long as an index that names it |
+| `.seen` | what is known of a file as long as the file's identity stays the same |
+
+The time of the last use of an entry is its file's time of writing. Parts keep theirs.
 """
 
 from __future__ import annotations
@@ -13,20 +26,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import math
 import os
 import re
-import secrets
 import stat
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final, NamedTuple
 
+from clew.support.dataclass import dataclass
 from clew.support.folders import (
     PRIVATE,
     create_in,
@@ -43,7 +56,12 @@ from clew.support.writing import TEMPORARY_PREFIX as WRITTEN_PREFIX
 _MAGIC = b"clew-cache-1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
-_KEY = re.compile(r"[0-9a-f]{8,128}")
+INDEX: Final = ".index"
+PART: Final = ".part"
+START: Final = ".start"
+SEEN: Final = ".seen"
+NATIVE: Final = ".native"
+_KEY = re.compile(r"[0-9a-f]{8,128}(\.index|\.part|\.start|\.seen|\.native)?")
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY_PREFIX = "writing-"
 _WRITING = (_TEMPORARY_PREFIX, WRITTEN_PREFIX)
@@ -53,15 +71,36 @@ _OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
 _OF_OTHERS = 0o077
 # The longest time that any writer takes.
 _ABANDONED_S = 3600.0
-# Writers bound the size of the cache. A process checks it after writing this much, and occasionally
-# for processes that end before that. A check of all entries is slow if there are many.
-_LIMIT_BYTES = 4 << 30
-_LOOK_AFTER_BYTES = _LIMIT_BYTES // 32
+# Writers bound the size of the cache. A process checks it after writing one part in so many of the
+# bound, and occasionally for processes that end before that. A check of many entries is slow.
+_LOOK_AFTER_SHARE = 32
 _LOOK_AFTER_S = 3600.0
+# Uses are noted so often.
+_NOTE_AFTER_S = 60.0
+MOST_BYTES: Final = 4 << 30
+"""The default bound of a cache's size; less on small disks (`DISK_SHARE`)."""
+DISK_SHARE: Final = 20
+"""By default, the cache takes at most one part in so many of the disk."""
 # Its modification time is the time of the last check by any process.
 _LOOKED = "looked"
 _unseen_bytes: Counter[Path] = Counter()
 _unseen_lock = Lock()
+
+
+class Entry(NamedTuple):
+    """A file of the cache. `key` is "" for files of unfinished writes."""
+
+    path: Path
+    key: str
+    size_bytes: int
+    used_s: float
+
+
+class Index(NamedTuple):
+    """A stored build: the keys of its parts, and a description."""
+
+    parts: tuple[str, ...]
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -98,14 +137,23 @@ class Cache:
         """Stores `data` under `key`; if the disk refuses, warns once and continues."""
         if self.root is None:
             return
-        header = _MAGIC + hashlib.sha256(key.encode() + data).digest()
+        if self.write(key, (_MAGIC + hashlib.sha256(key.encode() + data).digest(), data)):
+            self.grew(len(data))
+
+    def write(self, key: str, pieces: Sequence[Any], *, sync: bool = False) -> bool:
+        """Stores pieces of bytes as a file that its readers check themselves, and returns whether
+        the disk took it. `sync` waits until it is on the disk.
+        """
         try:
             with self._folder(key, make=True) as folder:
-                name = f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+                name = f"{_TEMPORARY_PREFIX}{os.urandom(8).hex()}"
                 try:
                     with create_in(folder, name) as stream:
-                        stream.write(header)
-                        stream.write(data)
+                        for piece in pieces:
+                            stream.write(piece)
+                        if sync:
+                            stream.flush()
+                            os.fsync(stream.fileno())
                     os.replace(name, key[2:], src_dir_fd=folder, dst_dir_fd=folder)
                 except BaseException:
                     with contextlib.suppress(OSError):
@@ -113,8 +161,30 @@ class Cache:
                     raise
         except OSError as error:
             self._warn(error)
-            return
-        self.grew(len(data))
+            return False
+        return True
+
+    def index(self, key: str) -> Index | None:
+        """Returns the parts of a stored build."""
+        return _index_of(self.get(key + INDEX))
+
+    def peek(self, key: str) -> bytes | None:
+        """Returns the data put under `key`, or None, without marking it as used."""
+        file = self.open(key)
+        if file is None:
+            return None
+        with file, contextlib.suppress(OSError):
+            return _checked(key, file.read())
+        return None
+
+    def peek_index(self, key: str) -> Index | None:
+        """Returns the parts of a stored build, without marking it as used."""
+        return _index_of(self.peek(key + INDEX))
+
+    def put_index(self, key: str, index: Index) -> None:
+        """Stores the parts of a build, which must have been written before."""
+        text = json.dumps({"parts": list(index.parts), "about": dict(index.about)})
+        self.put(key + INDEX, text.encode())
 
     def grew(self, size_bytes: int) -> None:
         """Records that `size_bytes` were written, and checks the size of the cache when it is time:
@@ -124,7 +194,7 @@ class Cache:
             return
         with _unseen_lock:
             _unseen_bytes[self.root] += size_bytes
-            due = _unseen_bytes[self.root] >= _LOOK_AFTER_BYTES
+            due = _unseen_bytes[self.root] * _LOOK_AFTER_SHARE >= self.limit_bytes
         if not due and self._looked_ago_s() < _LOOK_AFTER_S:
             return
         with _unseen_lock:
@@ -135,7 +205,21 @@ class Cache:
                 _remove(looked)
                 looked.touch(0o600)
             os.utime(looked, follow_symlinks=False)
-        self.prune(_LIMIT_BYTES)
+        self.prune(self.limit_bytes)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The size that writers keep the cache to."""
+        given = settings().cache_bytes
+        if given is not None:
+            return given
+        place = self.root
+        while place is not None and place != place.parent:
+            with contextlib.suppress(OSError):
+                disk = os.statvfs(place)
+                return min(MOST_BYTES, disk.f_blocks * disk.f_frsize // DISK_SHARE)
+            place = place.parent
+        return MOST_BYTES
 
     def _looked_ago_s(self) -> float:
         assert self.root is not None
@@ -154,19 +238,6 @@ class Cache:
         except OSError:
             return None
 
-    def file(self, key: str) -> Path | None:
-        """Returns the path for a file that its writer seals itself, to be created with mode 0600;
-        None without a disk.
-
-        It counts, and is pruned, like any entry; its users report their use (`touch`).
-        """
-        try:
-            with self._folder(key, make=True):
-                return self._path(key)
-        except OSError as error:
-            self._warn(error)
-            return None
-
     def drop(self, key: str | None) -> None:
         """Removes an entry if it exists."""
         if self.root is not None and key is not None:
@@ -175,38 +246,55 @@ class Cache:
     def touch(self, file: BinaryIO) -> None:
         """Marks an open file of the cache as used, for `prune`."""
         with contextlib.suppress(OSError):
-            os.utime(file.fileno())
+            if abs(time.time() - os.fstat(file.fileno()).st_mtime) > _NOTE_AFTER_S:
+                os.utime(file.fileno())
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes on the disk; hits and misses are this process's."""
-        sizes = [size for _, size, _ in self._entries()]
+        sizes = [entry.size_bytes for entry in self.entries()]
         return CacheStats(len(sizes), sum(sizes), self._hits, self._misses, self._damaged)
 
     def clear(self) -> int:
         """Removes every entry, and returns their number."""
-        return sum(_remove(path) for path, _, _ in self._entries())
+        return sum(_remove(entry.path) for entry in self.entries())
 
     def prune(self, max_bytes: int) -> int:
-        """Removes the least recently used entries until `max_bytes` are left, and files left by
-        killed writers; returns the number of removed files.
+        """Removes the least recently used entries until `max_bytes` are left, and what killed
+        writers left; returns the number of removed files. A stored build counts with its parts;
+        those that several builds share are removed with the last of these.
         """
-        entries = sorted(self._entries(), key=lambda entry: entry[2])
-        abandoned = [
-            e for e in entries if _is_temporary(e[0]) and e[2] < time.time() - _ABANDONED_S
-        ]
-        removed = sum(_remove(path) for path, _, _ in abandoned)
-        entries = [e for e in entries if e not in abandoned]
-        total = sum(size for _, size, _ in entries)
-        for path, size, _ in entries:
-            if total <= max_bytes:
-                break
-            total -= size
-            removed += _remove(path)
-        return removed
+        entries = sorted(self.entries(), key=lambda entry: entry.used_s, reverse=True)
+        old_s = time.time() - _ABANDONED_S
+        parts = {e.key: e for e in entries if e.key.endswith(PART)}
+        kept: set[str] = set()
+        dropped: list[Entry] = []
+        total, is_full = 0, False
+        for entry in entries:
+            if not entry.key:
+                if entry.used_s < old_s:
+                    dropped.append(entry)
+                continue
+            if entry.key.endswith(PART):
+                continue
+            is_index = entry.key.endswith(INDEX)
+            index = self.peek_index(entry.key.removesuffix(INDEX)) if is_index else None
+            named = () if index is None else index.parts
+            new = {key for key in named if key in parts and key not in kept}
+            size = entry.size_bytes + sum(parts[key].size_bytes for key in new)
+            is_full = is_full or total + size > max_bytes
+            if is_full:
+                dropped.append(entry)
+            else:
+                total += size
+                kept |= new
+        # A part may be new because the writer of its build is not done.
+        lost = [e for key, e in parts.items() if key not in kept and (is_full or e.used_s < old_s)]
+        return sum(_remove(entry.path) for entry in (*dropped, *lost))
 
     def _path(self, key: str) -> Path:
         assert self.root is not None
-        assert _KEY.fullmatch(key), f"{key!r} is not a cache key"
+        if not _KEY.fullmatch(key):
+            raise AssertionError(f"{key!r} is not a cache key")
         return self.root / key[:2] / key[2:]
 
     @contextmanager
@@ -238,36 +326,59 @@ class Cache:
             return None
         with file:
             try:
-                content = file.read()
+                data = _checked(key, file.read())
             except OSError:
                 return None
-            data = content[_HEADER_BYTES:]
-            if content[:_HEADER_BYTES] == _MAGIC + hashlib.sha256(key.encode() + data).digest():
+            if data is not None:
                 self.touch(file)
                 return data
         self._damaged += 1
         _remove(self._path(key))
         return None
 
-    def _entries(self) -> Iterator[tuple[Path, int, float]]:
-        """Yields path, size and time of last use; skips other users' files."""
+    def entries(self) -> Iterator[Entry]:
+        """Yields the files of the cache; skips other users' files."""
         if self.root is None:
             return
         for folder in _listed(self.root):
             is_folder = folder.is_dir(follow_symlinks=False) and _FOLDER.fullmatch(folder.name)
             for entry in _listed(folder.path) if is_folder else ():
                 path = Path(entry.path)
-                if not _KEY.fullmatch(folder.name + entry.name) and not _is_temporary(path):
-                    continue
+                key = folder.name + entry.name
+                if not _KEY.fullmatch(key):
+                    if not _is_temporary(path):
+                        continue
+                    key = ""
                 with contextlib.suppress(OSError):  # another process may remove it concurrently
                     status = entry.stat(follow_symlinks=False)
-                    yield path, status.st_size, status.st_mtime
+                    yield Entry(path, key, status.st_size, status.st_mtime)
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             reason = error.strerror if error.errno == errno.EPERM else error
             warnings.warn(f"clew continues without its disk cache: {reason}", stacklevel=3)
+
+
+def _checked(key: str, content: bytes) -> bytes | None:
+    """Returns the data of an entry's content; None if it is damaged or another's."""
+    data = content[_HEADER_BYTES:]
+    expected = _MAGIC + hashlib.sha256(key.encode() + data).digest()
+    return data if content[:_HEADER_BYTES] == expected else None
+
+
+def _index_of(data: bytes | None) -> Index | None:
+    """Returns the index in an entry's data; None if it holds none."""
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+        parts = tuple(map(str, found["parts"]))
+        if not all(map(_KEY.fullmatch, parts)):
+            return None
+        return Index(parts, dict(found["about"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _listed(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -22,7 +22,6 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,6 +29,7 @@ import numpy as np
 
 from clew.runtime.memory import round_up
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.files import open_plain, reason_of
 from clew.support.writing import replacing
@@ -69,16 +69,10 @@ def write_container(
 
     Errors: C050 if the file cannot be written.
     """
-    encoded, offsets = _with_offsets(text, blobs)
-    end = offsets[-1] + blobs[-1].nbytes if blobs else HEADER_BYTES + len(encoded)
-    fields = _FIELDS.pack(MAGIC, version, HEADER_BYTES, end, len(encoded))
-    checksum = zlib.crc32(fields)
-    for piece in _pieces(encoded, offsets, blobs):
-        checksum = zlib.crc32(piece, checksum)
+    pieces = packed(text, blobs, version)
     try:
         with replacing(path, mode=mode, sync=True) as stream:
-            stream.write(fields + _CHECKSUM.pack(checksum))
-            for piece in _pieces(encoded, offsets, blobs):
+            for piece in pieces:
                 stream.write(piece)
     except OSError as error:
         raise CompileError(
@@ -86,6 +80,19 @@ def write_container(
             f"{path} cannot be written: {reason_of(error)}",
             hint="name a file in a folder that exists and that you may write to",
         ) from error
+
+
+def packed(
+    text: dict[str, Any], blobs: Sequence[np.ndarray], version: int = FORMAT_VERSION
+) -> list[bytes | memoryview]:
+    """Returns the bytes of a file in pieces."""
+    encoded, offsets = _with_offsets(text, blobs)
+    end = offsets[-1] + blobs[-1].nbytes if blobs else HEADER_BYTES + len(encoded)
+    fields = _FIELDS.pack(MAGIC, version, HEADER_BYTES, end, len(encoded))
+    pieces, checksum = list(_pieces(encoded, offsets, blobs)), zlib.crc32(fields)
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+    return [fields + _CHECKSUM.pack(checksum), *pieces]
 
 
 def _with_offsets(text: dict[str, Any], blobs: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:

@@ -7,7 +7,6 @@ import ctypes
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from clew.runtime.results import Room
 from clew.runtime.stacks import Stacks
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.support.shown import Shown

@@ -8,18 +8,18 @@ import hashlib
 import time
 from collections.abc import Callable
 
-import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
 
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.driver import driver as native
 from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
-from clew.codegen.worker import emit_object
-from clew.machine.needs import has_steady_counter
-from clew.runtime.cache import Cache, default_cache
-from clew.runtime.jit import Library
+from clew.machine.needs import has_steady_counter, process_triple
+from clew.runtime.cache import NATIVE, Cache, default_cache
+from clew.runtime.library import Library
 from clew.support.addresses import address_of
+from clew.support.installed import versions
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.locks import once
 
 # The oldest CPU of an architecture that can run the driver, so that one object suits every machine.
@@ -100,7 +100,7 @@ class Driver:
 
 def driver_object(cache: Cache) -> ObjectCode:
     """Returns the driver's object for this platform, from the cache if possible."""
-    text = driver_text(llvm.get_process_triple(), has_steady_counter())
+    text = driver_text(process_triple(), has_steady_counter())
     return native_object(text, EXPORTS, cache)
 
 
@@ -108,11 +108,14 @@ def native_object(
     text: str, exports: tuple[str, ...], cache: Cache, pipeline: str = "quick"
 ) -> ObjectCode:
     """Returns the object of a module of the runtime itself, from the cache if possible."""
-    triple: str = llvm.get_process_triple()
-    parts = (llvmlite.__version__, triple, text, *([] if pipeline == "quick" else [pipeline]))
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    triple = process_triple()
+    parts = (*versions(("llvmlite",)), triple, text, *([] if pipeline == "quick" else [pipeline]))
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest() + NATIVE
     data = cache.get(key)
     if data is None:
+        with LOADING, held_interrupts():
+            from clew.codegen.worker import emit_object  # noqa: PLC0415
+
         cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
         data = emit_object(text, triple, cpu, "", pipeline)
         cache.put(key, data)
@@ -124,7 +127,7 @@ def driver() -> Driver:
     """Returns this process's driver, of which there is one, because its code is never unloaded."""
     imports = addresses_of("syscall", "clock_gettime", "memmove", "sched_getcpu")
     code = driver_object(default_cache())
-    return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
+    return Driver(code, Library([code], imports), supports_threads(process_triple()))
 
 
 def addresses_of(*names: str) -> dict[str, int]:

@@ -16,26 +16,33 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
     fits its destination. `limits` are the bytes of all buffers.
     """
     steps = [n for n in plan.order if isinstance(n, int)]
-    assert steps == list(range(len(plan.steps))), "steps are not each in the order once"
+    if steps != list(range(len(plan.steps))):
+        raise AssertionError("steps are not each in the order once")
     moving = 0
     for number, loop in enumerate(plan.loops):
-        assert loop.first == moving, f"loop {number}: moving buffers are not its own"
-        assert min((0, *loop.moving_bytes)) >= 0, f"loop {number}: negative sizes"
-        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative iterations"
+        if loop.first != moving:
+            raise AssertionError(f"loop {number}: moving buffers are not its own")
+        if min((0, *loop.moving_bytes)) < 0:
+            raise AssertionError(f"loop {number}: negative sizes")
+        if loop.trips is not None and loop.trips < 0:
+            raise AssertionError(f"loop {number}: negative iterations")
         moving += len(loop.moving_bytes)
     around, begins = _loops_around(plan)
     for place, entry in enumerate(plan.order):
         if isinstance(entry, int):
             continue
         where = f"{entry.kind.name} at {place}"
-        assert 0 <= entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
+        if not 0 <= entry.target <= len(plan.order):
+            raise AssertionError(f"{where}: jumps to {entry.target}")
         if entry.kind in (FlowKind.TEST, FlowKind.NEXT, FlowKind.UNLESS, FlowKind.JUMP):
             first = begins[entry.loop] if entry.kind is FlowKind.NEXT else place
-            assert first < entry.target, f"{where}: jumps back to {entry.target}"
-            assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
+            if first >= entry.target:
+                raise AssertionError(f"{where}: jumps back to {entry.target}")
+            if around[entry.target] != around[place]:
+                raise AssertionError(f"{where}: jumps into or out of a loop")
         _check_arguments(plan, entry, limits, where)
-        if entry.kind is FlowKind.BEGIN and plan.loops[entry.loop].grows:
-            assert not around[place], f"{where}: a stack grows inside of a loop"
+        if entry.kind is FlowKind.BEGIN and plan.loops[entry.loop].grows and around[place]:
+            raise AssertionError(f"{where}: a stack grows inside of a loop")
 
 
 def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -51,16 +58,21 @@ def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
             continue
         where = f"{entry.kind.name} at {place}"
         if entry.kind is FlowKind.BEGIN:
-            assert entry.loop == len(begins) < len(plan.loops), f"{where}: loops out of order"
+            if not entry.loop == len(begins) < len(plan.loops):
+                raise AssertionError(f"{where}: loops out of order")
             begins.append(place)
             inside = (*inside, entry.loop)
         elif entry.kind in (FlowKind.TEST, FlowKind.NEXT):
-            assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
+            if inside[-1:] != (entry.loop,):
+                raise AssertionError(f"{where}: not in its loop")
         elif entry.kind is FlowKind.END and entry.loop >= 0:
-            assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
+            if inside[-1:] != (entry.loop,):
+                raise AssertionError(f"{where}: not in its loop")
             inside = inside[:-1]
-    assert not inside, "a loop has no end"
-    assert len(begins) == len(plan.loops), "some loops never begin"
+    if inside:
+        raise AssertionError("a loop has no end")
+    if len(begins) != len(plan.loops):
+        raise AssertionError("some loops never begin")
     return [*found, ()], begins
 
 
@@ -73,27 +85,36 @@ def _check_arguments(
     args = entry.args
     match entry.kind:
         case FlowKind.COPY:
-            assert len(args) == 2, where
-            assert 0 <= entry.size_bytes <= min(map(room, args)), f"{where}: no room"
+            if len(args) != 2:
+                raise AssertionError(where)
+            if not 0 <= entry.size_bytes <= min(map(room, args)):
+                raise AssertionError(f"{where}: no room")
         case FlowKind.UNLESS:
-            assert len(args) == 1, where
-            assert room(args[0]) >= 1, f"{where}: no condition"
+            if len(args) != 1:
+                raise AssertionError(where)
+            if room(args[0]) < 1:
+                raise AssertionError(f"{where}: no condition")
         case FlowKind.BEGIN:
             loop = plan.loops[entry.loop]
-            assert len(args) == 1 + len(loop.moving_bytes), f"{where}: moves another number"
+            if len(args) != 1 + len(loop.moving_bytes):
+                raise AssertionError(f"{where}: moves another number")
             _check_counter(args[0], room(args[0]), where)
             needed = _bytes_needed(loop)
             for ref, size in zip(args[1:], needed, strict=True):
                 outer = ref.kind is not BufferKind.MOVING or ref.index < loop.first
-                assert outer, f"{where}: moves what it moves"
-                assert size <= room(ref), f"{where}: no room"
+                if not outer:
+                    raise AssertionError(f"{where}: moves what it moves")
+                if size > room(ref):
+                    raise AssertionError(f"{where}: no room")
         case FlowKind.TEST | FlowKind.NEXT:
             _check_counter(args[0], room(args[0]), where)
             loop = plan.loops[entry.loop]
             decides = entry.kind is FlowKind.TEST and loop.trips is None
-            assert len(args) == 1 + decides, f"{where}: no condition"
+            if len(args) != 1 + decides:
+                raise AssertionError(f"{where}: no condition")
             least = _TRIPS_BYTES if loop.reads_trips else 1
-            assert all(room(ref) >= least for ref in args[1:]), f"{where}: no condition"
+            if any(room(ref) < least for ref in args[1:]):
+                raise AssertionError(f"{where}: no condition")
 
 
 def _bytes_needed(loop: LoopPlan) -> list[int]:
@@ -121,15 +142,23 @@ def check_stacks(plan: SegmentPlan) -> None:
                 args, rows = args[: -len(loop.rows_bytes)], args[-len(loop.rows_bytes) :]
                 for ref, size in zip(rows, loop.rows_bytes, strict=True):
                     known = ref.kind is BufferKind.OUTPUT and ref.offset_bytes == 0
-                    assert known, f"loop {entry.loop}: a stack that grows is not an output"
+                    if not known:
+                        raise AssertionError(
+                            f"loop {entry.loop}: a stack that grows is not an output"
+                        )
                     same = plan.outputs[ref.index].size_bytes == size
-                    assert same, f"loop {entry.loop}: rows of another size"
+                    if not same:
+                        raise AssertionError(f"loop {entry.loop}: rows of another size")
                     found.append(ref.index)
         taken = any(ref.kind is BufferKind.OUTPUT and ref.index in stacks for ref in args)
-        assert not taken, "a step uses a stack that grows"
-    assert sorted(found) == stacks, "stacks that grow are not the outputs of unknown size"
+        if taken:
+            raise AssertionError("a step uses a stack that grows")
+    if sorted(found) != stacks:
+        raise AssertionError("stacks that grow are not the outputs of unknown size")
 
 
 def _check_counter(ref: BufferRef, room: int, where: str) -> None:
-    assert ref.kind is BufferKind.ARENA, f"{where}: the counter is not in the arena"
-    assert room >= _COUNTER_BYTES, f"{where}: no counter"
+    if ref.kind is not BufferKind.ARENA:
+        raise AssertionError(f"{where}: the counter is not in the arena")
+    if room < _COUNTER_BYTES:
+        raise AssertionError(f"{where}: no counter")

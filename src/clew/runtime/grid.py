@@ -9,13 +9,13 @@ every phase.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from clew.codegen.artifact import Access, EntryPoint
 from clew.machine.costs import DEFAULTS
 from clew.runtime.division import Work, are_shared, divide
 from clew.runtime.plan import BufferKind, BufferRef
+from clew.support.dataclass import dataclass
 
 # The number of preceding choices that affect a choice.
 _REMEMBERED = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import enum
 import mmap
 import os
@@ -76,7 +75,8 @@ class GuardedBuffer:
     def check(self, what: str) -> None:
         """Asserts that nothing was written around the slices."""
         for padding in self._paddings:
-            assert (padding == POISON).all(), f"{what}: written outside the buffer"
+            if not (padding == POISON).all():
+                raise AssertionError(f"{what}: written outside the buffer")
 
 
 def _forbid(address: int) -> None:

@@ -7,13 +7,13 @@ caller's value is checked once, completely, before anything runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.runtime.texts import are_texts
 from clew.support.arrays import native
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.foreign import array_of
 from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named

@@ -10,7 +10,6 @@ one sequence of native steps, a `LoopBody`, which `NativeLoop` runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
 from clew.runtime.segment import readable
 from clew.runtime.segment_template import SegmentTemplate
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
 Shape = tuple[tuple[int, ...], "np.dtype[Any]"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
 from clew.support.addresses import address_of
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 
 # The most bytes of a table: some thousand iterations, which take longer than to make it.
 _TABLE_BYTES: Final = 1 << 20

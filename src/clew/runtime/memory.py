@@ -9,7 +9,7 @@ import itertools
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from clew.runtime.references import References
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.calling import picker
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 
@@ -457,9 +458,12 @@ def _check_overlaps(plan: SegmentPlan) -> None:
         if lifetime.size_bytes == 0:
             continue
         stop = buffer.offset_bytes + buffer.size_bytes
-        assert buffer.offset_bytes % ALIGNMENT_BYTES == 0, f"arena buffer {index} is misaligned"
-        assert buffer.offset_bytes >= 0, f"arena buffer {index} is outside the arena"
-        assert stop <= plan.arena_bytes, f"arena buffer {index} is outside the arena"
+        if buffer.offset_bytes % ALIGNMENT_BYTES != 0:
+            raise AssertionError(f"arena buffer {index} is misaligned")
+        if buffer.offset_bytes < 0:
+            raise AssertionError(f"arena buffer {index} is outside the arena")
+        if stop > plan.arena_bytes:
+            raise AssertionError(f"arena buffer {index} is outside the arena")
         begin[lifetime.first_step].append(index)
     ending: list[list[tuple[int, int, int]]] = [[] for _ in range(len(entries) + 1)]
     alive: list[tuple[int, int, int]] = []  # start, stop, index; by start
@@ -472,8 +476,9 @@ def _check_overlaps(plan: SegmentPlan) -> None:
             place = bisect.bisect_left(alive, entry)
             before, after = alive[max(0, place - 1) : place], alive[place : place + 1]
             for below, above in itertools.pairwise([*before, entry, *after]):
-                assert below[1] <= above[0], (
-                    f"arena buffers {below[2]} and {above[2]} overlap at step {position}"
-                )
+                if below[1] > above[0]:
+                    raise AssertionError(
+                        f"arena buffers {below[2]} and {above[2]} overlap at step {position}"
+                    )
             alive.insert(place, entry)
             ending[lifetimes[index].last_step + 1].append(entry)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +33,7 @@ from clew.runtime.watch import Watch
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import current
+from clew.support.dataclass import dataclass
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 

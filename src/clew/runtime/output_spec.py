@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import dtype_name, dtype_named
 
 

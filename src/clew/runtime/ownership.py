@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, at_least
 from clew.support.addresses import address_of
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -6,7 +6,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import ml_dtypes  # noqa: F401  (registers the dtype name "bfloat16" with NumPy)
@@ -15,6 +15,7 @@ import numpy as np
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, Sizes
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
 Size = TypeVar("Size")

@@ -20,11 +20,14 @@ class References:
         self._sized: list[tuple[BufferRef, str]] = []
         for entry in entries:
             label = entry.kind.name if isinstance(entry, Flow) else entry.label
-            assert isinstance(entry, Flow) or entry.code.entries, f"{label}: no entry points"
+            if not isinstance(entry, Flow) and not entry.code.entries:
+                raise AssertionError(f"{label}: no entry points")
             for ref in entry.args:
                 exists = 0 <= ref.index < counts[ref.kind]
-                assert exists, f"{label}: no {ref.kind.value} {ref.index}"
-                assert ref.offset_bytes >= 0, f"{label}: {ref} is outside"
+                if not exists:
+                    raise AssertionError(f"{label}: no {ref.kind.value} {ref.index}")
+                if ref.offset_bytes < 0:
+                    raise AssertionError(f"{label}: {ref} is outside")
                 if not isinstance(ref.sized_bytes, int):
                     self._sized.append((ref, label))
                     continue
@@ -41,8 +44,10 @@ class References:
         `distances` holds the bytes that sizes add to positions, in the order of the entries.
         """
         for index, (ref, label) in self._furthest.get(kind, {}).items():
-            assert ref.offset_bytes <= sizes_bytes[index], f"{label}: {ref} is outside"
+            if ref.offset_bytes > sizes_bytes[index]:
+                raise AssertionError(f"{label}: {ref} is outside")
         for number, (ref, label) in enumerate(self._sized):
             if ref.kind is kind:
                 position = ref.offset_bytes + distances[number]
-                assert 0 <= position <= sizes_bytes[ref.index], f"{label}: {ref} is outside"
+                if not 0 <= position <= sizes_bytes[ref.index]:
+                    raise AssertionError(f"{label}: {ref} is outside")

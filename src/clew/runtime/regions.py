@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from clew.runtime.limits import Hung, within
 from clew.runtime.simulated import passed
 from clew.runtime.spaces import HOST, MemorySpace
+from clew.support.dataclass import dataclass
 from clew.support.errors import PASSED_ON, ClewError, ClewWarning, RunError, warn
 from clew.support.text_arrays import dtype_name, dtype_named
 

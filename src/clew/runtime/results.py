@@ -2,7 +2,8 @@
 
 A result owns its memory: nothing else that is in use shares it. Small results of a call lie in one
 `Room`, which a later call uses again if nobody holds any of them, or a view of one, by then. This
-takes a fraction of the time of an allocation, and the addresses stay the same.
+takes a fraction of the time of an allocation, and the addresses stay the same. Large results take
+memory that is lent (`result_memory`), and those between have an allocation of their own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
     """Returns new memory: an array that owns it, the position of `size_bytes` there whose address
     is a multiple of 64, and this address.
     """
+    if size_bytes >= LARGE_BYTES:
+        memory = RESULTS.lend(size_bytes)
+        return memory, 0, address_of(memory)
     memory = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
     address = address_of(memory)
     begin = -address % ALIGNMENT_BYTES
@@ -67,12 +71,7 @@ class Results:
                 arrays.append(_NOTHING)
                 addresses.append(0)
                 continue
-            size_bytes = self._sizes_bytes[number]
-            if size_bytes < LARGE_BYTES:
-                memory, begin, address = room_for(size_bytes)
-            else:
-                memory, begin = RESULTS.lend(size_bytes), 0
-                address = address_of(memory)
+            memory, begin, address = room_for(self._sizes_bytes[number])
             arrays.append(_ARRAY(shape, dtype, memory, begin))
             addresses.append(address)
         return arrays, addresses

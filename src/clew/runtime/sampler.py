@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.driver import sampler as native
+from clew.machine.needs import process_triple
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, driver, native_object
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.threads import SAMPLING_SIGNAL, ThreadPool
 from clew.support.addresses import address_of
 from clew.support.errors import InputError
@@ -360,7 +360,7 @@ def sampling_functions() -> Functions:
 
 
 def _triple() -> str:
-    triple: str = llvm.get_process_triple()
+    triple = process_triple()
     return triple
 
 

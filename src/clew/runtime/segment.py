@@ -75,7 +75,8 @@ class NativeSegment(Shown):
         self._memory = memory
         self._run = driver().run_segment
         if bound is None:
-            assert isinstance(plan, SegmentPlan), "a plan to check"
+            if not isinstance(plan, SegmentPlan):
+                raise AssertionError("a plan to check")
             check_plan(plan)
             bound = Bound.of(plan, pool.threads)
             bound.check_memory(pool.threads)

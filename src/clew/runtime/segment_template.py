@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from clew.ir.dims import Dim, Sizes
 from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferRef, BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
 from clew.support.budgets import check_kernel_operations, current
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
 _NONE: Final = Sizes({})

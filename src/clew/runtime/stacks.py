@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any, Final, Protocol
 
@@ -21,6 +20,7 @@ from clew.runtime.loop_tables import LoopTables
 from clew.runtime.plan import BufferSpec, LoopPlan
 from clew.runtime.results import UNHELD, room_for
 from clew.support.budgets import check_run_bytes, current
+from clew.support.dataclass import dataclass
 
 # The capacity of a loop that has not run yet: this many bytes, but at least this many rows.
 _FIRST_BYTES: Final = 4096

@@ -9,7 +9,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.support.budgets import check_run_bytes
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean, listed
 from clew.support.text_arrays import zeros

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from clew.codegen.driver import texts as native
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, native_object
-from clew.runtime.jit import Library
+from clew.runtime.library import Library
 from clew.runtime.text_layout import text_layout
 from clew.support.addresses import address_of
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.locks import once
 from clew.support.native_texts import (
     FEW_TEXTS,
@@ -34,6 +35,9 @@ def native_code() -> TextCode | None:
     layout = text_layout()
     if layout is None:
         return None
+    with LOADING, held_interrupts():  # few models have texts
+        from clew.codegen.driver import texts as native  # noqa: PLC0415
+
     code = native_object(native.texts_text(layout), native.EXPORTS, default_cache(), "O3")
     imports = {name: _python_function(name) for name in native.PYTHON_IMPORTS}
     library = Library([code], imports | addresses_of(*native.IMPORTS))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from clew.runtime.program import (
 )
 from clew.runtime.segment import NativeSegment
 from clew.runtime.watch import Watch
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
 # The share of a run's time that stamps may take; including side effects, it is well below 1%.

@@ -10,10 +10,10 @@ are fixed as well, and all others are more than 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clew.runtime.input_spec import InputSpec, shape_sizes
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from clew.runtime.sizes_key import SizesKey
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
 from clew.serving.making import Maker
-from clew.serving.often import Manners, Often, OwnBuilds, SpecializedSizes
+from clew.serving.often import Manners, Often, Specializing
 from clew.serving.served import Declined, Request, Served
 from clew.support.errors import ClewWarning
-from clew.support.locks import Lock, Once
+from clew.support.locks import Once
 
 Array = np.ndarray[Any, Any]
 
@@ -47,9 +47,11 @@ class AllSizes:
         self.module = module
         self._maker = maker
         self._stored = stored
-        self._lock = Lock()
         self._sized = Once(partial(maker.build_for_all_sizes, module, tuple(values)))
-        self._own: OwnBuilds | None = None
+        self.specializing: Specializing | None = None
+        """What runs the calls at sizes that they may have often: that of the model's chain. Calls
+        without elements are short and rare, so builds for their sizes do not pay off.
+        """
 
     @property
     def sized(self) -> SizedBuild:
@@ -91,35 +93,25 @@ class AllSizes:
         build = sized.at(sizes)
         if build is None:
             return Declined(self.name, "it is not valid at these sizes")
-        often = None if request.is_empty else self.often(request.key, sizes, build.program)
+        often = None if request.is_empty else self._often(request.key, sizes, build.program)
         return Served(
             self.name, request.key, sizes, build.program, build,
             weight=len(build.uses), often=often,
         )  # fmt: skip
 
-    def often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
-        """Returns what runs the calls with a key; None with `Sizes(specialize=False)`, or if a
-        build of their own has nothing to compile. Calls without elements are short and rare, so
-        builds for their sizes do not pay off.
-        """
-        if not self._maker.options.specialize or program.only_collects:
+    def _often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
+        """Returns what runs the calls with a key; None with `Sizes(specialize=False)`."""
+        if self.specializing is None:
             return None
-        if self._own is None:
-            with self._lock:
-                self._own = self._own or OwnBuilds(self._program_alone, self._compile_seconds)
-        return self._own.often(key, sizes)
-
-    @property
-    def told(self) -> Sequence[SpecializedSizes]:
-        """The sizes that were met often, and what became of their builds."""
-        return () if self._own is None else self._own.told()
+        return self.specializing.often(key, sizes, program, self._compile_seconds)
 
     @property
     def _compile_seconds(self) -> float:
         """The time that the build took, as far as it is known."""
         return 0.0 if self.known is None else sum(self.known.build.seconds.values())
 
-    def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
+    def program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
+        """Returns the program of a build for given sizes alone. It may run in another thread."""
         return self._maker.program_alone(self.module, sizes, manners, self.weights)
 
     def _tell(self, part: str, reason: str) -> None:

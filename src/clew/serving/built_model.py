@@ -2,65 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from clew.backends.compile_options import CompileOptions
-from clew.backends.options import Options
-from clew.build.all_sizes import build_at
-from clew.build.inputs import form_of
-from clew.build.kernel import Kernel, never_built
-from clew.build.kernel_trace import kernel_traces
-from clew.build.result import Build, BuildTemplate, RegionUse
-from clew.build.tracing import VERIFY_OPTIONS, trace_of, verify
-from clew.ir.defaults import Defaults
-from clew.ir.deferred import DeferredModule
-from clew.ir.module import Module
-from clew.runtime.cache import Cache
-from clew.serving.from_module import ModuleChain
+from clew.runtime.artifact import LoadedKernel
 from clew.serving.model import Model
-from clew.serving.often import SpecializedSizes
+from clew.serving.model_chain import ModuleChain
 from clew.serving.ready import Ready
 from clew.serving.replacing import Replacing
-from clew.support.budgets import in_force
+from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.locks import Lock
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
-from clew.trace.trace import Trace
-from clew.trace.verify import VerifyReport
+
+if TYPE_CHECKING:  # the compiler's half
+    from clew.backends.options import Options
+    from clew.build.kernel import Kernel
+    from clew.build.result import Build, BuildTemplate, RegionUse
+    from clew.ir.defaults import Defaults
+    from clew.ir.deferred import DeferredModule
+    from clew.ir.module import Module
+    from clew.serving.often import SpecializedSizes
+    from clew.trace.trace import Trace
+    from clew.trace.verify import VerifyReport
 
 
-class BuiltModel(Model[Kernel, Build]):
-    """A model that this process compiled. What its properties show belongs to the latest call."""
+class About(NamedTuple):
+    """What a model says of itself without its `Options`: the names of the target and of the inputs
+    that have default values, the number of threads, the options as given, and the budgets of runs.
+    """
+
+    target: str
+    threads: int
+    asked: CompileOptions
+    defaults: tuple[str, ...] = ()
+    budgets: Budgets | None = None
+
+
+class BuiltModel(Model["Kernel", "Build"]):
+    """A model that this process compiled, or that comes from the disk cache. What its properties
+    show belongs to the latest call.
+    """
 
     _chain: ModuleChain
 
     def __init__(
-        self,
-        module: Module | DeferredModule,
-        options: Options,
-        cache: Cache,
-        *,
-        defaults: Defaults | None = None,
-        told: set[str] | None = None,
-        is_stored: bool = True,
+        self, chain: ModuleChain, about: About, defaults: Callable[[], Defaults | None]
     ) -> None:
-        """With `is_stored`, the build comes from the cache, or is stored there. `defaults` are the
-        inputs that are constants until a call replaces them, and `told` holds the warnings that
-        were issued before.
-
-        Errors: those of a build.
-        """
-        chain = ModuleChain(module, options, cache, told=told, is_stored=is_stored)
-        super().__init__(chain, chain.outputs, form_of(module))
-        self.budgets = options.budgets
-        self.options = options
-        self._cache = cache
-        self._replacing = Replacing[Self](defaults)
-        self._replaceable = self._replacing.names
+        """`defaults` returns the inputs that are constants until a call replaces them."""
+        super().__init__(chain, chain.outputs, chain.form)
+        self.budgets = about.budgets
+        self._shown = about
+        self._replacing = Replacing[Self](about.defaults, defaults)
+        self._replaceable = about.defaults
         self._lock = Lock()
         self._traces: dict[int, Trace] = {}
 
@@ -72,9 +73,13 @@ class BuiltModel(Model[Kernel, Build]):
             kernels = counted(len(build.uses), "kernel")
         elif self.from_cache:
             kernels = "from the cache"
-        options = self.options
-        threads = counted(options.threads, "thread")
-        return f"{super()._about()}, for {options.target.name} on {threads}, {kernels}"
+        threads = counted(self._shown.threads, "thread")
+        return f"{super()._about()}, for {self._shown.target} on {threads}, {kernels}"
+
+    @property
+    def options(self) -> Options:
+        """The options that it was compiled with."""
+        return self._chain.maker.options
 
     @property
     def module(self) -> Module:
@@ -84,7 +89,11 @@ class BuiltModel(Model[Kernel, Build]):
         Errors: I044 if values of inputs decide the graph and the model has not run yet.
         """
         model = self._chain.model
-        return model if isinstance(model, Module) else self.build.stages[0].module
+        if isinstance(model, _reading().Module):
+            found: Module = model
+            return found
+        first: Module = self.build.stages[0].module
+        return first
 
     @property
     def is_symbolic(self) -> bool:
@@ -97,12 +106,12 @@ class BuiltModel(Model[Kernel, Build]):
         itself has. Sizes that were fixed are not among them, because these dimensions are no longer
         free.
         """
-        return self.options.sizes
+        return self._chain.interface.ranges
 
     @property
     def compile_options(self) -> CompileOptions:
         """The options that the model was compiled with."""
-        return self.options.asked
+        return self._shown.asked
 
     @property
     def is_built(self) -> bool:
@@ -117,6 +126,15 @@ class BuiltModel(Model[Kernel, Build]):
         yet; they run when `build`, `kernels` or `trace` is first read.
         """
         return self._chain.stored is not None
+
+    @property
+    def stored_kernels(self) -> Sequence[LoadedKernel] | None:
+        """The kernels of the program from the disk cache: of the one that serves all calls. None
+        if a build exists, whose `kernels` say more, or if there is no such program.
+        """
+        chain = self._chain
+        known = chain.latest.known_build if chain.latest is not None else None
+        return None if chain.stored is None or known is not None else chain.stored.kernels
 
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
@@ -135,7 +153,8 @@ class BuiltModel(Model[Kernel, Build]):
 
     def ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
         build = self.served_for(arrays).build
-        uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
+        kernel = _reading().Kernel
+        uses = [(kernel(use, build), use.segment, use.step) for use in build.uses]
         return Ready(build.program, build.segments, uses)
 
     def build_for(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Build:
@@ -160,7 +179,8 @@ class BuiltModel(Model[Kernel, Build]):
         return model, {**dict(zip(self._input_names, given, strict=True)), **values}
 
     def _compiled_with(self, module: Module | DeferredModule) -> Self:
-        return type(self)(module, self.options, self._cache)
+        made: Self = self._chain.parts.with_module(type(self), module)
+        return made
 
     def _refuse_replaced(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         values = self._replacing.split(given, named).values
@@ -177,7 +197,7 @@ class BuiltModel(Model[Kernel, Build]):
         """
         latest = self._chain.latest
         if latest is None:
-            raise never_built()
+            raise _reading().never_built()
         return latest.build
 
     @property
@@ -188,7 +208,7 @@ class BuiltModel(Model[Kernel, Build]):
         """
         found = self._chain.template
         if found is None:
-            raise never_built()
+            raise _reading().never_built()
         return found
 
     @property
@@ -210,16 +230,20 @@ class BuiltModel(Model[Kernel, Build]):
         except InputError as error:
             if error.code != "I044":
                 raise
-        return trace_of(
-            lambda: self.template.stages, lambda: kernel_traces(self.template), self._verify
+        reading = _reading()
+        return reading.trace_of(  # type: ignore[no-any-return]
+            lambda: self.template.stages,
+            lambda: reading.kernel_traces(self.template),
+            self._verify,
         )
 
     def _trace_of(self, build: BuildTemplate) -> Trace:
         # Builds that differ only in sizes share their stages and kernels, and so their trace.
         found = self._traces.get(id(build.stages))
         if found is None:
+            reading = _reading()
             verifier = self._twin()._verify  # a reference cycle would keep a dropped model
-            found = trace_of(build.stages, lambda: kernel_traces(build), verifier)
+            found = reading.trace_of(build.stages, lambda: reading.kernel_traces(build), verifier)
             self._traces[id(build.stages)] = found
         return found
 
@@ -238,11 +262,14 @@ class BuiltModel(Model[Kernel, Build]):
         atol: float,
     ) -> VerifyReport:
         """Verifies the links of the build for inputs that are given as in a call."""
-        checked = self.checked(given, named, options=VERIFY_OPTIONS)
+        reading = _reading()
+        checked = self.checked(given, named, options=reading.VERIFY_OPTIONS)
         build = self.served_for(checked).build
         inputs = dict(zip(self._input_names, checked, strict=True))
         shown = trace if trace.stages[-1] is build.stages[-1] else self._trace_of(build)
-        return verify(shown, inputs, build.sizes, rtol, atol)
+        return reading.verify(  # type: ignore[no-any-return]
+            shown, inputs, build.sizes, rtol, atol
+        )
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -251,7 +278,8 @@ class BuiltModel(Model[Kernel, Build]):
         Errors: I044 (see `build`).
         """
         build = self.template
-        return [Kernel(use, build) for use in build.uses]
+        kernel = _reading().Kernel
+        return [kernel(use, build) for use in build.uses]
 
     @property
     def regions(self) -> list[RegionUse]:
@@ -269,14 +297,17 @@ class BuiltModel(Model[Kernel, Build]):
     def recompiled(self, **changes: Any) -> Self:
         """Returns the same module compiled with other `Options`, given by field name."""
         options = replace(self.options, **changes)
-        model, told = self._chain.model, self._chain.maker.told
-        return type(self)(model, options, self._cache, defaults=self._replacing.defaults, told=told)
+        made: Self = self._chain.parts.recompiled(type(self), options, self._replacing.defaults)
+        return made
 
     def build_with(self, module: Module, options: Options) -> Build:
         """Returns a separate build of a module of this model's latest build, at its sizes, with
         this model's cache and threads.
         """
-        return build_at(module, options, self._cache, self._chain.maker.pool, self.build.sizes)
+        maker, sizes = self._chain.maker, self.build.sizes
+        return _reading().build_at(  # type: ignore[no-any-return]
+            module, options, maker.cache, maker.pool, sizes
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes the model and every build made so far to a file for `clew.load_compiled`.
@@ -289,5 +320,13 @@ class BuiltModel(Model[Kernel, Build]):
         chain = self._chain
         # A variant may exist although no call has succeeded.
         if chain.latest is None and not chain.builds_made and chain.template is None:
-            raise never_built()
+            raise _reading().never_built()
         chain.write(path)
+
+
+def _reading() -> ModuleType:
+    """Imports what shows a build, and with it the compiler."""
+    with LOADING, held_interrupts():
+        from clew.serving import reading  # noqa: PLC0415
+
+    return reading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic
 
@@ -30,13 +30,13 @@ class Chain(Generic[B]):
     def __init__(
         self,
         interface: Interface,
-        providers: Sequence[Provider[B]] = (),
+        providers: Iterable[Provider[B]] = (),
         only: Served[B] | None = None,
         refuse: Refuse | None = None,
     ) -> None:
         """`refuse` returns the error for calls that no provider serves."""
         self.interface = interface
-        self.providers = tuple(providers)
+        self.providers = providers
         self.only = only
         self.latest: Served[B] | None = only
         """What served the latest call."""

@@ -6,10 +6,10 @@ of the compiler only if the shapes of some kernels are known only during the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from clew.machine.needs import check_machine
 from clew.runtime.artifact import (
@@ -17,6 +17,7 @@ from clew.runtime.artifact import (
     HostResolver,
     Json,
     LoadedBuild,
+    LoadedKernel,
     LoadedTemplate,
     has_host_steps,
     has_regions,
@@ -25,7 +26,7 @@ from clew.runtime.artifact import (
     read_outputs,
     read_ranges,
 )
-from clew.runtime.container import Container, read_container, read_opened
+from clew.runtime.container import Container, read_container
 from clew.runtime.input_spec import size_names
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.template import ProgramTemplate
@@ -91,6 +92,13 @@ class LoadedChain(Chain[LoadedBuild]):
         return [*found, SavedAllSizes(self.template)] if self.template is not None else found
 
     @property
+    def kernels(self) -> Sequence[LoadedKernel] | None:
+        """The kernels of the program that serves all calls, if there is one."""
+        if self.only is not None:
+            return self.only.build.kernels
+        return None if self.template is None else self.template.kernels
+
+    @property
     def sized(self) -> ProgramTemplate | None:
         """The program for all sizes, if there is one."""
         return self.template.template if self.template is not None else None
@@ -98,30 +106,37 @@ class LoadedChain(Chain[LoadedBuild]):
 
 def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
     """Returns the chain of a model in a file. Errors: as `load_compiled`."""
-    return _read(lambda: read_container(Path(path)), str(path), threads, backends)
+    thread_count(threads)  # reports a wrong number first
+    return _read(read_container(Path(path)), str(path), threads, backends)
 
 
 def read_stored(
-    file: BinaryIO, threads: int | None, *, checked: bool, backends: Sequence[Any] = ()
+    container: Container,
+    threads: int | None,
+    backends: Sequence[Any] = (),
+    *,
+    made_here: bool = False,
 ) -> LoadedChain:
-    """Returns the chain of the model in an open file. `checked` skips the checksum, which reads the
-    whole file, for callers that have verified the file.
-
-    Errors: as `load_compiled`.
+    """Returns the chain of a stored model. With `made_here`, it was compiled on a machine like this
+    one, which is not compared: that takes LLVM. Errors: as `load_compiled`.
     """
-    shown = "the stored build"
-    return _read(lambda: read_opened(file, shown, checked=checked), shown, threads, backends)
+    return _read(container, "the stored build", threads, backends, made_here=made_here)
 
 
 def _read(
-    read: Callable[[], Container], shown: str, threads: int | None, backends: Sequence[Any]
+    container: Container,
+    shown: str,
+    threads: int | None,
+    backends: Sequence[Any],
+    *,
+    made_here: bool = False,
 ) -> LoadedChain:
     count = thread_count(threads)
     pool = shared_pool(count)
-    container = read()
     try:
         text = container.text
-        check_machine(read_needs(text))
+        if not made_here:
+            check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = None
         if has_regions(text) or backends:
@@ -153,7 +168,8 @@ def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
     variants = {
         Variant.from_json(part): _chain(reader, whole, part) for part in text.get("variants", ())
     }
-    assert builds or template is not None or variants, "no build"
+    if not builds and template is None and not variants:
+        raise AssertionError("no build")
     interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
     form = CallForm.of(whole.get("form"))
     outputs, options = read_outputs(whole), whole.get("options")

@@ -1,125 +1,101 @@
-"""The chain of a model that this process compiles."""
+"""What the compiler makes of a model, for its chain."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from clew.backends.options import Options
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
 from clew.build.result import Build, BuildTemplate
-from clew.build.saving import SavedModel, save, saved_uses
+from clew.build.saving import SavedModel, contents, save, saved_uses
 from clew.ir.deciding import deciding_params
+from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
 from clew.runtime.cache import Cache
+from clew.runtime.output_spec import OutputSpec
 from clew.runtime.state import growing_by_convention
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
-from clew.serving.chain import Chain
+from clew.serving.build_key import build_key
+from clew.serving.built_model import About, BuiltModel
 from clew.serving.from_file import LoadedChain
 from clew.serving.imported import Imported
 from clew.serving.interface import Interface
 from clew.serving.made_variants import MadeVariants
 from clew.serving.making import Maker
+from clew.serving.model_chain import ModuleChain, accepts_empty
 from clew.serving.often import SpecializedSizes
 from clew.serving.own_build import OwnBuild, own
-from clew.serving.served import Declined, Provider, Served
-from clew.serving.stored import Stored, StoredBuild
+from clew.serving.served import Declined, Provider
+from clew.serving.start import Prepared
+from clew.serving.stored import StoredBuild
 from clew.serving.variants import Variants
 from clew.support.budgets import in_force
 from clew.support.errors import ClewError
 from clew.support.locks import Once
 
+M = TypeVar("M", bound=BuiltModel)
 
-class ModuleChain(Chain[Build]):
-    """The chain of a model that this process compiles, with its variants and its build for all
-    sizes (None for models that have no such build).
 
-    Providers, in order: the stored build, variants, the build for all sizes, and a build for the
-    sizes of the call, or an import for graphs that a call decides.
-    """
+class CompiledParts:
+    """What the compiler made of a model: its module, builds and variants."""
 
     def __init__(
         self,
-        model: Module | DeferredModule,
-        options: Options,
-        cache: Cache,
-        *,
-        is_stored: bool = True,
-        told: set[str] | None = None,
+        maker: Maker,
+        interface: Interface,
+        outputs: Sequence[OutputSpec],
+        free: Module | None,
+        stored: LoadedChain | None,
     ) -> None:
-        """With `is_stored`, the build comes from the cache, or is stored there once it is made.
-
-        Errors: those of a build.
+        """`free` is the module with names for values that decide sizes; None if one build cannot
+        serve them. `stored` is the build from the disk cache.
         """
-        found = inputs_of(model) if isinstance(model, Module) else declared_inputs(model)
-        interface = Interface(found, options.sizes)
-        self.outputs = tuple(outputs_of(model))
-        self.model = model
-        self.maker = Maker(model, options, cache, told)
-        free = _with_value_names(interface, model)
-        self.is_free = interface.is_free or not isinstance(model, Module)
-        place = None
-        if isinstance(model, Module) and free is not None and is_stored:
-            place = StoredBuild(model, options, cache)
-        self.stored = place.load() if place is not None else None
+        self.maker = maker
+        self._stored = stored
+        options, model = maker.options, maker.model
         # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
-        growing: Collection[str] = ()
+        self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
+        is_free = interface.is_free or not isinstance(model, Module)
         # Other backends take regions of known shapes.
-        if self.is_free and free is not None and not options.backends:
-            growing = growing_by_convention(interface.inputs, self.outputs)
-            if accepts_empty(options, growing):
+        if is_free and free is not None and not options.backends:
+            self.growing = growing_by_convention(interface.inputs, outputs)
+            if accepts_empty(options.sizes, self.growing):
                 with suppress(ClewError):  # a build for size 0 alone may be possible
-                    free = with_sizes_from_zero(free, growing)
+                    free = with_sizes_from_zero(free, self.growing)
             values = [name for spec in interface.inputs for name in spec.value_names]
-            sized = self.stored.sized if self.stored is not None else None
-            self.all_sizes = AllSizes(self.maker, free, values, sized)
-        self.variants = MadeVariants(model, partial(_variant, self.maker, self.all_sizes))
-        only = None if self.is_free else _only(self.maker, self.stored)
-        providers = () if only is not None else self._providers(interface)
-        super().__init__(interface, providers, only)
-        if self.all_sizes is not None and self.stored is None:
-            self.all_sizes.sized  # noqa: B018
-        self.expect_empty(growing)
-        if place is not None and self.stored is None:
-            made = self._common
-            if made is not None:
-                place.keep(self.write, made.constant_bytes)
+            sized = stored.sized if stored is not None else None
+            self.all_sizes = AllSizes(maker, free, values, sized)
+        self.variants = MadeVariants(model, partial(_variant, maker, self.all_sizes))
+        self.providers = self._providers(interface)
 
     def _providers(self, interface: Interface) -> list[Provider[Build]]:
-        found: list[Provider[Build]] = []
-        own_build = OwnBuild(self.maker, interface, self.model)
-        sizes, model = self.all_sizes, self.model
-        if self.stored is not None and sizes is not None:
-            rebuild = partial(_rebuilt, sizes, self.variants)
-            found.append(Stored(self.stored, rebuild, sizes.often))
+        sizes, model = self.all_sizes, self.maker.model
+        own_build = OwnBuild(self.maker, interface, model)
         # Whether the graph depends on which sizes are 1, or on more.
         by_ones = not isinstance(model, Module) and not interface.takes_any_rank
         by_ones = by_ones and any(not spec.is_static for spec in interface.inputs)
         find = partial(_chain_of, sizes, self.variants)
-        found.append(Variants(interface, find, by_ones=by_ones))
+        found: list[Provider[Build]] = [Variants(interface, find, by_ones=by_ones)]
         found += [sizes] if sizes is not None else []
         if isinstance(model, Module):
             return [*found, own_build]
         return [*found, Imported(own_build, model, self.maker.options.bounds)]
 
-    def expect_empty(self, names: Collection[str]) -> None:
-        """Makes the variant in which the named sizes are 0, if the model accepts size 0 for all of
-        them and has no build that serves it.
-        """
-        variant = Variant(empty=tuple(sorted(names)))
+    def expect_empty(self, variant: Variant) -> None:
+        """Makes the variant in which some sizes are 0 if no build serves it."""
         sizes = self.all_sizes
-        if sizes is None or not accepts_empty(self.maker.options, names):
-            return
-        if self.stored is not None and variant in self.stored.variants:
+        if sizes is None:
             return
         if sizes.serves_empty(variant) or (sizes.known is not None and sizes.known.unsized):
             return
@@ -127,71 +103,161 @@ class ModuleChain(Chain[Build]):
         with suppress(ClewError), in_force(self.maker.options.budgets):
             self.variants.get(variant)
 
+    def build(self) -> Build:
+        """Returns the build of a model without free sizes. Errors: those of a build."""
+        assert isinstance(self.maker.model, Module)
+        return self.maker.build(self.maker.model, None)
+
+    def rebuilt(self, sizes: Mapping[str, int]) -> Build:
+        """Returns the build at sizes that the stored build has served. Errors: those of a build."""
+        assert self.all_sizes is not None
+        return _rebuilt(self.all_sizes, self.variants, sizes)
+
     @property
-    def _common(self) -> BuildTemplate | None:
-        """The build that serves all calls, if one does."""
-        if self.only is not None:
-            return self.only.build
+    def common(self) -> BuildTemplate | None:
+        """The build for all sizes, if the model has one. Errors: those of a build."""
         if self.all_sizes is None or self.all_sizes.sized.unsized:
             return None
         return self.all_sizes.sized.build
 
     @property
-    def template(self) -> BuildTemplate | None:
-        """The build of the latest call; before the first one, the build for all sizes, if there is
-        one.
-
-        Errors: those of a build.
-        """
-        latest = self.latest
-        return self._common if latest is None else latest.build
-
-    @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
-        """The sizes that the model met often, and what became of their builds."""
-        own_sizes = () if self.all_sizes is None else self.all_sizes.told
-        chains = self.variants.chains.values()
-        return (*own_sizes, *(sizes for chain in chains for sizes in chain.specialized))
+        """The sizes that variants met often."""
+        return tuple(s for c in self.variants.chains.values() for s in c.specialized)
 
     @property
     def builds_made(self) -> int:
         """The number of builds so far."""
         return self.maker.made + sum(c.builds_made for c in self.variants.chains.values())
 
-    def write(self, path: str | Path, *, mode: int = 0o666) -> None:
-        """Writes all builds to a file. Errors: as `saving.save`."""
-        save(self.saved(), path, mode=mode)
+    def with_module(self, kind: Any, module: Module | DeferredModule) -> Any:
+        """Returns a model of another module with the same options. Errors: those of a build."""
+        return model_of(kind, module, self.maker.options, self.maker.cache)
 
-    def saved(self) -> SavedModel:
+    def recompiled(self, kind: Any, options: Options, defaults: Defaults | None) -> Any:
+        """Returns the model compiled with other options. Errors: those of a build."""
+        maker = self.maker
+        return model_of(kind, maker.model, options, maker.cache, defaults=defaults, told=maker.told)
+
+    def saved(self, chain: ModuleChain) -> SavedModel:
         """Returns what a file holds of the model. Errors: those of a build."""
         sizes, sized = self.all_sizes, None
         if sizes is not None and not sizes.sized.unsized:
             sized = sizes.sized, saved_uses(sizes.sized.build)
-        for variant in self.stored.variants if self.stored is not None else ():
+        for variant in self._stored.variants if self._stored is not None else ():
             self.variants.get(variant)
-        variants = {variant: chain.saved() for variant, chain in self.variants.chains.items()}
-        builds = {s.key: s.build for s in self.kept if s.is_own}
-        if self.only is not None:
-            builds = {self.only.key: self.only.build}
+        variants = {variant: saved(c) for variant, c in self.variants.chains.items()}
+        builds = {s.key: s.build for s in chain.kept if s.is_own}
+        if chain.only is not None:
+            builds = {chain.only.key: chain.only.build}
         options = self.maker.options
         return SavedModel(
             options.target,
-            self.interface.inputs,
-            self.outputs,
-            self.interface.deciding,
+            chain.interface.inputs,
+            chain.outputs,
+            chain.interface.deciding,
             {key: (build, saved_uses(build)) for key, build in builds.items()},
             options.backends,
             options.sizes,
             sized,
             variants,
-            form_of(self.model),
+            chain.form,
             options.asked.saved(),
         )
 
+    def write(self, chain: ModuleChain, path: str | Path) -> None:
+        """Writes all builds to a file. Errors: as `saving.save`."""
+        save(self.saved(chain), path)
 
-def accepts_empty(options: Options, names: Collection[str]) -> bool:
-    """Whether there are names, and the ranges of sizes accept 0 for all of them."""
-    return bool(names) and all(0 in options.sizes.of(name) for name in names)
+
+def saved(chain: ModuleChain) -> SavedModel:
+    """Returns what a file holds of a chain. Errors: those of a build."""
+    parts = chain.parts
+    assert isinstance(parts, CompiledParts)
+    return parts.saved(chain)
+
+
+def model_of(
+    kind: type[M],
+    module: Module | DeferredModule,
+    options: Options,
+    cache: Cache,
+    *,
+    defaults: Defaults | None = None,
+    told: set[str] | None = None,
+    is_stored: bool = True,
+) -> M:
+    """Returns a model of a kind. With `is_stored`, the build comes from the cache, or is stored
+    there. `defaults` are the inputs that are constants until a call replaces them, and `told` holds
+    the warnings that were issued before.
+
+    Errors: those of a build.
+    """
+    chain = chain_of(module, options, cache, told=told, is_stored=is_stored)
+    names = () if defaults is None else defaults.names
+    about = About(options.target.name, options.threads, options.asked, names, options.budgets)
+    return kind(chain, about, lambda: defaults)
+
+
+def chain_of(
+    model: Module | DeferredModule,
+    options: Options,
+    cache: Cache,
+    *,
+    is_stored: bool = True,
+    told: set[str] | None = None,
+) -> ModuleChain:
+    """Returns the chain of a model. With `is_stored`, the build comes from the cache, or is stored
+    there once it is made.
+
+    Errors: those of a build.
+    """
+    interface, free = _interface(model, options)
+    outputs, maker = outputs_of(model), Maker(model, options, cache, told)
+    is_free = interface.is_free or not isinstance(model, Module)
+    place = None
+    if isinstance(model, Module) and free is not None and is_stored:
+        key = build_key(model, options, cache) if cache.root is not None else None
+        place = StoredBuild(key, cache, options.threads, options.backends)
+    stored = place.load() if place is not None else None
+    parts = CompiledParts(maker, interface, outputs, free, stored)
+    only = own(OwnBuild.name, ((), ()), parts.build()) if not is_free and stored is None else None
+    chain = ModuleChain(
+        interface, outputs, form_of(model), stored, Once.of(parts), only,
+        is_free=is_free, specialize=options.specialize,
+    )  # fmt: skip
+    if parts.all_sizes is not None:
+        parts.all_sizes.specializing = chain.specializing
+        if stored is None:
+            parts.all_sizes.sized  # noqa: B018
+    chain.expect_empty(parts.growing)
+    if place is None:
+        return chain
+    common = chain.common if stored is None else None
+    if stored is not None or common is not None:
+        chain.stored_key = place.key
+    if common is not None:
+        about = {"target": options.target.name, "kernels": len(common.uses)}
+        place.keep(lambda: contents(parts.saved(chain)), common.constant_bytes, about)
+    return chain
+
+
+def parts_of(chain: ModuleChain, prepared: Prepared) -> CompiledParts:
+    """Returns the parts of a chain that began with a stored build. Errors: those of an import."""
+    _, free = _interface(prepared.module, prepared.options)
+    assert free is not None, "the build was stored"
+    maker = Maker(prepared.module, prepared.options, prepared.cache)
+    parts = CompiledParts(maker, chain.interface, chain.outputs, free, chain.stored)
+    if parts.all_sizes is not None:
+        parts.all_sizes.specializing = chain.specializing
+    return parts
+
+
+def _interface(model: Module | DeferredModule, options: Options) -> tuple[Interface, Module | None]:
+    """Returns the inputs of a model, and the module with names for values that decide sizes."""
+    found = inputs_of(model) if isinstance(model, Module) else declared_inputs(model)
+    interface = Interface(found, options.sizes)
+    return interface, _with_value_names(interface, model)
 
 
 def _with_value_names(interface: Interface, model: Module | DeferredModule) -> Module | None:
@@ -213,29 +279,16 @@ def _with_value_names(interface: Interface, model: Module | DeferredModule) -> M
     return named.module
 
 
-def _only(maker: Maker, stored: LoadedChain | None) -> Served[Build]:
-    """Returns what serves all calls of a model without free sizes.
-
-    Errors: those of a build.
-    """
-    module = maker.model
-    assert isinstance(module, Module)
-    if stored is None or stored.only is None:
-        return own(OwnBuild.name, ((), ()), maker.build(module, None))
-    made = Once(lambda: maker.build(module, None))
-    return Served(Stored.name, ((), ()), {}, stored.only.program, rebuild=made.get)
-
-
 def _variant(maker: Maker, sizes: AllSizes | None, variant: Variant, module: Module) -> ModuleChain:
     """Returns the chain of a variant. Errors: those of a build."""
     options = replace(maker.options, sizes=maker.options.sizes.without(variant.empty))
     if variant.ranks or variant.ones is not None:
-        return ModuleChain(module, options, maker.cache)
+        return chain_of(module, options, maker.cache)
     weights = () if sizes is None else sizes.weights
     passes = (*options.passes, ShareConstants(weights))
     # Calls without elements are short and rare, so builds for single sizes do not pay off.
     options = replace(options, passes=passes, specialize=False)
-    return ModuleChain(module, options, maker.cache, is_stored=False, told=maker.told)
+    return chain_of(module, options, maker.cache, is_stored=False, told=maker.told)
 
 
 def _chain_of(

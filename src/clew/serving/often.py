@@ -11,14 +11,12 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
-import statistics
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
@@ -28,6 +26,7 @@ from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import KEPT_SIZES, SizesKey
 from clew.support.background import start_thread
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
 
@@ -277,7 +276,7 @@ class OwnBuilds:
                     self._decide(met)
 
     def _decide(self, met: _Met) -> None:
-        common, own = (statistics.median(list(times)[_NOT_COUNTED:]) for times in met.times)
+        common, own = (float(np.median(list(times)[_NOT_COUNTED:])) for times in met.times)
         met.medians = common, own
         if own > _WORTH * common:
             met.state, met.own = "not faster", None
@@ -309,6 +308,39 @@ class OwnBuilds:
             met.own, met.reason, met.arrays = program, reason, ()
             met.times = deque(maxlen=_TRIALS), deque(maxlen=_TRIALS)
             met.state = "failed" if program is None else "trying"
+
+
+class Specializing:
+    """Times the calls of a model, and makes builds for sizes that they have often."""
+
+    def __init__(self, build: MakesProgram) -> None:
+        """`build` makes the program for given sizes; see `OwnBuilds`."""
+        self._build: Callable[[], MakesProgram | None] = (
+            weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
+        )
+        self._own: OwnBuilds | None = None
+        self._lock = Lock()
+
+    def often(
+        self, key: SizesKey, sizes: Mapping[str, int], program: Program, compiled_s: float
+    ) -> Often | None:
+        """Returns what runs the calls with a key; None if a build of their own has nothing to
+        compile: calls without elements are short and rare. `compiled_s` is the time that the build
+        for all sizes took.
+        """
+        if program.only_collects:
+            return None
+        if self._own is None:
+            with self._lock:
+                build = self._build()
+                if build is None:  # the model is gone
+                    return None
+                self._own = self._own or OwnBuilds(build, compiled_s)
+        return self._own.often(key, sizes)
+
+    def told(self) -> Sequence[SpecializedSizes]:
+        """Returns the sizes that were met often, and what became of their builds."""
+        return () if self._own is None else self._own.told()
 
 
 @dataclass(frozen=True)

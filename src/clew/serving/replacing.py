@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from clew.ir.defaults import Defaults
-from clew.ir.deferred import DeferredModule
-from clew.ir.module import Module
 from clew.support.errors import Hint, InputError
+from clew.support.locks import Once
+
+if TYPE_CHECKING:
+    from clew.ir.defaults import Defaults
+    from clew.ir.deferred import DeferredModule
+    from clew.ir.module import Module
 
 M = TypeVar("M")
 _KEPT: Final = 8
@@ -28,10 +31,16 @@ class Replaced(NamedTuple):
 class Replacing(Generic[M]):
     """The models in which some defaults are inputs, made on first use; the last 8 are kept."""
 
-    def __init__(self, defaults: Defaults | None) -> None:
-        self.defaults = defaults
-        self.names = () if defaults is None else defaults.names
+    def __init__(self, names: tuple[str, ...], defaults: Callable[[], Defaults | None]) -> None:
+        """`names` are those of the defaults, which are made on first use."""
+        self.names = names
+        self._defaults = Once(defaults)
         self._made: OrderedDict[frozenset[str], M] = OrderedDict()
+
+    @property
+    def defaults(self) -> Defaults | None:
+        """The inputs with default values. Errors: those of an import."""
+        return self._defaults.get()
 
     @property
     def models(self) -> list[M]:
@@ -54,10 +63,11 @@ class Replacing(Generic[M]):
 
         Errors: those of an import and a build.
         """
-        assert self.defaults is not None
         key = frozenset(values)
         if key not in self._made:
-            self._made[key] = make(self.defaults.with_inputs(key))
+            defaults = self.defaults
+            assert defaults is not None
+            self._made[key] = make(defaults.with_inputs(key))
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)

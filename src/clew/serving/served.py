@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.variant import is_empty
 from clew.serving.often import Often
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown
 

@@ -1,51 +1,60 @@
 """Builds in the disk cache: a model that was compiled before is mapped instead of compiled.
 
 The key of a build covers the model's structure and weights, the passes with their options, the
-target, and clew's own code. The trace and the loops of kernels are not stored. If they are needed,
-the passes run again, with the same result.
+target, and clew's own code (`build_key.py`). The trace and the loops of kernels are not stored. If
+they are needed, the passes run again, with the same result.
+
+A stored build is an index and its parts: a container with everything but large weights, and a file
+for each of these. The files are named by their content, so builds with equal weights share them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
-from collections.abc import Callable, Mapping
-from typing import BinaryIO, Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from clew.backends.options import Options
-from clew.build.result import Build
-from clew.codegen.objects import toolchain
-from clew.ir.expr import Call, Constant
-from clew.ir.module import Module
-from clew.ir.printer import print_module
-from clew.ir.structural import array_digest
-from clew.ir.visit import post_order
-from clew.ops.registry import Op
+import numpy as np
+
 from clew.runtime.artifact import LoadedBuild
-from clew.runtime.cache import Cache
-from clew.runtime.program import Program
-from clew.runtime.sizes_key import SizesKey
+from clew.runtime.cache import PART, SEEN, Cache, Index
+from clew.runtime.code_version import code_version
+from clew.runtime.container import Container, packed, read_opened
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
-from clew.serving.often import Often
+from clew.serving.often import Specializing
 from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
-from clew.support.budgets import Budgets, current
 from clew.support.collection import no_collections
-from clew.support.errors import ClewError
-from clew.version import package_version
+from clew.support.errors import ClewError, CompileError
+
+if TYPE_CHECKING:  # the compiler's half
+    from clew.build.result import Build
 
 # Larger builds are written in the background, so that the caller does not wait.
 _WRITTEN_AT_ONCE_BYTES = 4 << 20
-# Larger builds are not stored: their disk space costs more than the time of the passes.
-_MOST_BYTES = 2 << 30
+# Larger builds are not stored: their disk space costs more than the time of the passes. Nor are
+# those that take more than this share of the cache, which would push out all others.
+_MOST_BYTES, _MOST_SHARE = 2 << 30, 2
+# Weights of this size have a file of their own, which builds share.
+_SHARED_BYTES = 64 << 10
+# A file of weights: the magic, the SHA-256 of the content, and zeros up to the content.
+_MAGIC: Final = b"clew-part-1\n"
+_HEADER_BYTES: Final = 64
+_SHOWN: Final = "the stored build"
+# The field of the text with the numbers of the blobs that are parts of their own, and these.
+_OWN: Final = "own_parts"
 
 
 class Stored:
     """Serves the sizes that the stored build serves, without running the passes.
 
-    `rebuild` makes the build that explains a program, from its sizes.
+    `rebuild` makes the build that explains a program, from its sizes. `specializing` times the
+    calls, if sizes may get builds of their own.
     """
 
     name: Final = "the stored build"
@@ -54,19 +63,20 @@ class Stored:
         self,
         chain: Chain[LoadedBuild],
         rebuild: Callable[[Mapping[str, int]], Build],
-        often: Callable[[SizesKey, Mapping[str, int], Program], Often | None],
+        specializing: Specializing | None,
     ) -> None:
         self._chain = chain
         self._rebuild = rebuild
-        self._often = often
+        self._specializing = specializing
 
     def serve(self, request: Request) -> Served[Build] | Declined:
         """Errors: I042 if sizes contradict each other."""
         answer = self._chain.first(request)
         if not isinstance(answer, Served):
             return Declined(self.name, "; ".join(declined.reason for declined in answer))
-        key, sizes = request.key, request.sizes
-        often = None if request.is_empty else self._often(key, sizes, answer.program)
+        key, sizes, often = request.key, request.sizes, None
+        if self._specializing is not None and not request.is_empty:
+            often = self._specializing.often(key, sizes, answer.program, 0.0)
         return Served(
             self.name, key, sizes, answer.program, rebuild=lambda: self._rebuild(sizes),
             weight=answer.weight, often=often,
@@ -76,89 +86,147 @@ class Stored:
 class StoredBuild:
     """The place of one model's build in the cache."""
 
-    def __init__(self, module: Module, options: Options, cache: Cache) -> None:
-        self._key = _key(module, options) if cache.root is not None else None
-        self._seal = hashlib.blake2b(f"seal {self._key}".encode(), digest_size=20).hexdigest()
+    def __init__(
+        self, key: str | None, cache: Cache, threads: int, backends: Sequence[Any] = ()
+    ) -> None:
+        """Without a key, nothing is stored."""
+        self.key = key if cache.root is not None else None
         self._cache = cache
-        self._threads = options.threads
-        self._backends = options.backends
+        self._threads = threads
+        self._backends = backends
 
-    def load(self) -> LoadedChain | None:
-        """Returns what is stored, ready to run; None if there is none, or it is damaged.
+    def load(self, *, made_here: bool = False) -> LoadedChain | None:
+        """Returns what is stored, ready to run; None if there is none, or it is damaged. With
+        `made_here`, a machine like this one has made it.
 
-        The file's checksum is computed once. Later loads only map the file, as long as its device,
-        inode, size, and times of writing and change stay the same.
+        Checksums are computed once. Later loads only map the files, as long as their devices,
+        inodes, sizes, and times of writing and change stay the same.
         """
-        file = self._cache.open(self._key) if self._key is not None else None
-        if file is None:
+        index = self._cache.index(self.key) if self.key is not None else None
+        if index is None:
             return None
-        with file:
-            checked = self._cache.get(self._seal) == _identity(file)
-            try:
-                found = read_stored(file, self._threads, checked=checked, backends=self._backends)
-            except ClewError:
-                self._cache.drop(self._key)
-                return None
-            self._cache.touch(file)  # changes the identity, too
-            self._cache.put(self._seal, _identity(file))
+        with ExitStack() as open_files:
+            files = [self._cache.open(part) for part in index.parts]
+            for file in files:
+                open_files.enter_context(file or contextlib.nullcontext())
+            known = [file for file in files if file is not None]
+            if len(known) == len(files):
+                try:
+                    return self._loaded(index, known, made_here)
+                except ClewError:
+                    pass
+        self._drop(index)
+        return None
+
+    def _loaded(self, index: Index, files: Sequence[BinaryIO], made_here: bool) -> LoadedChain:
+        seen = f"{self.key}{SEEN}"
+        identity = repr([_identity(file) for file in files]).encode()
+        checked = self._cache.get(seen) == identity
+        container = read_opened(files[0], _SHOWN, checked=checked)
+        blobs, own = list(container.blobs), container.text.get(_OWN)
+        # Another process may have replaced one of the two.
+        if not isinstance(own, list) or [part for _, part in own] != list(index.parts[1:]):
+            raise CompileError("C054", f"{_SHOWN} is damaged: its index does not fit")
+        for (number, part), file in zip(own, files[1:], strict=True):
+            blobs[number] = _weights(file, part, checked=checked)
+        whole = Container(container.text, blobs)
+        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
+        if not checked:
+            self._cache.put(seen, identity)
         return found
 
-    def keep(self, save: Callable[..., None], size_bytes: int) -> None:
-        """Stores a build by `save(path, mode)`; large builds in the background.
+    def keep(
+        self,
+        content: Callable[[], tuple[dict[str, Any], list[Any]]],
+        size_bytes: int,
+        about: Mapping[str, Any],
+    ) -> None:
+        """Stores the text and blobs of a build; large builds in the background.
 
         If a build cannot be saved or the disk write fails, there is no error: the model is compiled
         again the next time.
         """
-        key = self._key
-        if key is None or size_bytes > _MOST_BYTES:
+        key = self.key
+        if key is None or size_bytes > min(_MOST_BYTES, self._cache.limit_bytes // _MOST_SHARE):
             return
 
         def write() -> None:
-            path = self._cache.file(key)
-            if path is None:
-                return
-            with contextlib.suppress(ClewError), no_collections():
-                save(path, mode=0o600)
-                self._seal_kept()
-                self._cache.grew(size_bytes)
+            with contextlib.suppress(ClewError, OSError), no_collections():
+                written = self._write(key, *content(), about)
+                if written is not None:
+                    self._cache.grew(written)
 
         at_once = size_bytes < _WRITTEN_AT_ONCE_BYTES
         if at_once or start_thread(write, "clew-store", daemon=False) is None:
             write()
 
-    def _seal_kept(self) -> None:
-        file = self._cache.open(self._key) if self._key is not None else None
-        if file is not None:
-            with file:
-                self._cache.put(self._seal, _identity(file))
+    def _write(
+        self, key: str, text: dict[str, Any], blobs: list[Any], about: Mapping[str, Any]
+    ) -> int | None:
+        """Writes a build, its index last. Returns the bytes written; None if the disk takes none.
+
+        Everything is on the disk before it is known as checked.
+        """
+        own = [n for n, blob in enumerate(blobs) if blob.nbytes >= _SHARED_BYTES]
+        head = f"{hashlib.sha256(f'head {key}'.encode()).hexdigest()[:40]}{PART}"
+        parts, total = [head], 0
+        for number in own:
+            digest = hashlib.sha256(blobs[number].data)
+            part = f"{digest.hexdigest()[:40]}{PART}"
+            parts.append(part)
+            if not self._has(part, blobs[number].nbytes + _HEADER_BYTES):
+                header = (_MAGIC + digest.digest()).ljust(_HEADER_BYTES, b"\0")
+                if not self._cache.write(part, (header, blobs[number].data), sync=True):
+                    return None
+                total += blobs[number].nbytes
+        rest = [np.empty(0, np.uint8) if n in set(own) else blob for n, blob in enumerate(blobs)]
+        pieces = packed({**text, _OWN: list(zip(own, parts[1:], strict=True))}, rest)
+        if not self._cache.write(head, pieces, sync=True):
+            return None
+        self._cache.put_index(
+            key, Index(tuple(parts), {**about, "code": code_version(self._cache)})
+        )
+        files = [self._cache.open(part) for part in parts]
+        with ExitStack() as open_files:
+            for file in files:
+                open_files.enter_context(file or contextlib.nullcontext())
+            if None not in files:
+                identity = repr([_identity(file) for file in files if file is not None])
+                self._cache.put(f"{key}{SEEN}", identity.encode())
+        return total + sum(len(piece) for piece in pieces)
+
+    def _has(self, part: str, size_bytes: int) -> bool:
+        file = self._cache.open(part)
+        if file is None:
+            return False
+        with file:
+            return os.fstat(file.fileno()).st_size == size_bytes
+
+    def _drop(self, index: Index) -> None:
+        """Removes a build that cannot be read. Builds that share its parts are made again, too."""
+        for part in index.parts:
+            self._cache.drop(part)
 
 
-def _identity(file: BinaryIO) -> bytes:
+def _weights(file: BinaryIO, part: str, *, checked: bool) -> np.ndarray:
+    """Returns the content of a file of weights, mapped.
+
+    Errors: C054 if it is damaged.
+    """
+    try:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise CompileError("C054", f"{_SHOWN} is damaged: {error}") from error
+    content = np.frombuffer(pages, np.uint8)[_HEADER_BYTES:]
+    if not checked:
+        digest = hashlib.sha256(content.data)
+        header = _MAGIC + digest.digest()
+        if pages[: len(header)] != header or not part.startswith(digest.hexdigest()[:40]):
+            raise CompileError("C054", f"{_SHOWN} is damaged: the checksum of a part does not fit")
+    return content
+
+
+def _identity(file: BinaryIO) -> tuple[int, ...]:
     """Returns an identity that changes if an open file is written or replaced."""
     found = os.fstat(file.fileno())
-    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return repr(parts).encode()
-
-
-def _key(module: Module, options: Options) -> str | None:
-    """Returns the key of a build in the cache; None if it must not be stored."""
-    given = options.digest()
-    if given is None:
-        return None
-    if current() != Budgets():  # budgets are not checked for a stored build
-        return None
-    functions = [function for _, function in module]
-    digest = hashlib.blake2b(digest_size=20)
-    for node in post_order(functions, into_functions=True):
-        if isinstance(node, Call) and isinstance(node.op, Op) and not node.op.is_builtin:
-            return None  # a user's code has no version
-        if isinstance(node, Constant):
-            digest.update((node.token or array_digest(node.data)).encode())
-    parts = (
-        package_version(),
-        toolchain(),
-        given,
-        print_module(module),  # names too: a saved build tells them
-    )
-    digest.update("|".join(parts).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError, RunError
 from clew.support.scoped import scoped
 

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, CompileError, Hint, InputError, RunError
 from clew.support.scoped import scoped
 from clew.support.system import system_text

@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 _SHARED: Final = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 # Objects looked at to estimate an entry's bytes, and the bytes that others have at least.
-_MOST_OBJECTS: Final = 512
+_MOST_OBJECTS: Final = 256
 _OBJECT_BYTES: Final = 64
 # An estimate takes longer than many a function whose results are cached. It is made of the first
 # entries, of those with long texts or arrays, and else of one entry in so many, which stands for
-# the others.
+# the others. Objects that several entries share, such as the atoms of dimensions, count once:
+# otherwise they would fill a cache that has few entries.
 _FIRST_ENTRIES: Final = 16
-_ONE_IN: Final = 16
+_ONE_IN: Final = 64
 _LONG_BYTES: Final = 4096
 
 
@@ -36,17 +37,19 @@ def bounded_cache(most_bytes: int) -> Callable[[Callable[P, T]], Callable[P, T]]
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         held = entries = 0
+        counted: set[int] = set()
 
         def made(*args: P.args, **named: P.kwargs) -> T:
             nonlocal held, entries
             result = function(*args, **named)
             entries += 1
             if entries <= _FIRST_ENTRIES or _is_long(args, result):
-                held += held_bytes((args, named, result))
+                held += held_bytes(*args, *named.values(), result, counted=counted)
             elif entries % _ONE_IN == 0:
-                held += _ONE_IN * held_bytes((args, named, result))
+                held += _ONE_IN * held_bytes(*args, *named.values(), result, counted=counted)
             if held > most_bytes:
                 cached.cache_clear()
+                counted.clear()
                 held = entries = 0
             return result
 
@@ -63,14 +66,18 @@ def _is_long(args: tuple[object, ...], result: object) -> bool:
     return sys.getsizeof(result) + sum(map(sys.getsizeof, args)) > _LONG_BYTES
 
 
-def held_bytes(value: Any) -> int:
-    """Returns about how many bytes of memory a value holds, without classes and functions."""
-    total, stack, seen = 0, [value], set[int]()
-    while stack and len(seen) < _MOST_OBJECTS:
+def held_bytes(*values: Any, counted: set[int] | None = None) -> int:
+    """Returns about how many bytes of memory values hold, without classes and functions. Objects
+    whose ids are in `counted` are left out; those that were found are added to it.
+    """
+    total, stack, found = 0, [*values], 0
+    seen = set[int]() if counted is None else counted
+    while stack and found < _MOST_OBJECTS:
         one = stack.pop()
         if id(one) in seen or isinstance(one, _SHARED):
             continue
         seen.add(id(one))
+        found += 1
         total += sys.getsizeof(one)
         stack += gc.get_referents(one)
     return total + _OBJECT_BYTES * len(stack)

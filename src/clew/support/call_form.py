@@ -7,9 +7,9 @@ input or output.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 
 Tree: TypeAlias = "int | tuple[Any, ...]"

@@ -10,7 +10,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias
+
+from clew.support.scoped import scoped
 
 PASSED_ON: Final = (MemoryError, KeyboardInterrupt, GeneratorExit)
 """Exceptions that say nothing about the code that raised them. Code that turns all foreign
@@ -157,10 +160,24 @@ class ClewWarning(UserWarning):
 
 def warn(warning: ClewWarning) -> None:
     """Issues a warning at the line outside of clew that caused it."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(warning)
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_own(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level + 1)
+
+
+_noted: ContextVar[list[ClewWarning] | None] = ContextVar("warnings", default=None)
+
+
+@contextmanager
+def noting_warnings() -> Iterator[list[ClewWarning]]:
+    """Yields a list to which the warnings that this thread issues inside the block are added."""
+    noted: list[ClewWarning] = []
+    with scoped(_noted, noted):
+        yield noted
 
 
 def _is_own(module: str) -> bool:

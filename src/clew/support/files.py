@@ -15,15 +15,19 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, TypeAlias
 
 from clew.support.budgets import current, exceeded
 from clew.support.errors import InputError
+from clew.support.scoped import scoped
 
 Stamp: TypeAlias = "tuple[int, ...]"
+Identity: TypeAlias = "tuple[int, int, int, int, int]"
 CHANGED: Final = "it changed while it was read"
+_noted: ContextVar[list[Read] | None] = ContextVar("noted", default=None)
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = (
@@ -58,9 +62,12 @@ def open_plain(path: str | Path, *, links: bool = True, folder: int | None = Non
 
     try:
         # The descriptor has one owner at any time: Ctrl-C cannot have it closed twice.
-        return open(path, "rb", opener=checked)
+        file = open(path, "rb", opener=checked)  # noqa: SIM115
     except ValueError:
         raise OSError(errno.EINVAL, "its name contains a NUL") from None
+    if folder is None:
+        _note(Read(os.path.abspath(path), (), identity_of(file.fileno())))
+    return file
 
 
 def check_regular(status: os.stat_result) -> None:
@@ -85,9 +92,11 @@ def open_below(folder: Path, parts: Sequence[str]) -> int:
     """
     above = folder_below(folder, parts[:-1])
     try:
-        return os.open(parts[-1], _READ | os.O_NOFOLLOW, dir_fd=above)
+        file = os.open(parts[-1], _READ | os.O_NOFOLLOW, dir_fd=above)
     finally:
         os.close(above)
+    _note(Read(os.path.abspath(folder), tuple(parts), identity_of(file)))
+    return file
 
 
 def folder_below(folder: Path, parts: Sequence[str]) -> int:
@@ -103,6 +112,36 @@ def folder_below(folder: Path, parts: Sequence[str]) -> int:
             os.close(here)
         here = below
     return here
+
+
+class Read(NamedTuple):
+    """A file that was opened: its path, or a folder and the steps below it, and its identity."""
+
+    path: str
+    below: tuple[str, ...]
+    identity: Identity
+
+
+@contextmanager
+def noting_reads() -> Iterator[list[Read]]:
+    """Yields a list to which the files that this thread opens inside the block are added."""
+    noted: list[Read] = []
+    with scoped(_noted, noted):
+        yield noted
+
+
+def _note(read: Read) -> None:
+    noted = _noted.get()
+    if noted is not None and read not in noted[-1:]:
+        noted.append(read)
+
+
+def identity_of(file: int) -> Identity:
+    """Returns what changes if an open file is written or replaced. The last of it, the time of the
+    last change of any kind, cannot be set back.
+    """
+    found = os.fstat(file)
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stamp_of(file: int) -> Stamp:

@@ -13,10 +13,9 @@ import grp
 import os
 import pwd
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final, cast
 
 from clew.support.files import open_plain
 
@@ -152,17 +151,17 @@ def temporary_folder(prefix: str, inside: Path | None = None) -> Path:
 
     Errors: OSError.
     """
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=inside))
+    return Path(_tempfile().mkdtemp(prefix=prefix, dir=inside))
 
 
 def temporary_place() -> Path:
     """Returns the folder for temporary files."""
-    return Path(tempfile.gettempdir())
+    return Path(_tempfile().gettempdir())
 
 
 def temporaries_in(folder: str) -> None:
     """Makes this process create its temporary files in a folder from now on."""
-    tempfile.tempdir = folder
+    _tempfile().tempdir = folder
 
 
 def scratch_file() -> IO[bytes]:
@@ -170,4 +169,10 @@ def scratch_file() -> IO[bytes]:
 
     Errors: OSError.
     """
-    return tempfile.TemporaryFile()
+    return cast("IO[bytes]", _tempfile().TemporaryFile())
+
+
+def _tempfile() -> Any:
+    import tempfile  # noqa: PLC0415 - it loads many modules, which few need
+
+    return tempfile

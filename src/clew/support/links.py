@@ -20,10 +20,10 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError, ModelError
 from clew.support.files import folder_below, open_below
 from clew.support.scoped import scoped

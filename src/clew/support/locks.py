@@ -49,6 +49,13 @@ class Once(Generic[T]):
         self._lock = Lock()
         self._made: list[T] = []
 
+    @classmethod
+    def of(cls, value: T) -> Once[T]:
+        """Returns a value that exists."""
+        made = cls(lambda: value)
+        made._made.append(value)
+        return made
+
     def get(self) -> T:
         """Returns the value. Errors: those of making it, which the next reader tries again."""
         with self._lock:

@@ -199,9 +199,9 @@ class Automaton:
     """
 
     def __init__(self, rows: Array, start: int, accepts: int) -> None:
-        assert rows.shape[1:] == (256,)
-        assert max(start, int(rows.max())) < len(rows) <= 1 << 16
-        assert start >= 0 < accepts
+        inside = 0 <= start < len(rows) <= 1 << 16 and accepts > 0
+        if rows.shape[1:] != (256,) or not inside or int(rows.max()) >= len(rows):
+            raise AssertionError("the tables lead outside")
         packed = _body(rows.size // 4)
         packed[tables.AUTOMATON_TYPE] = id(str)
         packed[tables.AUTOMATON_START] = start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
@@ -13,6 +12,8 @@ _GLOBS: Final = frozenset("*?[")
 
 def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Returns the known names closest to a name or glob, the closest first."""
+    import difflib  # noqa: PLC0415 - only mistakes need it
+
     names = list(dict.fromkeys(known))
     plain = "".join(c for c in name if c not in _GLOBS)
     close = difflib.get_close_matches(plain, names, most, cutoff=0.6)

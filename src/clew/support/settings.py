@@ -3,6 +3,7 @@
 | variable | meaning | default |
 |---|---|---|
 | `CLEW_CACHE_DIR` | folder of the disk cache | the platform's cache folder |
+| `CLEW_CACHE_SIZE` | limit of its size, such as `500M` | 4 GiB, at most 1/20 of the disk |
 | `CLEW_CACHE` | `0` switches the disk cache off | on |
 | `CLEW_THREADS` | threads of a compiled model by default | the CPUs this process may use |
 | `CLEW_HUGE_PAGES` | `0` keeps weights in file pages shared by processes | on |
@@ -13,9 +14,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.system import system_text
 
@@ -26,6 +28,7 @@ class Settings:
 
     cache_dir: Path
     cache_enabled: bool
+    cache_bytes: int | None
     threads: int
     compile_jobs: int
     huge_pages: bool
@@ -64,6 +67,28 @@ def _count(variable: str, default: int) -> int:
     return int(text)
 
 
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def read_size(text: str) -> int | None:
+    """Returns a number of bytes written as `500M` or `2G`; None for other texts."""
+    unit = text[-1:].lower() if text[-1:].isalpha() else ""
+    number = text[: len(text) - len(unit)]
+    return int(number) * _UNITS[unit] if unit in _UNITS and number.isdecimal() else None
+
+
+def _size(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    found = None if text is None else read_size(text)
+    if text is not None and found is None:
+        raise InputError(
+            "I001",
+            f"{variable} is {text!r}, expected a size",
+            hint=f"unset {variable} or set it to a size such as 500M or 2G",
+        )
+    return found
+
+
 def _home() -> Path:
     try:
         return Path.home()
@@ -92,6 +117,7 @@ def settings() -> Settings:
     data = Path(shared) if shared else _home() / ".local" / "share"
     return Settings(
         cache_dir=Path(cache) if cache else home / "clew",
+        cache_bytes=_size("CLEW_CACHE_SIZE"),
         cache_enabled=os.environ.get("CLEW_CACHE", "1") != "0",
         threads=_count("CLEW_THREADS", usable_cpus()),
         compile_jobs=_count("CLEW_COMPILE_JOBS", usable_cpus()),

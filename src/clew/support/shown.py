@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import reprlib
 from dataclasses import fields
 from typing import Any, Final
-
-from clew.support import markup
 
 _LINES: Final = 40
 _COLUMNS: Final = 200
@@ -31,6 +28,8 @@ class Shown:
         return f"<{type(self).__name__} {about}>" if about else f"<{type(self).__name__}>"
 
     def _repr_html_(self) -> str:
+        from clew.support import markup  # noqa: PLC0415 - only notebooks need it
+
         text = str(self) if type(self).__str__ is not object.__str__ else ""
         head = markup.head(type(self).__name__, self._about())
         return markup.framed([head, preformatted(text)] if text else [head])
@@ -49,6 +48,10 @@ class Brief:
 
 def preformatted(text: str, lines: int = _LINES) -> str:
     """Returns text as preformatted HTML: its first lines, each truncated."""
+    import html  # noqa: PLC0415 - only notebooks need it
+
+    from clew.support import markup  # noqa: PLC0415
+
     every = text.splitlines()
     kept = [line if len(line) <= _COLUMNS else line[:_COLUMNS] + " …" for line in every[:lines]]
     if len(every) > lines:

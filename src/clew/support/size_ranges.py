@@ -7,9 +7,9 @@ schedules ask `SizeRanges.of(name)`, which also answers for names that are not g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import Hint, InputError
 
 TYPICAL_SIZE: Final = 127
@@ -122,11 +122,12 @@ class SizeRange:
         """Returns the range that `to_json` wrote; a contradiction is an `AssertionError`."""
         low, high, likely = record["low"], record["high"], tuple(record["likely"])
         own = tuple(record["own"]) if "own" in record else None
-        assert own is None or len(own) == 2
+        if own is not None and len(own) != 2:
+            raise AssertionError("a range has two ends")
         found = SizeRange(low, high, likely, record["empty"], own)
         ends = [n for n in (high, *(own or ())) if n is not None]
-        assert all(type(n) is int for n in (low, *likely, *ends))
-        assert type(found.empty) is bool
+        if any(type(n) is not int for n in (low, *likely, *ends)) or type(found.empty) is not bool:
+            raise AssertionError("sizes are whole numbers")
         return found
 
 

@@ -5,11 +5,7 @@ direction, or make two names look alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 # Control characters except line breaks and tabs; marks, embeddings, overrides and isolates of
 # direction; line separators; zero-width characters; lone surrogates, which no file accepts.
@@ -31,16 +27,3 @@ def _escaped(found: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-class VisibleConsole(Console):
-    """A console that escapes invisible characters in all texts, since printed names of models may
-    hold anything. The console's own control sequences (styles, the cursor) are not changed.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Yields the segments to print."""
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else visible(text), style, control)

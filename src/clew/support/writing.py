@@ -12,7 +12,6 @@ import errno
 import io
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,7 +70,7 @@ def _new_file(folder: Path, mode: int) -> tuple[Path, int]:
     without locks, nobody removes it.
     """
     while True:
-        name = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        name = folder / f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
         file = os.open(name, _CREATE, mode)
         with contextlib.suppress(OSError):
             if fcntl is not None:

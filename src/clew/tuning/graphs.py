@@ -26,6 +26,7 @@ from clew.ir.structural import structural_hash
 from clew.passes.decisions import Decision, Decisions
 from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
+from clew.serving.from_module import model_of
 from clew.support.errors import ClewError
 from clew.tuning.sequential import Comparison, Demand, quantile
 from clew.tuning.verifying import Verifier
@@ -70,7 +71,7 @@ def decided(compiled: CompiledModel, decisions: Decisions, cache: Cache) -> Comp
     """Returns a model compiled with other decisions about its graph."""
     options = compiled.options
     changed = replace(options, passes=tuple(deciding(options.passes, decisions)))
-    return CompiledModel(compiled.module, changed, cache, is_stored=False)
+    return model_of(CompiledModel, compiled.module, changed, cache, is_stored=False)
 
 
 class GraphBench:

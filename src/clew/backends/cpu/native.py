@@ -18,8 +18,8 @@ from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function
 from clew.machine.needs import check_machine, needs_of
 from clew.runtime.cache import Cache
-from clew.runtime.jit import Library
 from clew.runtime.layout import SymbolTable
+from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Repeat

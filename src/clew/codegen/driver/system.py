@@ -18,8 +18,9 @@ with more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from clew.support.dataclass import dataclass
 
 CPUS_BYTES: Final = 128
 

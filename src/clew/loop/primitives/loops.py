@@ -419,12 +419,21 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 @primitive
-def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Unrolls a loop completely.
+def unroll(nest: Nest, simplifier: Simplifier, *, loop: str, guarded: bool = True) -> Nest:
+    """Unrolls a loop completely. With `guarded=False`, copies of the loop that contain conditions
+    which only a run decides, such as those at the edges of an image, remain loops.
 
     Errors: S001.
     """
-    return rewrite_loops(nest, loop, lambda found: replace(found, kind="unroll", axis=""))
+
+    def rewrite(found: For) -> For:
+        if not guarded:
+            guards = (s for s in walk(found.body) if isinstance(s, If))
+            if any(simplifier.decide(guard.cond) is None for guard in guards):
+                return found
+        return replace(found, kind="unroll", axis="")
+
+    return rewrite_loops(nest, loop, rewrite)
 
 
 @primitive

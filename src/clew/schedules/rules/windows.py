@@ -128,14 +128,23 @@ class Windows(Rule[Sliding]):
         schedule.attempt(lambda: schedule.skip_padding(match.anchor, lanes=own_lane))  # if any
         schedule.partition(ow_outer)
         schedule.partition(oh_outer)
+        # Where sizes decide which taps are in the padding, unrolled code would have a branch for
+        # each tap.
+        in_loops: list[str] = []
         if settings["unroll"]:
-            schedule.unroll(kh)
+            in_loops = [] if _is_decided(match) else [kh, kw]
+            schedule.unroll(kh, guarded=kh not in in_loops)
         for name in (*tile, line, kw, *columns_of_tile):
-            schedule.unroll(name)
+            schedule.unroll(name, guarded=name not in in_loops)
         for name in (lane, own_lane):
             schedule.vectorize(name)
         spread(schedule, [n, co], oh_outer)
         return schedule
+
+
+def _is_decided(match: Sliding) -> bool:
+    """Whether unrolling decides the conditions of taps at the edges of the image."""
+    return all(match.start.is_static(loop) for loop in (match.image.line, match.image.pixel))
 
 
 def _is_block(channels: int, lanes: int) -> bool:

@@ -1,0 +1,55 @@
+"""The version of clew's code, by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from clew import version
+from clew.runtime.cache import SEEN, Cache
+from clew.support.files import read_bytes
+
+_ROOT: Final = Path(version.__file__).parent
+
+
+def code_version(store: Cache) -> str:
+    """Returns a digest of the content of clew's source files. It is computed once, and kept in the
+    cache as long as their sizes and times stay the same.
+
+    Errors: OSError if a file cannot be read.
+    """
+    return _version(store.root)
+
+
+@cache
+def _version(root: Path | None) -> str:
+    files = _files(os.fspath(_ROOT), "")
+    files.sort()
+    key = hashlib.sha256(repr((os.fspath(_ROOT), files)).encode()).hexdigest()[:40] + SEEN
+    store = Cache(root)
+    found = store.get(key)
+    if found is None:
+        digest = hashlib.sha256(version.VERSION.encode())
+        for name, _, _ in files:
+            digest.update(f"\0{name}\0".encode() + read_bytes(_ROOT / name))
+        found = digest.hexdigest()[:40].encode()
+        store.put(key, found)
+    return found.decode()
+
+
+def _files(folder: str, below: str) -> list[tuple[str, int, int]]:
+    """Returns the source files in a folder: name, size, time of writing."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(".py"):
+                status = entry.stat()
+                found.append((f"{below}{name}", status.st_size, status.st_mtime_ns))
+            elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
+                found += _files(entry.path, f"{below}{name}/")
+    return found

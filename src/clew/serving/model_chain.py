@@ -1,0 +1,241 @@
+"""The chain of a compiled model, which answers from the disk cache without the compiler.
+
+What needs the compiler (the module, its passes, builds, variants) is in `Parts`, which are made
+when a call or a reader first needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clew.runtime.output_spec import OutputSpec
+from clew.runtime.program import Program
+from clew.runtime.variant import Variant
+from clew.serving.chain import Chain
+from clew.serving.from_file import LoadedChain
+from clew.serving.interface import Interface
+from clew.serving.often import Manners, SpecializedSizes, Specializing
+from clew.serving.served import Provider, Served
+from clew.serving.stored import Stored
+from clew.support.call_form import CallForm
+from clew.support.locks import Once
+from clew.support.size_ranges import SizeRanges
+
+if TYPE_CHECKING:  # the compiler's half
+    from clew.backends.options import Options
+    from clew.build.result import Build, BuildTemplate
+    from clew.ir.defaults import Defaults
+    from clew.ir.deferred import DeferredModule
+    from clew.ir.module import Module
+    from clew.serving.all_sizes import AllSizes
+    from clew.serving.made_variants import MadeVariants
+    from clew.serving.making import Maker
+
+
+class Parts(Protocol):
+    """What the compiler made of a model."""
+
+    @property
+    def maker(self) -> Maker:
+        """What makes builds of its module."""
+        ...
+
+    @property
+    def all_sizes(self) -> AllSizes | None:
+        """The build for all sizes."""
+        ...
+
+    @property
+    def variants(self) -> MadeVariants[ModuleChain]:
+        """The variants made so far."""
+        ...
+
+    @property
+    def providers(self) -> Sequence[Provider[Build]]:
+        """What answers calls that the stored build does not serve, in order."""
+        ...
+
+    @property
+    def common(self) -> BuildTemplate | None:
+        """The build for all sizes, if the model has one. Errors: those of a build."""
+        ...
+
+    @property
+    def specialized(self) -> tuple[SpecializedSizes, ...]:
+        """The sizes that variants met often."""
+        ...
+
+    @property
+    def builds_made(self) -> int:
+        """The number of builds so far."""
+        ...
+
+    def expect_empty(self, variant: Variant) -> None:
+        """Makes the variant in which some sizes are 0 if no build serves it."""
+
+    def build(self) -> Build:
+        """Returns the build of a model without free sizes. Errors: those of a build."""
+        ...
+
+    def rebuilt(self, sizes: Mapping[str, int]) -> Build:
+        """Returns the build at sizes that the stored build has served. Errors: those of a build."""
+        ...
+
+    def with_module(self, kind: Any, module: Module | DeferredModule) -> Any:
+        """Returns a model of another module with the same options. Errors: those of a build."""
+        ...
+
+    def recompiled(self, kind: Any, options: Options, defaults: Defaults | None) -> Any:
+        """Returns the model compiled with other options. Errors: those of a build."""
+        ...
+
+    def write(self, chain: ModuleChain, path: str | Path) -> None:
+        """Writes all builds to a file. Errors: as `saving.save`."""
+
+
+class ModuleChain(Chain["Build"]):
+    """The chain of a compiled model, with its variants and its build for all sizes (None for models
+    that have no such build).
+
+    Providers, in order: the stored build, variants, the build for all sizes, and a build for the
+    sizes of the call, or an import for graphs that a call decides.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        outputs: Sequence[OutputSpec],
+        form: CallForm | None,
+        stored: LoadedChain | None,
+        parts: Once[Parts],
+        only: Served[Build] | None = None,
+        *,
+        is_free: bool,
+        specialize: bool,
+    ) -> None:
+        """`stored` is the build from the disk cache, and `only` what serves all calls, if one
+        program does. With `specialize`, sizes that calls have often may get builds of their own.
+        """
+        self.outputs = tuple(outputs)
+        self.form = form
+        self.is_free = is_free
+        self.stored = stored
+        self.stored_key: str | None = None
+        """The key of the build in the disk cache, if it is stored there."""
+        self._parts = parts
+        if only is None and not is_free and stored is not None and stored.only is not None:
+            rebuilt = Once(lambda: parts.get().build())
+            program = stored.only.program
+            only = Served(Stored.name, ((), ()), {}, program, rebuild=rebuilt.get)
+        self.specializing: Specializing | None = None
+        if is_free and specialize:
+            self.specializing = Specializing(self._program_alone)
+        providers: Iterable[Provider[Build]] = ()
+        if only is None:
+            providers = _Providers(stored, parts, self.specializing)
+        super().__init__(interface, providers, only)
+
+    @property
+    def parts(self) -> Parts:
+        """What the compiler made of the model. Errors: those of an import and a build, if it is
+        read for the first time.
+        """
+        return self._parts.get()
+
+    @property
+    def model(self) -> Module | DeferredModule:
+        """The model as imported."""
+        return self.parts.maker.model
+
+    @property
+    def maker(self) -> Maker:
+        """What makes builds."""
+        return self.parts.maker
+
+    @property
+    def all_sizes(self) -> AllSizes | None:
+        """The build for all sizes."""
+        return self.parts.all_sizes
+
+    @property
+    def variants(self) -> MadeVariants[ModuleChain]:
+        """The variants made so far."""
+        return self.parts.variants
+
+    def expect_empty(self, names: Collection[str]) -> None:
+        """Makes the variant in which the named sizes are 0, if the model accepts size 0 for all of
+        them and has no build that serves it.
+        """
+        variant = Variant(empty=tuple(sorted(names)))
+        ranges = self.interface.ranges
+        if not self.is_free or not accepts_empty(ranges, names):
+            return
+        if self.stored is not None and variant in self.stored.variants:
+            return
+        self.parts.expect_empty(variant)
+
+    @property
+    def common(self) -> BuildTemplate | None:
+        """The build that serves all calls, if one does."""
+        return self.only.build if self.only is not None else self.parts.common
+
+    @property
+    def template(self) -> BuildTemplate | None:
+        """The build of the latest call; before the first one, the build for all sizes, if there is
+        one.
+
+        Errors: those of a build.
+        """
+        latest = self.latest
+        return self.common if latest is None else latest.build
+
+    @property
+    def specialized(self) -> tuple[SpecializedSizes, ...]:
+        """The sizes that the model met often, and what became of their builds."""
+        own = () if self.specializing is None else self.specializing.told()
+        parts = self._parts.known
+        return (*own, *(() if parts is None else parts.specialized))
+
+    @property
+    def builds_made(self) -> int:
+        """The number of builds so far."""
+        parts = self._parts.known
+        return 0 if parts is None else parts.builds_made
+
+    def write(self, path: str | Path) -> None:
+        """Writes all builds to a file. Errors: as `saving.save`."""
+        self.parts.write(self, path)
+
+    def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
+        all_sizes = self.parts.all_sizes
+        assert all_sizes is not None
+        return all_sizes.program_alone(sizes, manners)
+
+
+class _Providers:
+    """The providers in order. Those that need the compiler are made when one before them has
+    declined.
+    """
+
+    def __init__(
+        self,
+        stored: LoadedChain | None,
+        parts: Once[Parts],
+        specializing: Specializing | None,
+    ) -> None:
+        self._stored = stored
+        self._parts = parts
+        self._specializing = specializing
+
+    def __iter__(self) -> Iterator[Provider[Build]]:
+        if self._stored is not None:
+            rebuild = lambda sizes: self._parts.get().rebuilt(sizes)  # noqa: E731
+            yield Stored(self._stored, rebuild, self._specializing)
+        yield from self._parts.get().providers
+
+
+def accepts_empty(ranges: SizeRanges, names: Collection[str]) -> bool:
+    """Whether there are names, and the ranges of sizes accept 0 for all of them."""
+    return bool(names) and all(0 in ranges.of(name) for name in names)

@@ -1,0 +1,150 @@
+"""What calibration compiles and computes: two programs that share kernels, sums by channel, and
+progress with the time that is left.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from small_models import convolutional, drawn
+
+import clew
+from clew.quantization import Quantized, Scheme
+from clew.quantization import observe as observed
+from clew.quantization.progress import Progress
+from clew.quantization.ranges import Histogram
+from clew.quantization.totals import channels_first, highest, lowest, squared, total, totals
+
+Array = NDArray[Any]
+SAMPLES = drawn(6, 3, 8, 8, seed=60)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[clew.CompiledModel]:
+    """The models that are compiled during a test, for calibration."""
+    made: list[clew.CompiledModel] = []
+    original = clew.compile
+
+    def kept(*args: Any, **options: Any) -> clew.CompiledModel:
+        made.append(original(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(observed, "compile", kept)
+    return made
+
+
+def quantized(**more: Any) -> Quantized:
+    return clew.quantize(convolutional(), SAMPLES, **{"threads": 1, **more})
+
+
+def relative(q: Quantized, **options: Any) -> float:
+    """The error of the outputs of the quantized model as it is compiled for users."""
+    exact, integers = (clew.compile(m, threads=1, **options) for m in (q.original, q.module))
+    samples = SAMPLES[:, None]
+    wanted, found = (
+        np.stack([m.run({"image": s})["scores"] for s in samples]) for m in (exact, integers)
+    )
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"sensitivities": True}, {"max_error": 1e-4}], ids=["plain", "alone", "bound"]
+)
+def test_two_programs_are_compiled(
+    compiled: list[clew.CompiledModel], more: dict[str, Any]
+) -> None:
+    quantized(**more)
+    assert len(compiled) == 2
+
+
+def test_both_forms_of_a_layer_share_the_kernels_of_the_float_model(
+    compiled: list[clew.CompiledModel],
+) -> None:
+    quantized()
+    first, second = (
+        {_anonymous(k.loops) for k in m.kernels if any("conv" in op for op in k.ops)}
+        for m in compiled
+    )
+    assert second
+    assert second <= first
+
+
+def _anonymous(loops: Any) -> str:
+    """The text of a kernel's loops without its name and comments."""
+    return re.sub(r"kernel \w+| *//.*", "", str(loops))
+
+
+@pytest.mark.parametrize("sums", ["float", "integer"])
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_the_error_is_that_of_the_quantized_model(sums: str, bias_correction: bool) -> None:
+    q = quantized(scheme=Scheme(sums=sums, bias_correction=bias_correction))
+    assert q.error == pytest.approx(relative(q), rel=1e-3)
+
+
+@pytest.mark.parametrize("scheme", [Scheme.shifting(), Scheme(activations="dynamic")])
+def test_the_error_of_other_schemes(scheme: Scheme) -> None:
+    q = quantized(scheme=scheme)
+    assert q.error == pytest.approx(relative(q), rel=1e-3)
+
+
+def test_products_in_fewer_bits_do_not_round_integers() -> None:
+    q = quantized(precision="bf16")
+    assert q.error == pytest.approx(relative(q, precision="bf16"), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((2, 5, 7, 9), -3),
+        ((3, 4, 6), -1),
+        ((1, 3, 90, 100), -3),
+        ((9000, 4), -1),
+        ((6,), -1),
+        ((), -1),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_sums_by_channel(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    value = np.asarray(drawn(*shape, seed=61) + 3).astype(dtype)
+    rows = channels_first(value, axis)
+    wide = np.moveaxis(np.atleast_1d(value), axis, 0)
+    wide = wide.reshape(len(wide), -1).astype("f8")
+    np.testing.assert_array_equal(lowest(rows), wide.min(1))
+    np.testing.assert_array_equal(highest(rows), wide.max(1))
+    rtol = 3e-3 if dtype == "f2" else 1e-6
+    np.testing.assert_allclose(totals(rows), wide.sum(1), rtol=rtol)
+    np.testing.assert_allclose(squared(rows), (wide**2).sum(1), rtol=5e-6)
+    assert total(squared(rows)) == pytest.approx(float((wide**2).sum()), rel=5e-6)
+
+
+def test_sums_of_nothing() -> None:
+    rows = channels_first(np.zeros((0, 4), "f"), -1)
+    np.testing.assert_array_equal(totals(rows), np.zeros(4))
+    np.testing.assert_array_equal(squared(rows), np.zeros(4))
+
+
+def test_distributions_are_counted_in_parts() -> None:
+    values = drawn(3, 40_000, seed=62)
+    low, high = float(values.min()), float(values.max())
+    found = Histogram(low, high, np.zeros(2048, np.int64))
+    found.add(values)
+    by = np.float32(2048 / (high - low))
+    places = np.clip((values.reshape(-1) - np.float32(low)) * by, 0, 2047).astype(int)
+    np.testing.assert_array_equal(found.counts, np.bincount(places, minlength=2048))
+
+
+def test_progress_says_how_long_the_rest_takes() -> None:
+    said: list[str] = []
+    times = iter([0.0, 0.0, 10.0, 400.0, 420.0])
+    progress = Progress(said.append, lambda: next(times))
+    assert list(progress.over("ranges", "abcd")) == ["a", "b", "c", "d"]
+    assert said == [
+        "ranges: sample 1 of 4",
+        "ranges: sample 2 of 4, 30 s left",
+        "ranges: sample 3 of 4, 7 min left",
+        "ranges: sample 4 of 4, 2 min left",
+    ]
