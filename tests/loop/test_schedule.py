@@ -499,3 +499,27 @@ def test_partition_ignores_conditions_that_never_hold() -> None:
     assert "select" not in text
     arrays = [np.arange(n, dtype=np.float32) + 10 * n for n in sizes]
     assert same(interpret(schedule.finished(), arrays), interpret(nest, arrays))
+
+
+@pytest.mark.parametrize("reads_first_below", [True, False])
+def test_partition_of_a_fused_axis_at_a_border_of_the_outer_one(reads_first_below: bool) -> None:
+    x, y = te.placeholder((2, 5), "f32", "x"), te.placeholder((3, 5), "f32", "y")
+
+    def joined(i: te.Scalar, j: te.Scalar) -> te.Scalar:
+        if reads_first_below:
+            return te.select(i < 2, x[i, j], y[i - 2, j])
+        return te.select(i >= 2, y[i - 2, j], x[i, j])
+
+    nest = lower("joined", [x, y], [te.compute((5, 5), joined, "out")])
+    schedule = Schedule(nest)
+    schedule.partition(schedule.fuse("out.i", "out.j"))
+    text = print_nest(schedule.finished()).text
+    assert [line.strip() for line in text.splitlines() if "for " in line] == [
+        "for out.i+j in 10:", "for out.i+j in 15:",
+    ]  # fmt: skip
+    assert "select" not in text
+    arrays = [
+        np.arange(10.0).reshape(2, 5).astype("f4"),
+        -np.arange(15.0).reshape(3, 5).astype("f4"),
+    ]
+    assert same(interpret(schedule.finished(), arrays), interpret(nest, arrays))

@@ -125,19 +125,21 @@ def test_scatter_where_a_condition_holds() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u32", "u64"])
-@pytest.mark.parametrize("count", [1, 9, 150])
-def test_sort(dtype: str, count: int) -> None:
-    x, over = te.placeholder((3, 150), dtype, "x"), te.reduce_axis(150, "over")
+@pytest.mark.parametrize(
+    ("size", "count"), [(1, 1), (17, 9), (128, 3), (128, 128), (129, 9), (150, 1), (150, 150)]
+)
+def test_sort(dtype: str, size: int, count: int) -> None:
+    x, over = te.placeholder((3, size), dtype, "x"), te.reduce_axis(size, "over")
     output = te.compute((3, count), lambda i, _: te.sort(x[i, over], [over]), "order")
     most = np.iinfo(dtype.replace("u", "uint")).max
-    values = RNG.integers(0, most, (3, 150), dtype=dtype.replace("u", "uint"), endpoint=True)
+    values = RNG.integers(0, most, (3, size), dtype=dtype.replace("u", "uint"), endpoint=True)
     values[1] %= 7
     values[2, :40] = most
     expected = np.argsort(values, -1, kind="stable")[:, :count]
     agree(results([x], output, values), expected)
 
 
-@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("share", [0.1, 0.6, 1.0])
 def test_sort_of_those_that_take_part(share: float) -> None:
     x, take = te.placeholder((2, 160), "u32", "x"), te.placeholder((2, 160), "bool", "take")
     group, one = te.reduce_axis(10, "group"), te.reduce_axis(16, "one")
@@ -147,6 +149,7 @@ def test_sort_of_those_that_take_part(share: float) -> None:
         return te.sort(x[i, place], [group, one], te.all_of(take[i, place], place < 155))
 
     values = RNG.integers(0, 9, (2, 160)).astype(np.uint32)
+    values[:, 40:] += np.uint32((1 << 32) - 9)
     chosen = RNG.random((2, 160)) < share
     chosen[:, 3:8] = True
     output = te.compute((2, 5), sorted_, "order")
@@ -240,10 +243,11 @@ def _schedules() -> dict[str, Schedule]:
     """Returns a schedule of each kind of stage."""
     x, over = te.placeholder((8, 16), "i32", "x"), te.reduce_axis(16, "over")
     other = te.reduce_axis(16, "other")
-    keys, places = te.placeholder((8, 16), "u32", "keys"), te.placeholder((16,), "i64", "places")
+    keys, places = te.placeholder((8, 160), "u32", "keys"), te.placeholder((16,), "i64", "places")
+    key = te.reduce_axis(160, "key")
     made = {
         "scan": te.compute((8, 16), lambda i, j: te.scan("sum", x[i, j], j), "out"),
-        "sort": te.compute((8, 16), lambda i, _: te.sort(keys[i, over], [over]), "out"),
+        "sort": te.compute((8, 160), lambda i, _: te.sort(keys[i, key], [key]), "out"),
         "scatter": te.compute(
             (8, 16), lambda i, _: te.scatter(x[i, 0], [i, places[over]], x[i, over], [over]), "out"
         ),

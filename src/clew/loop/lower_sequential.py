@@ -44,8 +44,13 @@ _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
 # Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
-# The number of elements that one element is compared with at a time.
+# The number of candidates that one candidate is compared with at a time.
 _TOGETHER: Final = 8
+# Up to this many elements, comparing all of them takes less time than clearing and adding up the
+# counters of digits.
+_MOST_RANKED: Final = 128
+# The number of elements whose ranks are counted at a time.
+_RANKED_TOGETHER: Final = 16
 # Chains of links that are followed at once, because each waits for memory at every step.
 _CHAINS: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
@@ -206,12 +211,18 @@ class _Sorting:
         self.passes = -(-(64 if dtype == "u64" else 32) // self.digit_bits)
         place = "i32" if isinstance(total, int) and total <= _MOST_I32 else INDEX
         self.ends = Buffer(f"{name}.ends", (self.passes, self.digits), INDEX, "scratch")
-        room = total if self.all_take_part else ceil_div(total, _PART) * _PART  # for whole parts
-        self.keys = [Buffer(f"{name}.keys{n}", (room,), dtype, "scratch") for n in (0, 1)]
+        room = total
+        if not (self.all_take_part and isinstance(total, int)):  # for whole parts, and to be ranked
+            room = ceil_div(total, _MOST_RANKED) * _MOST_RANKED
+        filled = room + _RANKED_TOGETHER
+        self.keys = [Buffer(f"{name}.keys{n}", (filled,), dtype, "scratch") for n in (0, 1)]
         self.places = [Buffer(f"{name}.places{n}", (room,), place, "scratch") for n in (0, 1)]
         self.found, self.place, self.sum = (
             _register(f"{name}.{what}") for what in ("found", "place", "sum")
         )
+        self.last = stage.axes[-1]
+        self.rank = Buffer(f"{name}.rank", (_MOST_RANKED,), "i32", "scratch")
+        self.ranks = Buffer(f"{name}.ranks", (_RANKED_TOGETHER,), "i32", "register")
 
     def _best_digit_bits(self) -> int:
         """Returns the bits of a digit: wider digits take fewer passes but more counters."""
@@ -227,7 +238,9 @@ class _Sorting:
         """Returns the loops that store the keys of all elements that take part."""
         if self.all_take_part:
             (axis,) = self.over
-            return [nested([axis], self.put(self.keys[0], [axis], self.key))]
+            each = Index(axis.name, axis.extent)  # in any order
+            key = substitute(self.key, {id(axis): each})
+            return [nested([each], self.put(self.keys[0], [each], key))]
         at = Load(self.found, _ONLY)
         position: Scalar = Imm(0, INDEX)
         for axis in self.over:
@@ -246,33 +259,78 @@ class _Sorting:
             step = If(all_of(*outer), step)
         return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
 
+    @property
+    def taking_part(self) -> Scalar:
+        """How many elements take part."""
+        return size(self.total) if self.all_take_part else Load(self.found, _ONLY)
+
     def by_number(self, passes: Sequence[Stmt]) -> Sequence[Stmt]:
         """Returns the steps that sort the elements that take part. If there are few, they are
-        compared with each other, which takes less time than clearing and adding up counters.
+        compared with each other.
         """
-        if self.all_take_part:
-            return passes
-        found = Load(self.found, _ONLY)
-        return [If(found <= _PART, self.ranked()), If(found > _PART, block(*passes))]
+        if self.all_take_part and isinstance(self.total, int):
+            return [self.ranked()] if self.total <= _MOST_RANKED else passes
+        number = self.taking_part
+        is_few, is_many = number <= _MOST_RANKED, number > _MOST_RANKED
+        return [If(is_few, self.ranked()), If(is_many, block(*passes))]
 
     def ranked(self) -> Stmt:
         """Returns the loop that stores each element at its rank: the number of elements before
         it.
         """
-        found, place, keys = Load(self.found, _ONLY), Load(self.place, _ONLY), self.keys[0]
-        element = Index(f"{self.name}.ranked", _PART, IN_ORDER)
-        blocks = Index(f"{self.name}.others", _PART // _TOGETHER, IN_ORDER)
-        one = Index(f"{self.name}.other", _TOGETHER)
-        other, key = blocks * _TOGETHER + one, Load(keys, (element,))
-        lower = Load(keys, (other,)) < key
-        same = all_of(Load(keys, (other,)).equal(key), other < element)
-        rank = self.put(self.place, _ONLY, cast(INDEX, binary("or", lower, same)), "sum")
-        ranks = nested([one], If(other < found, rank))
-        ranks = nested([blocks], If(blocks * _TOGETHER < found, ranks))
-        here = cast(INDEX, Load(self.places[0], (element,)))
-        last = If(place < size(self.wanted), self.put(self.buffer, [*self.rows, place], here))
-        steps = block(self.put(self.place, _ONLY, Imm(0, INDEX)), ranks, last)
-        return nested([element], If(element < found, steps))
+        found, keys, dtype = self.taking_part, self.keys[0], self.ranks.dtype
+        total, wanted = (
+            min(n, _MOST_RANKED) if isinstance(n, int) else _MOST_RANKED
+            for n in (self.total, self.wanted)
+        )
+        part, others = (
+            Index(f"{self.name}.{what}.part", -(-total // _RANKED_TOGETHER), IN_ORDER)
+            for what in ("ranked", "others")
+        )
+        after, start, copied = (
+            Index(f"{self.name}.{what}", _RANKED_TOGETHER)
+            for what in ("after", "rank.start", "rank.copied")
+        )
+        first = part * _RANKED_TOGETHER
+
+        def counts(what: str, precedes: Callable[[Scalar, Scalar, Scalar], Scalar]) -> Stmt:
+            """Counts, for each key of the part, the keys of another part that precede it."""
+            other = Index(f"{self.name}.{what}.other", _RANKED_TOGETHER, IN_ORDER)
+            lane = Index(f"{self.name}.{what}", _RANKED_TOGETHER)
+            its_key = Load(keys, (others * _RANKED_TOGETHER + other,))
+            its_place, place = cast(dtype, other), cast(dtype, lane)
+            holds = precedes(its_key, Load(keys, (first + lane,)), its_place < place)
+            return nested([other, lane], self.put(self.ranks, [lane], cast(dtype, holds), "sum"))
+
+        both = block(
+            If(others < part, counts("before", lambda its, key, _: its <= key)),
+            If(
+                others.equal(part),
+                counts(
+                    "beside", lambda its, key, is_first: (its < key) | (its.equal(key) & is_first)
+                ),
+            ),
+            If(others > part, counts("behind", lambda its, key, _: its < key)),
+        )
+        ranks = block(
+            nested([start], self.put(self.ranks, [start], Imm(0, dtype))),
+            nested([others], If(others * _RANKED_TOGETHER < found, both)),
+            nested([copied], self.put(self.rank, [first + copied], Load(self.ranks, (copied,)))),
+        )
+        # No branch depends on a rank: all places are put in order before the wanted ones are read.
+        one = Index(f"{self.name}.ranked", total, IN_ORDER)
+        n = Index(f"{self.name}.{self.last.name}", wanted)
+        here = one if self.all_take_part else Load(self.places[0], (one,))
+        ordered, rank = self.places[1], cast(INDEX, Load(self.rank, (one,)))
+        store = self.put(ordered, [rank], cast(ordered.dtype, here))
+        result = self.put(self.buffer, [*self.rows, n], cast(INDEX, Load(ordered, (n,))))
+        return block(
+            # Keys after the last one, which complete a part, precede no other key.
+            nested([after], self.put(keys, [found + after], _highest(keys.dtype))),
+            nested([part], If(first < found, ranks)),
+            nested([one], If(one < found, store)),
+            nested([n], If(all_of(n < found, n < size(self.wanted)), result)),
+        )
 
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
@@ -563,3 +621,7 @@ class _Selection:
 
 def _register(name: str) -> Buffer:
     return Buffer(name, (1,), INDEX, "register")
+
+
+def _highest(dtype: str) -> Imm:
+    return Imm((1 << (64 if dtype == "u64" else 32)) - 1, dtype)

@@ -63,7 +63,7 @@ def run(op, inputs, *, known=(), bounds="check", native=True, **options):
     made = model(op, inputs, known=known, **options)
     feeds = {n: a for n, a in inputs.items() if a is not None and n not in known}
     found = (
-        compiled(made, limits=clew.Limits(bounds=bounds)).run(feeds)
+        compiled(made, bounds=bounds).run(feeds)
         if native
         else interpret(load(made), feeds)
     )

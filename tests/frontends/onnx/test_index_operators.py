@@ -135,17 +135,24 @@ def test_limits_of_suppression_are_no_part_of_a_build():
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "op"), [(64, 5, "ranked"), (65, 5, "top_k"), (4000, 1, "ranked")]
-)
-def test_long_rows_are_sorted_unless_one_element_is_wanted(size: int, count: int, op: str) -> None:
+    ("axis", "size", "count", "op"),
+    [
+        (1, 8, 5, "top_k"), (1, 4000, 1, "ranked"), (-2, 8, 5, "ranked"), (0, 17, 5, "top_k"),
+        (0, 17, 1, "ranked"),
+    ],
+)  # fmt: skip
+def test_rows_are_sorted_unless_one_element_is_wanted_or_they_are_strided(
+    axis: int, size: int, count: int, op: str
+) -> None:
+    shape, result = ([size, 3], [count, 3]) if axis != 1 else ([3, size], [3, count])
     made = onnx.helper.make_model(
         onnx.helper.make_graph(
-            [onnx.helper.make_node("TopK", ["x", "k"], ["v", "i"])],
+            [onnx.helper.make_node("TopK", ["x", "k"], ["v", "i"], axis=axis)],
             "top",
-            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, size])],
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
             [
-                onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, [3, count]),
-                onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [3, count]),
+                onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, result),
+                onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, result),
             ],
             [onnx.numpy_helper.from_array(np.array([count]), "k")],
         ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_max, dim_min, typical
-from clew.loop.affine import Linear, Simplifier, contains, is_clamp
+from clew.loop.affine import Linear, Simplifier, contains, divisor, is_clamp
 from clew.loop.ir import (
     Block,
     For,
@@ -515,7 +515,9 @@ def _margin(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, Di
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
         return None
     a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
-    margin = simplifier.linear(binary("sub", a, b))  # holds where this is >= 0, or > 0
+    margin = simplifier.linear(binary("sub", a, b))
+    margin = replace(margin, const=margin.const - int(cond.op in ("gt", "lt")))  # at least 0
+    margin = _without_quotient(margin, simplifier)
     step = margin.coefficient(index)
     rest = margin.without(index)
     if not step or rest.depends_on(index) or not isinstance(step, int):
@@ -523,4 +525,21 @@ def _margin(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, Di
     low, _ = simplifier.range_of(rest)
     if not isinstance(low, (int, SymDim)):
         return None
-    return step, int(cond.op in ("gt", "lt")) - low
+    return step, -1 * low
+
+
+def _without_quotient(margin: Linear, simplifier: Simplifier) -> Linear:
+    """Returns a form that is at least 0 where `margin` is; of `a // n + k`, or of `k - a // n`, one
+    without the quotient.
+    """
+    if len(margin.terms) != 1:
+        return margin
+    ((atom, sign),) = margin.terms
+    by = divisor(atom, "floordiv")
+    if not isinstance(by, int) or not isinstance(sign, int) or abs(sign) != 1:
+        return margin
+    assert isinstance(atom, Binary)
+    form = simplifier.linear(atom.a)
+    rest = margin.const * by + (by - 1 if sign < 0 else 0)
+    terms = tuple((a, sign * c) for a, c in form.terms)
+    return _without_quotient(Linear(terms, rest + sign * form.const), simplifier)

@@ -1,4 +1,6 @@
-"""The largest elements of short rows, by counting the elements that precede each element."""
+"""The largest elements of rows without sorting: by counting the elements that precede each element,
+or by comparison with the largest.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,17 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-_MOST_RANKED: Final = 64
+_MOST_RANKED: Final = 16
 
 
-def selects_by_rank(size: Dim, k: Expr | int) -> bool:
-    """Whether `top_k_ranked` is faster than `top_k`: for short rows, because counting takes
-    quadratic time, and for one element, which it finds in linear time.
+def selects_by_rank(size: Dim, k: Expr | int, *, is_last: bool = True) -> bool:
+    """Whether `top_k_ranked` is faster than `top_k`: for one element, which it finds in linear
+    time, and for short rows along another axis than the last, because vectors compare elements of
+    several such rows.
     """
     if isinstance(k, Constant):
         k = int(k.data.reshape(-1)[0]) if k.data.size == 1 else 0
-    return isinstance(size, int) and (size <= _MOST_RANKED or k == 1)
+    return isinstance(size, int) and (k == 1 or (not is_last and size <= _MOST_RANKED))
 
 
 @register_op(
@@ -54,7 +57,7 @@ def selects_by_rank(size: Dim, k: Expr | int) -> bool:
 def top_k_ranked(
     x: Tensor, *, k: int, axis: int = -1, largest: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """`top_k` as a kernel, for short rows.
+    """`top_k` for one element, or for short rows.
 
     Errors: T104, T105, T107. Source: ONNX TopK-24.
     """

@@ -34,9 +34,9 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 # Elements of a group. The lowest keys of groups give a bound on the lowest keys of a row.
-_GROUPS: Final = (64, 16)
-# The least number of groups per wanted element; with fewer, most elements reach the bound.
-_GROUPS_FOR_ONE: Final = 4
+_GROUPS: Final = (64, 16, 8, 4)
+# The least number of groups per wanted element; with fewer, many more elements reach the bound.
+_GROUPS_FOR_ONE: Final = 2
 # Up to this many groups, comparing all of them takes less time than sorting them.
 _COMPARED: Final = 256
 _SIGN: Final = {"u32": 1 << 31, "u64": 1 << 63}

@@ -76,6 +76,7 @@ def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
     """
     used: dict[str, list[list[Buffer]]] = {}
     extents: dict[str, int] = {}
+    tiles: set[str] = set()
     for loop in (loop for nest in nests for loop in loops(nest)):
         if loop.kind != "serial" or loop.index.role == IN_ORDER:
             continue
@@ -84,12 +85,19 @@ def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
         extents[loop.name] = loop.typical
         stores = stores_in(loop.body)
         used.setdefault(loop.name, []).extend(_contiguous(s, loop) for s in stores)
+        touched = [b for s in stores for b in (s.buffer, *(x.source for x in s.loads))]
+        if any(
+            isinstance(b, Buffer) and b.scope == "register" and b.elements != 1 for b in touched
+        ):
+            tiles.add(loop.name)
     found: list[Lane] = []
     for name, each in used.items():
         buffers = [b for some in each for b in some]
         lanes = min((vector_factor(target, b.dtype, extents[name]) for b in buffers), default=1)
         if all(each) and lanes > 1:
-            found.append(Lane(name, lanes, any(b.scope == "register" for b in buffers)))
+            found.append(
+                Lane(name, lanes, name in tiles or any(b.scope == "register" for b in buffers))
+            )
     return tuple(found)
 
 

@@ -86,10 +86,9 @@ def top_k_by_attribute(layer: Layer) -> Result:
 
 
 def _top_k(layer: Layer, k: Expr, largest: bool) -> Result:
-    """Ranks rows of few elements in a kernel."""
-    axis = layer.axis()
-    size = layer.type(0).shape[axis]
-    op = "top_k_ranked" if selects_by_rank(size, k) else "top_k"
+    axis, shape = layer.axis(), layer.type(0).shape
+    ranks = selects_by_rank(shape[axis], k, is_last=axis % len(shape) == len(shape) - 1)
+    op = "top_k_ranked" if ranks else "top_k"
     count = {"k": reshaped(k, ())}
     return fields(held(layer, op, [layer.input(0)], count, axis=axis, largest=largest), 2)
 
