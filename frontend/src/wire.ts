@@ -349,7 +349,9 @@ export interface CodeTotals {
 }
 
 /**
- * The options of a build: arguments of `clew.compile`.
+ * The options of a build: those of `clew.compile` that a page may choose, with the same names
+ * and defaults, as JSON values. They are written out because the page's types are generated from
+ * this class.
  *
  * `extend` names files among those that the command line gave (`Choices.extensions`). A page
  * cannot name others, because they are programs. `schedules` has recorded steps, one per line, by

@@ -309,8 +309,8 @@ def of_table(files: Files, draw: random.Random) -> Files:
     """Returns a table of kernels with other values, columns or types of columns."""
     if draw.random() < 0.2:
         return blindly(files, draw)
-    import pyarrow as arrow  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyarrow import parquet  # type: ignore[import-untyped]  # noqa: PLC0415
+    import pyarrow as arrow  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.parquet")

@@ -62,11 +62,7 @@ def run(op, inputs, *, known=(), bounds="check", native=True, **options):
     """
     made = model(op, inputs, known=known, **options)
     feeds = {n: a for n, a in inputs.items() if a is not None and n not in known}
-    found = (
-        compiled(made, bounds=bounds).run(feeds)
-        if native
-        else interpret(load(made), feeds)
-    )
+    found = compiled(made, bounds=bounds).run(feeds) if native else interpret(load(made), feeds)
     return made, feeds, [found[value.name] for value in made.graph.output]
 
 
