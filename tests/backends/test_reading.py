@@ -140,7 +140,7 @@ def test_the_form_s_options_place_layers(tmp_path: Path) -> None:
     assert {"onnxruntime", "openvino", "numpy"} <= set(choices()["backends"])
     options = Options(backends=["numpy"], place=["numpy=fc,act"])
     given = compile_options(options, Own())
-    made = clew.compile(parse_module(TEXT), **given.compiling)
+    made = clew.compile(parse_module(TEXT), **given)
     assert [r.layers for r in made.regions] == [("fc", "act")]
     assert split_options([given])[0] == [options]
     shown = options_of(made)

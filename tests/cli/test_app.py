@@ -156,7 +156,7 @@ def test_a_saved_model_runs(run: Run, model: Path, tmp_path: Path) -> None:
     compiled, saved = run("run", model, "--json").json, run("run", file, "--json").json
     assert saved["outputs"] == compiled["outputs"]
     assert "kernel" in run("run", file, "--kernels").out
-    assert run("run", file, "--shape", "x=4,16").code == 2
+    assert run("run", file, "--shape", "x=4,16").code == 0
     cut = damaged(tmp_path / "cut.clew", file.read_bytes()[:999])
     done = run("run", cut)
     assert (done.code, done.out) == (1, "")
@@ -229,9 +229,9 @@ def test_the_cache_as_its_user_sees_it(
     assert 0 < size["size_bytes"] < size["limit_bytes"]
     assert "2 models" in run("cache", "size").out
     listed = run("cache", "list", "--json").json
-    assert [each["options"] for each in listed] == [[{"bounds": "'clamp'"}], [{}]]
+    assert [each["options"] for each in listed] == [[{"bounds": "clamp"}], [{}]]
     assert {name for each in listed for name in each["models"]} == {str(model)}
-    assert "bounds='clamp'" in run("cache", "list").out
+    assert "bounds=clamp" in run("cache", "list").out
     assert "2 models exported" in run("cache", "export", tmp_path / "models.cache").err
 
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "two"))

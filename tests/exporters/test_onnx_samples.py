@@ -194,7 +194,7 @@ def test_reasons_of_refused_samples() -> None:
     assert found == {
         "": 742,
         "no elements": 53,
-        "layouts": 43,
+        "layouts": 44,
         "bits": 4,
         "beyond the range": 2,
         "one-sided": 3,

@@ -67,8 +67,10 @@ def test_code_cannot_be_written() -> None:
     linked = Code([TABLE], {})
     address = linked.addresses["look_up"]
     with open("/proc/self/maps") as maps:
-        (line,) = (line for line in maps if int(line[:12], 16) <= address < int(line[13:25], 16))
-    assert line.split()[1].startswith("r-x")
+        fields = [line.split() for line in maps]
+    ranges = [(*(int(end, 16) for end in f[0].split("-")), f[1]) for f in fields]
+    (mode,) = (mode for low, high, mode in ranges if low <= address < high)
+    assert mode.startswith("r-x")
 
 
 def test_what_it_does_not_know_is_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:

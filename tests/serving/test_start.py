@@ -60,6 +60,7 @@ def write(path: Path, values: Any, *, free: bool = False, outside: str = "") -> 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(user_code, "_CHECKS", [])  # other tests register operators
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -384,7 +384,7 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"treads": 2}, "I413.*'treads'"), ({"fuse": False}, r"(?s)I413.*passes=clew\.Passes"),
+        ({"treads": 2}, "I413.*'treads'"), ({"fuse": 1}, "I015.*fuse"),
         ({"inputs": {"x": (1,)}}, "I413.*'inputs'"), ({"backends": ["numpy"]}, "I413.*'backends'"),
         ({1: 2}, "I413.*1"), ({"precision": "BF16"}, "I013.*'BF16'"), ({"threads": 0}, "I012"),
         ({"threads": 10**9}, "I012"), ({"target": "X"}, "I010.*'X'"), ({"passes": [1]}, "I015"),

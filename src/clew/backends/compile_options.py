@@ -7,7 +7,6 @@ them build the same object. A new option is a new field here.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import hashlib
@@ -523,10 +522,10 @@ class CompileOptions(Group):
         keyed = {n: v for n, v in values.items() if PLACES[n].option.is_keyed}
         plain = {name: recorded(name, value) for name, value in keyed.items()}
         plain["target"] = self.target if isinstance(self.target, str) else self.target.key
-        if any(value is LIVE for value in plain.values()):
-            return None
         plain["threads"] = settings().threads if self.threads is None else self.threads
         plain["tuned"] = _records_now(self.tuned)
+        if any(value is LIVE for value in plain.values()):
+            return None
         text = json.dumps(plain, sort_keys=True)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
@@ -646,14 +645,21 @@ def _words(values: Any) -> list[str]:
 
 
 def _records_now(tuned: str | Path | None) -> Any:
-    """Returns the state of the file with tuning records: it changes when the records do."""
+    """Returns the state of the file with tuning records: it changes when the records do. `LIVE`
+    stands for a file that cannot be read, which a compilation reports.
+    """
     if tuned is None:
         return None
-    path = settings().tuning if str(tuned) == AUTO else Path(tuned)
+    is_default = str(tuned) == AUTO
+    path = settings().tuning if is_default else Path(tuned)
     found: list[Any] = []
     for name in (str(path), f"{path}-wal"):  # SQLite writes new records to the second one first
-        with contextlib.suppress(OSError):
+        try:
             state = os.stat(name)
-            times = (state.st_mtime_ns, state.st_ctime_ns)
-            found.append([name, state.st_dev, state.st_ino, state.st_size, *times])
-    return found
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            return LIVE
+        times = (state.st_mtime_ns, state.st_ctime_ns)
+        found.append([name, state.st_dev, state.st_ino, state.st_size, *times])
+    return found if found or is_default else LIVE

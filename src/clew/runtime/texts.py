@@ -11,7 +11,6 @@ import numpy as np
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, native_object
 from clew.runtime.library import Library
-from clew.runtime.text_layout import text_layout
 from clew.support.addresses import address_of
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -32,12 +31,13 @@ Array = np.ndarray[Any, Any]
 @once
 def native_code() -> TextCode | None:
     """Returns this process's functions, or None where native code cannot read texts."""
+    with LOADING, held_interrupts():  # few models have texts
+        from clew.codegen.driver import texts as native  # noqa: PLC0415
+        from clew.runtime.text_layout import text_layout  # noqa: PLC0415
+
     layout = text_layout()
     if layout is None:
         return None
-    with LOADING, held_interrupts():  # few models have texts
-        from clew.codegen.driver import texts as native  # noqa: PLC0415
-
     code = native_object(native.texts_text(layout), native.EXPORTS, default_cache(), "O3")
     imports = {name: _python_function(name) for name in native.PYTHON_IMPORTS}
     library = Library([code], imports | addresses_of(*native.IMPORTS))

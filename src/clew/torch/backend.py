@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
-from clew.backends.compile_options import PLACES, CompileOptions, unknown_option
+from clew.backends.compile_options import PLACES, CompileOptions
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
@@ -35,6 +35,7 @@ from clew.torch.weights import can_hold
 
 _OF_FILES: Final = ("inputs", "backends", "place", "fallback")
 _OPTIONS: Final = tuple(f.name for f in fields(CompileOptions) if f.name not in _OF_FILES)
+_OF_GROUPS: Final = frozenset(name for name, place in PLACES.items() if place.group)
 _told: Final[set[str]] = set()
 
 
@@ -106,14 +107,12 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     found = dict(given.pop("options", None) or {})
     given.pop("mode", None)
     found.update(given)
-    unknown = [name for name in found if name not in _OPTIONS]
+    unknown = [name for name in found if name not in _OPTIONS and name not in _OF_GROUPS]
     if unknown:
-        place = PLACES.get(unknown[0])
-        moved = unknown_option(unknown[0]).hint if place and place.group else ""
         raise InputError(
             "I413",
             f"the backend has no option {unknown[0]!r}",
-            hint=moved or f"it takes {', '.join(_OPTIONS)}",
+            hint=f"it takes {', '.join(_OPTIONS)}",
         )
     found.setdefault("threads", requested_threads() or torch.get_num_threads())
     options = CompileOptions.of(found)

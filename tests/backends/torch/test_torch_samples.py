@@ -115,7 +115,7 @@ def test_reasons_of_refused_samples() -> None:
 _REFUSED: Final = {
     "": 669,
     "has no elements": 49,
-    "layout": 16,
+    "layout": 17,
     "laid out": 13,
     "does not compute in": 9,
     "packed": 6,

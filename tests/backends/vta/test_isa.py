@@ -239,7 +239,7 @@ def test_a_program_as_text() -> None:
     back = assemble("; a comment\n" + text.replace("tile 0", "tile 0  ; more"), DEFAULT)
     assert back == program
     assert back.buffers[1].data is not None
-    assert back.micro_ops(DEFAULT) == {"micro ops": (MicroOp(0, 0, 0), MicroOp(1, 16, 2))}
+    assert decode_uops(back.buffers[1].data, DEFAULT) == (MicroOp(0, 0, 0), MicroOp(1, 16, 2))
     assert back.instructions_of("conv1") == (0, 1)
     assert instruction_text(back.instructions[4]) == "finish"
 

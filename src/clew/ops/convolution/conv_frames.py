@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
                padding=(0, 0, 0, 1, 0, 0), weight_layout="OIDHW3i8o", out_layout="NCHW8c"),
         Sample(f32(4, 2, 3, 3, 4), f32(2, 1, 3, 3, 3, 4), frames=4, groups=8,
                padding=(1, 1, 1, 1, 1, 1), data_layout="NCHW4c", weight_layout="OIDHW4o"),
-        Sample(f32(4, 6, 5, 5), f32(4, 1, 3, 3, 3, 3, 4), frames=4, groups=2, channels=16,
+        Sample(f32(4, 6, 5, 5), f32(4, 1, 3, 3, 3, 3, 4), frames=4, groups=2,
                padding=(1, 1, 1, 1, 1, 1), weight_layout="OIDHW3i4o", out_layout="NCHW4c"),
         Sample(f16(3, 3, 5, 5), f16(4, 3, 3, 3, 3), frames=3),
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=2, error="T107"),
