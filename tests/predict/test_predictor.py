@@ -188,7 +188,7 @@ def test_tables_that_do_not_fit_are_refused(
     assert _code(lambda: train(path, host(), 1)) == "I181"
     assert _code(lambda: train(table(threads=1), host(), 1)) == "I185"
     assert _code(lambda: train(table(threads=2), host(), 1)) == "I183"
-    assert _code(lambda: train(table(target="elsewhere"), host(), 1)) == "I182"
+    assert _code(lambda: train(table(threads=1, target="elsewhere"), host(), 1)) == "I183"
     monkeypatch.setattr("clew.predict.table.VERSION", "0.0.1")
     table(threads=1)
     monkeypatch.undo()

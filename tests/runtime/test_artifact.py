@@ -310,7 +310,7 @@ def test_loading_needs_nothing_that_compiles(
     ends = {"support", "version", "api", "serving"}
     assert folders == {*ends, "backends", "machine", "runtime", "codegen", "ir"}
     backends = {m for m in ours if m.startswith("clew.backends.")}
-    options = ("compile_options", "option_fields", "option_records")
+    options = ("compile_options", "option_checks", "option_fields", "option_records")
     assert backends == {f"clew.backends.{name}" for name in options}
     dims = {
         f"clew.ir.{name}"

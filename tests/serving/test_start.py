@@ -498,7 +498,7 @@ def test_a_start_imports_the_run_time_alone(path: Path, tmp_path: Path, free: bo
     assert folders == {
         "api", "backends", "codegen", "ir", "machine", "runtime", "serving", "support", "version",
     }  # fmt: skip
-    options = ("compile_options", "option_fields", "option_records")
+    options = ("compile_options", "option_checks", "option_fields", "option_records")
     backends = {f"clew.backends.{name}" for name in options}
     assert {m for m in ours if m.startswith("clew.backends.")} == backends
     assert len(ours) < 135

@@ -4,7 +4,9 @@ changed: each command ends with exit code 0, 1 or 2, and says what is wrong in a
     python -m hostile.doors                  # 200 mutants for each door
     python -m hostile.doors tuned --count 9  # parts of names of doors
 
-A mutant follows from its door and number alone: `--only NUMBER` repeats one.
+A mutant follows from its door and number alone: `--only NUMBER` repeats one. The file is long
+because it is one table: for each door, its files, the ways to change them, and the command that
+reads them.
 """
 
 from __future__ import annotations

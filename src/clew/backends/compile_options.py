@@ -7,7 +7,6 @@ them build the same object. A new option is a new field here.
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import inspect
@@ -16,7 +15,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, Field, dataclass, replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -31,12 +29,26 @@ from typing import (
     TypeVar,
 )
 
+from clew.backends.option_checks import (
+    OPT_LEVELS,
+    PRECISIONS,
+    check_opt_level,
+    check_precision,
+    checked_budgets,
+    checked_guard,
+    checked_inputs,
+    checked_links,
+    checked_on_progress,
+    checked_passes,
+    checked_target,
+    checked_threads,
+    checked_trust,
+    checked_tuned,
+)
 from clew.backends.option_fields import (
     Group,
     Option,
     are_equal,
-    checked_bool,
-    checked_list,
     checked_names,
     default_of,
     described,
@@ -44,13 +56,12 @@ from clew.backends.option_fields import (
     grouped,
     option,
     shown,
-    wrong_value,
 )
 from clew.backends.option_records import LIVE, recorded, value_of_record
 from clew.support.bounds import BOUNDS, check_bounds
 from clew.support.budgets import Budgets
 from clew.support.errors import InputError
-from clew.support.links import LINKS, check_links
+from clew.support.links import LINKS
 from clew.support.near import did_you_mean
 from clew.support.settings import settings
 from clew.support.size_ranges import GivenSize, read_sizes
@@ -71,98 +82,6 @@ R = TypeVar("R")
 G = TypeVar("G", bound="Group")
 Extension: TypeAlias = "GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend"
 AUTO: Final = "auto"
-OPT_LEVELS: Final = (0, 1, 2, 3)
-PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
-
-
-# --- checks of values -----------------------------------------------------------------------------
-
-
-def check_opt_level(level: Any) -> int:
-    """Errors: I011 for a level that does not exist."""
-    if isinstance(level, bool) or not isinstance(level, Integral) or level not in OPT_LEVELS:
-        raise InputError("I011", f"opt_level is {level!r:.80}", hint="it is 0, 1, 2 or 3")
-    return int(level)
-
-
-def check_precision(precision: Any) -> str:
-    """Errors: I013 for a precision that does not exist."""
-    if not isinstance(precision, str) or precision not in PRECISIONS:
-        known = ", ".join(PRECISIONS)
-        raise InputError("I013", f"no precision {precision!r:.80}", hint=f"it is one of {known}")
-    return str(precision)
-
-
-def _target(target: Any) -> Any:
-    if isinstance(target, str) or hasattr(target, "key"):
-        return target
-    raise InputError(
-        "I010", f"no target {target!r:.80}", hint="it is a name, as in clew targets, or a Target"
-    )
-
-
-def _threads(threads: Any) -> int | None:
-    """Errors: I012 if it is not a positive number; `thread_count` knows the largest."""
-    if threads is None:
-        return None
-    if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
-        raise InputError(
-            "I012", f"threads is {threads!r:.80}", hint="use a positive number of threads"
-        )
-    return int(threads)
-
-
-def _inputs(inputs: Any) -> dict[str, Any] | None:
-    """Returns a copy, with shapes as tuples; the importer checks the shapes."""
-    if inputs is None:
-        return None
-    if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
-        hint = "it has a shape for each name, as in inputs={'x': (1, 3, 224, 224)}"
-        raise wrong_value("inputs", inputs, hint)
-    return {n: tuple(v) if isinstance(v, list) else v for n, v in inputs.items()} or None
-
-
-def _passes(passes: Any) -> tuple[Any, ...] | None:
-    if passes is None:
-        return None
-    found = checked_list("passes", passes)
-    for one in found:
-        if not (hasattr(one, "name") and hasattr(one, "run")):
-            raise wrong_value("passes", passes, f"it is a list of passes, and {one!r:.80} is none")
-    return found
-
-
-def _tuned(tuned: Any) -> str | None:
-    path = os.fspath(tuned) if isinstance(tuned, (str, os.PathLike)) else tuned
-    if path is not None and not isinstance(path, str):
-        raise wrong_value("tuned", tuned, "it is a file, 'auto', or None")
-    return path
-
-
-def _on_progress(called: Any) -> Any:
-    if called is None or callable(called):
-        return called
-    raise wrong_value("on_progress", called, "it is a function of a text, or None")
-
-
-def _budgets(budgets: Any) -> Budgets | None:
-    if budgets is None or isinstance(budgets, Budgets):
-        return budgets
-    raise wrong_value("budgets", budgets, "give clew.Budgets(...), or clew.Budgets.strict()")
-
-
-def _links(links: Any) -> str | None:
-    return None if links is None else check_links(links)
-
-
-def _trust(trust: Any) -> bool | None:
-    return None if trust is None else bool(checked_bool("trust", trust))
-
-
-def _guard(guard: Any) -> Any:
-    if isinstance(guard, (bool, enum.Enum)):
-        return guard
-    raise wrong_value("guard", guard, "it is True, False or a GuardSide")
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -219,7 +138,7 @@ class Passes(Group):
         None,
         "Passes to run instead of those of the opt level.",
         flag="",
-        check=_passes,
+        check=checked_passes,
         is_storable=False,
     )
     fuse: bool = option(
@@ -254,7 +173,7 @@ class Limits(Group):
         flag="--budget",
         metavar="NAME=NUMBER|strict",
         kind=list,
-        check=_budgets,
+        check=checked_budgets,
         is_storable=False,
         is_saved=False,
     )
@@ -270,14 +189,14 @@ class Limits(Group):
         metavar="|".join(LINKS),
         kind=str,
         shown_default=LINKS[0],
-        check=_links,
+        check=checked_links,
         is_told=False,
     )
     trust: bool | None = option(
         None,
         "Let the model's file run code that it contains.",
         kind=bool,
-        check=_trust,
+        check=checked_trust,
         is_told=False,
     )
 
@@ -298,7 +217,7 @@ class Diagnostics(Group):
         False,
         "Place every buffer between guard pages, aligned to its end or start (for tests).",
         flag="",
-        check=_guard,
+        check=checked_guard,
         is_storable=False,
     )
 
@@ -311,7 +230,11 @@ class CompileOptions(Group):
 
     is_short: ClassVar[bool] = False
     target: str | Target = option(
-        "cpu", "Machine to compile for.", "`cpu` is this machine.", metavar="NAME", check=_target
+        "cpu",
+        "Machine to compile for.",
+        "`cpu` is this machine.",
+        metavar="NAME",
+        check=checked_target,
     )
     _: KW_ONLY
     threads: int | None = option(
@@ -323,7 +246,7 @@ class CompileOptions(Group):
         shown_default="all CPUs",
         is_saved=False,
         is_told=False,
-        check=_threads,
+        check=checked_threads,
     )
     inputs: Mapping[str, Sequence[int]] | None = option(
         None,
@@ -332,7 +255,7 @@ class CompileOptions(Group):
         flag="--shape",
         metavar="NAME=1,3,224,224",
         kind=dict,
-        check=_inputs,
+        check=checked_inputs,
     )
     sizes: Sizes | Mapping[str, GivenSize] | None = grouped(None, Sizes)
     precision: Precision | str = grouped("f32", Precision)
@@ -386,7 +309,7 @@ class CompileOptions(Group):
         "None applies no records (docs/tune.md).",
         metavar="auto|none|FILE",
         is_saved=False,
-        check=_tuned,
+        check=checked_tuned,
     )
     cache: bool = option(
         True,
@@ -403,7 +326,7 @@ class CompileOptions(Group):
         flag="",
         is_keyed=False,
         is_told=False,
-        check=_on_progress,
+        check=checked_on_progress,
     )
 
     @classmethod

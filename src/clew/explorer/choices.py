@@ -6,7 +6,7 @@ import inspect
 from functools import cache
 from typing import Any
 
-from clew.backends.compile_options import PRECISIONS
+from clew.backends.option_checks import PRECISIONS
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
 from clew.support.interrupts import held_interrupts
