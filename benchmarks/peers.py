@@ -1,6 +1,7 @@
-"""Times clew against onnxruntime, openvino and torch.compile, interleaved in one run.
+"""Times clew against other engines, interleaved in one run.
 
     python benchmarks/peers.py --models light_resnet50,bert_base --threads 1,2 --json out.json
+    python benchmarks/peers.py --engines clew,onnxruntime,openvino,mnn,torch,zentorch
     python benchmarks/peers.py --results peers-f32-amx
 
 For each model and thread count, all engines load the same weights and run alternately. The table
