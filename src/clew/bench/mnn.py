@@ -63,7 +63,7 @@ def _converted(path: Path, folder: Path) -> Path:
     into the environment, which replaces protobuf by a release that onnx refuses.
     """
     made = folder / "model.mnn"
-    command = ["-f", "ONNX", "--modelFile", path, "--MNNModel", made, "--bizCode", "clew"]
+    command = ["-f", "ONNX", "--modelFile", str(path), "--MNNModel", str(made), "--bizCode", "clew"]
     done = subprocess.run(
         [sys.executable, "-c", "import sys, _tools; _tools.mnnconvert(sys.argv)", *command],
         capture_output=True,
