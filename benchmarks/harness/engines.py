@@ -1,9 +1,12 @@
-"""The engines of `clew bench`, and two that compile the module that a model was exported from."""
+"""The engines of `clew bench`, two more that read files, and two that compile the module that a
+model was exported from.
+"""
 
 from pathlib import Path
 
 from clew.bench.engines import Engine, Feed, Outputs, Runner
 from clew.bench.engines import engines as from_files
+from harness import converted
 
 __all__ = ["Engine", "Feed", "Outputs", "Runner", "engines"]
 
@@ -11,11 +14,13 @@ __all__ = ["Engine", "Feed", "Outputs", "Runner", "engines"]
 def engines() -> dict[str, Engine]:
     """Returns all engines by name, clew first."""
     needs = ("torch", "transformers")
-    of_modules = (
+    others = (
+        Engine("ncnn", converted.ncnn, ("ncnn", "pnnx"), install="pip install ncnn pnnx"),
+        Engine("tvm", converted.tvm, ("tvm", "onnx"), install="pip install apache-tvm"),
         Engine("torch", _torch, needs, False),
-        Engine("zentorch", _zentorch, (*needs, "zentorch"), False),
+        Engine("zentorch", _zentorch, (*needs, "zentorch"), False, "pip install zentorch==2.13"),
     )
-    return {**from_files(), **{engine.name: engine for engine in of_modules}}
+    return {**from_files(), **{engine.name: engine for engine in others}}
 
 
 def _torch(path: Path, threads: int, precision: str) -> Runner:
