@@ -1,6 +1,7 @@
-"""Times clew against onnxruntime, openvino and torch.compile, interleaved in one run.
+"""Times clew against other engines, interleaved in one run.
 
     python benchmarks/peers.py --models light_resnet50,bert_base --threads 1,2 --json out.json
+    python benchmarks/peers.py --engines clew,openvino,mnn,ncnn,tvm,torch,zentorch
     python benchmarks/peers.py --results peers-f32-amx
 
 For each model and thread count, all engines load the same weights and run alternately. The table
@@ -82,7 +83,7 @@ def main(
     _choices(precision, list(PRECISIONS), "precision")
     for engine in chosen:
         if not engine.installed:
-            progress.print(f"{engine.name} is not installed and is skipped")
+            progress.print(f"{engine.name} is not installed and is skipped: {engine.install}")
     present = [engine for engine in chosen if engine.installed]
     names = list(dict.fromkeys(name for word in models.split(",") for name in _models(word)))
     accepted = _TOLERANCES[precision] if tolerance is None else tolerance

@@ -17,6 +17,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
+from clew.bench import mnn
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs
@@ -40,14 +41,16 @@ PRECISIONS: Final = ("f32", "bf16", "auto")
 class Engine:
     """`prepare(path, threads, precision)` returns a runner of the model at `path`.
 
-    `needs` are the modules it imports. An engine that is not `from_file` runs the module that the
-    file was exported from, and so supports only models that have one.
+    `needs` are the modules it imports, and `install` is the command that installs them. An engine
+    that is not `from_file` runs the module that the file was exported from, and so supports only
+    models that have one.
     """
 
     name: str
     prepare: Callable[[Path, int, str], Runner]
     needs: tuple[str, ...]
     from_file: bool = True
+    install: str = "pip install 'clew[bench]'"
 
     @property
     def installed(self) -> bool:
@@ -57,10 +60,12 @@ class Engine:
 
 def engines() -> dict[str, Engine]:
     """Returns the engines by name, clew first."""
+    # MNN's wheel requires a package for usage reports, whose protobuf is too old for onnx.
     known = (
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
         Engine("openvino", _openvino, ("openvino",)),
+        Engine("mnn", _mnn, ("MNN", "onnx"), install="pip install --no-deps MNN"),
     )
     return {engine.name: engine for engine in known}
 
@@ -109,3 +114,8 @@ def _openvino(path: Path, threads: int, precision: str) -> Runner:
         return [results[port] for port in model.outputs]
 
     return Runner(run)
+
+
+def _mnn(path: Path, threads: int, precision: str) -> Runner:
+    """Runs f32 kernels at every precision, which is all that the package on PyPI has for x86."""
+    return Runner(mnn.load(path, threads))

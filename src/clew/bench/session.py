@@ -11,7 +11,7 @@ from typing import Any
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions, Precision
-from clew.bench.engines import Feed, Runner, engines, runner_of
+from clew.bench.engines import Engine, Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
 from clew.ir.module import Module
@@ -23,8 +23,6 @@ from clew.profile.roofline import Roof, Total, described, rooflines, total
 from clew.profile.scaling import Simulated, simulated
 from clew.support.settings import usable_cpus
 from clew.support.shown import counted
-
-PEERS = ("onnxruntime", "openvino")
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Run:
     measured: Measured
     levels: list[Level]
     roofs: list[Roof]
-    missing: tuple[str, ...]
+    missing: tuple[Engine, ...]
     regions: int = 0
 
     @property
@@ -113,12 +111,12 @@ class Session:
             feeds += self.inputs(compiled)
         compiled.run(feeds[0])  # also builds a model with named sizes
         flops = model_flops(compiled.build)
-        known = engines()
+        peers = [each for each in engines().values() if each.name != "clew"]
         prepares: dict[str, Callable[[], Runner]] = {"clew": lambda: runner_of(compiled)}
-        for name in PEERS:
-            if known[name].installed:
-                precision = self.options.group(Precision).precision
-                prepares[name] = partial(known[name].prepare, self.path, threads, precision)
+        precision = self.options.group(Precision).precision
+        for peer in peers:
+            if peer.installed:
+                prepares[peer.name] = partial(peer.prepare, self.path, threads, precision)
         self.say("taking turns")
         measured = measure(prepares, flops, threads, self.rounds, peak, feeds)
         self.say("timing kernels")
@@ -126,7 +124,7 @@ class Session:
         times = compiled.time_kernels(feeds[0])
         peaks = ProductPeaks(measured.peak_gflops, threads)
         roofs = rooflines(times, peaks, levels)
-        missing = tuple(name for name in PEERS if name not in prepares)
+        missing = tuple(peer for peer in peers if not peer.installed)
         return Run(threads, flops / 1e9, measured, levels, roofs, missing, len(compiled.regions))
 
 

@@ -87,8 +87,8 @@ def bench(
     if simulate:
         _show_simulated(model, precision, simulations, kernels, json)
         return
-    for name in dict.fromkeys(name for run in runs for name in run.missing):
-        note(f"skipped {name}, which is not installed: pip install 'clew[bench]'")
+    for peer in dict.fromkeys(peer for run in runs for peer in run.missing):
+        note(f"skipped {peer.name}, which is not installed: {peer.install}")
     if json:
         figures = [run.to_json() for run in runs]
         report = {"model": str(model), "precision": precision, "machine": machine()}
