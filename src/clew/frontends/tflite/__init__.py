@@ -34,5 +34,5 @@ def load(
     supported; T... for layers whose shapes do not fit; I004 for wrong arguments.
     """
     limits = budgets or current()
-    data = source if isinstance(source, bytes) else read_bytes(source)
+    data = source if isinstance(source, bytes) else read_bytes(os.fspath(source))
     return Importer(read(data, limits), inputs or {}, limits).run()

@@ -1,8 +1,9 @@
 """Sparse constants: blocks of elements in a tree of axes, some dense, some by index.
 
-`traversal_order` gives the tensor's axes, then those inside a block, from the outermost; `block_map`
-says which axis each of the latter divides. A dense level has `dense_size` children. A sparse one has,
-for each node before it, a range of `array_segments`, in which `array_indices` lists the children.
+`traversal_order` gives the tensor's axes, then those inside a block, from the outermost;
+`block_map` says which axis each of the latter divides. A dense level has `dense_size` children. A
+sparse one has, for each node before it, a range of `array_segments`, in which `array_indices` lists
+the children.
 
 Source: the public schema of TFLite (SparsityParameters), after TACO's formats.
 """
