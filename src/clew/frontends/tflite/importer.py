@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.builder import Fault, GraphBuilder, coded
+from clew.frontends.builder import GraphBuilder, coded
 from clew.frontends.building import call, constant
+from clew.frontends.faults import FAULTS
 from clew.frontends.limits import checked_size
 from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
@@ -31,7 +32,6 @@ from clew.ir.types import DTYPES, TensorType, to_numpy
 from clew.support.budgets import Budgets
 from clew.support.errors import (
     ClewError,
-    CompileError,
     InputError,
     ModelError,
     UnsupportedError,
@@ -222,23 +222,3 @@ def _elements(tensor: TensorInfo, budgets: Budgets) -> Any:
     if tensor.data is None:
         return np.empty(tuple(size or 0 for size in tensor.shape), to_numpy(tensor.dtype))
     return elements(tensor, budgets)
-
-
-def _unforeseen(op: str, error: Exception) -> ClewError:
-    """Code: C082."""
-    return CompileError(
-        "C082",
-        f"{display(op)} cannot be imported: {type(error).__name__}: {display(str(error))}",
-        hint="this is a bug in clew: please report it with the model",
-    )
-
-
-def _too_large(op: str, error: Exception) -> ClewError:
-    """Code: M032."""
-    return ModelError("M032", f"{display(op)} needs more memory than available: {error}")
-
-
-FAULTS: Final = (
-    Fault((MemoryError,), _too_large),
-    Fault((Exception,), _unforeseen),
-)

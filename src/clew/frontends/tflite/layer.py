@@ -9,7 +9,9 @@ from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call
 from clew.frontends.layer import Layer
 from clew.frontends.tflite.file.model import OperatorInfo, TensorInfo
+from clew.ir.dims import Dim
 from clew.ir.expr import Expr
+from clew.ir.types import is_integer
 
 _ACTIVATIONS: Final = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 
@@ -32,6 +34,21 @@ class TfliteLayer(Layer):
         self.custom: Final = operator.custom
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
+
+    def image(self, index: int, rank: int = 4) -> Expr:
+        """Returns an input with as many axes as an image. Errors: M012 for another number."""
+        if self.rank(index) != rank:
+            raise self.wrong(f"takes {rank} axes as input {index}, got {self.type(index)}")
+        return self.input(index)
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Returns the sizes in an input: ints, or symbolic dimensions.
+
+        Errors: U002 if they are known only at run time, M012 if they are no integers.
+        """
+        if not is_integer(self.type(index).dtype):
+            raise self.wrong(f"takes {what} as integers, got {self.type(index)}")
+        return super().dims(index, what)
 
     def activated(self, value: Expr) -> Expr:
         """Returns a result after the operator's fused activation."""

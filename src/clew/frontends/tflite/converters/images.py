@@ -25,7 +25,7 @@ def average_pool(layer: TfliteLayer) -> Result:
 
 
 def _pooled(layer: TfliteLayer, op: str, **more: bool) -> Expr:
-    image = channels_first(layer.input(0))
+    image = channels_first(layer.image(0))
     kernel = (layer.integer("filter_height"), layer.integer("filter_width"))
     strides = (layer.integer("stride_h"), layer.integer("stride_w"))
     if min(*kernel, *strides) < 1:
@@ -37,7 +37,7 @@ def _pooled(layer: TfliteLayer, op: str, **more: bool) -> Expr:
 @converter("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(layer: TfliteLayer) -> Result:
     """Images in another size."""
-    image = channels_first(layer.input(0))
+    image = channels_first(layer.image(0))
     sizes = layer.dims(1, "the sizes")
     centers, corners = layer.flag("half_pixel_centers", False), layer.flag("align_corners", False)
     linear = layer.op == "RESIZE_BILINEAR"
@@ -58,12 +58,12 @@ def resize(layer: TfliteLayer) -> Result:
 @converter("DEPTH_TO_SPACE", codes=True)
 def depth_to_space(layer: TfliteLayer) -> Result:
     """Channels as blocks of the image; the block's place varies slowest."""
-    image = channels_first(layer.input(0))
+    image = channels_first(layer.image(0))
     return channels_last(call("depth_to_space", image, block=layer.integer("block_size")))
 
 
 @converter("SPACE_TO_DEPTH", codes=True)
 def space_to_depth(layer: TfliteLayer) -> Result:
     """Blocks of the image as channels; the block's place varies slowest."""
-    image = channels_first(layer.input(0))
+    image = channels_first(layer.image(0))
     return channels_last(call("space_to_depth", image, block=layer.integer("block_size")))

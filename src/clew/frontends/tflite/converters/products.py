@@ -19,7 +19,7 @@ _SAME, _VALID = 0, 1
 @converter("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Result:
     """Rows of the last axis times the weights `[out, in]`."""
-    x, weight = layer.input(0), layer.input(1)
+    x, weight = layer.input(0), layer.image(1, 2)
     if layer.integer("weights_format", 0):
         raise layer.unsupported("shuffled weights")
     width = weight.tensor.shape[-1]
@@ -42,9 +42,11 @@ def batch_matmul(layer: TfliteLayer) -> Result:
 @converter("CONV_2D")
 def conv_2d(layer: TfliteLayer) -> Result:
     """Convolution with weights `[out, H, W, in / groups]`."""
-    image, weight = layer.input(0), layer.input(1)
+    image, weight = layer.image(0), layer.image(1)
     channels, per_group = image.tensor.shape[-1], weight.tensor.shape[-1]
-    if not isinstance(channels, int) or not isinstance(per_group, int) or channels % per_group:
+    if not isinstance(channels, int) or not isinstance(per_group, int):
+        raise layer.open_size("the number of channels", channels, per_group)
+    if per_group < 1 or channels % per_group:
         raise layer.wrong(f"has weights for {per_group} of {channels} channels")
     return _convolved(layer, channels_first(weight), channels // per_group)
 
@@ -52,8 +54,8 @@ def conv_2d(layer: TfliteLayer) -> Result:
 @converter("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Result:
     """Convolution of each channel on its own, with weights `[1, H, W, channels * multiplier]`."""
-    channels = layer.input(0).tensor.shape[-1]
-    weight = call("transpose", layer.input(1), axes=(3, 0, 1, 2))
+    channels = layer.image(0).tensor.shape[-1]
+    weight = call("transpose", layer.image(1), axes=(3, 0, 1, 2))
     if not isinstance(channels, int):
         raise layer.open_size("the number of channels", channels)
     return _convolved(layer, weight, channels)
@@ -62,8 +64,10 @@ def depthwise_conv_2d(layer: TfliteLayer) -> Result:
 @converter("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Result:
     """Gradient of a convolution: operands are the result's shape, weights and image."""
-    image, weight = channels_first(layer.input(2)), layer.input(1)
+    image, weight = channels_first(layer.image(2)), layer.image(1)
     wanted = layer.dims(0, "the shape of the result")[1:3]
+    if len(wanted) != 2:
+        raise layer.wrong("has a result that is no image")
     kernel, strides = weight.tensor.shape[1:3], _strides(layer)
     window = Window(kernel, strides, (1, 1), (0, 0, 0, 0))
     sizes = image.tensor.shape[2:]
