@@ -138,6 +138,14 @@ class Graph:
             **more,
         )
 
+    def same_buffer(self, tensor: int, other: int) -> None:
+        """Gives a tensor the bytes of another one."""
+        self._tensors[tensor]["buffer"] = self._tensors[other]["buffer"]
+
+    def scales(self, tensor: int) -> NDArray[Any]:
+        """Returns the scales of a tensor."""
+        return np.asarray(self._tensors[tensor]["quantization"]["scale"])
+
     def operator(
         self,
         op: str,
