@@ -22,6 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "src" / "clew"
 _ONNX: Final = ("clew.frontends.onnx", "clew.exporters.onnx")
 _TORCH: Final = ("clew.frontends.torch", "clew.frontends.pt2", "clew.torch")
+_TFLITE: Final = ("clew.frontends.tflite",)
 HOMES: Final = {
     "onnx": _ONNX,
     "onnx_ir": _ONNX,
@@ -29,11 +30,12 @@ HOMES: Final = {
     "torch": (*_TORCH, "clew.backends.torch", "clew.support"),
     # The predictor is trained with networks that it makes as ONNX messages.
     "clew.frontends.onnx": (*_ONNX, "clew.frontends.formats", "clew.predict"),
+    "clew.frontends.tflite": (*_TFLITE, "clew.frontends.formats"),
     "clew.frontends.torch": (*_TORCH, "clew.backends.torch"),
     "clew.frontends.pt2": (*_TORCH, "clew.frontends.formats"),
 }
 """Modules that only files below some packages may import."""
-SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH}
+SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH, ".tflite": _TFLITE}
 """Suffixes that only files below some packages may name."""
 BY_NAME: Final = {
     "clew.cli.program": "after it has prepared for Ctrl-C",

@@ -73,16 +73,16 @@ def test_weights_in_a_file_of_their_own_come_along(
     expect(own.page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.parametrize("name", ["net.tflite", "net.bin"])
+@pytest.mark.parametrize("name", ["net.ort", "net.bin"])
 def test_a_file_of_another_kind_gets_advice(own: ExplorerPage, tmp_path: Path, name: str) -> None:
     file = tmp_path / name
-    file.write_bytes(b"\x1c\0\0\0TFL3" + bytes(1 << 20))
+    file.write_bytes(b"\x1c\0\0\0ORTM" + bytes(1 << 20))
     own.open(["a/model:0"])
     drop(own.page, [file])
     alert = own.page.get_by_role("dialog").get_by_role("alert")
     expect(alert).to_contain_text("error[I228]")
-    expect(alert).to_contain_text("TensorFlow Lite")
-    expect(alert).to_contain_text("tf2onnx")
+    expect(alert).to_contain_text("ONNX Runtime's own format")
+    expect(alert).to_contain_text("give the .onnx file")
 
 
 def test_a_new_build_is_compared_with_the_one_before(own: ExplorerPage) -> None:

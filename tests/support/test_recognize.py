@@ -62,6 +62,7 @@ _CASES: list[tuple[str, bytes, str]] = [
     ("model.bin", b"\x89CLEW\r\n\x1a", "saved"),
     ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(99), "tflite"),
     ("m.onnx", b"\x1c\0\0\0TFL3" + bytes(99), "tflite"),
+    ("m.tflite", b"\x1c\0\0\0CIR0" + bytes(99), "circle"),
     ("m.gguf", b"GGUF\3\0\0\0", "gguf"),
     ("m.bin", struct.pack("<Q", 99) + b'{"a":{"dtype":"F32"}}', "safetensors"),
     ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "hdf5"),
@@ -171,8 +172,10 @@ def test_any_bytes_are_of_some_kind_or_none(tmp_path: Path) -> None:
 
 
 def test_bytes_are_recognized(tmp_path: Path) -> None:
-    with pytest.raises(clew.ClewError, match=r"I002.*TensorFlow Lite"):
+    with pytest.raises(clew.ClewError, match=r"M060.*TFLite"):
         clew.load(b"\x1c\0\0\0TFL3")
+    with pytest.raises(clew.ClewError, match=r"I002.*ONNX Runtime"):
+        clew.load(b"\x1c\0\0\0ORTM")
     with pytest.raises(clew.ClewError, match=r"I002.*exported program"):
         clew.load(_zip("m/archive_format", "m/models/model.json"))
 

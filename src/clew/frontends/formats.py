@@ -13,6 +13,7 @@ from clew.frontends.format import Format
 from clew.frontends.onnx.format import Onnx
 from clew.frontends.pt2 import ExportedProgram
 from clew.frontends.text import Text
+from clew.frontends.tflite.format import Tflite
 from clew.support.errors import ClewWarning, InputError, warn
 from clew.support.kinds import KINDS, Kind
 from clew.support.plugins import loaded
@@ -25,7 +26,7 @@ from clew.support.recognize import (
     kind_of_head,
 )
 
-OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Text())
+OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Tflite(), Text())
 GROUP: Final = "clew.formats"
 """The entry point group of packages that add formats: instances of `Format`."""
 

@@ -66,7 +66,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         "(from_pretrained(..., gguf_file=...)) and call clew.from_torch",
     ),
     # TensorFlow, Keras, JAX.
-    "tflite": Kind("a TensorFlow Lite model", f"{_TF2ONNX} --tflite FILE --output model.onnx"),
+    "circle": Kind(
+        "a Circle model",
+        "give the TFLite model that it was made of, as in clew.compile('model.tflite')",
+    ),
     "keras": Kind(
         "a Keras model",
         "load it in Python and export it: keras.models.load_model(path).export('model.onnx', "
@@ -238,8 +241,7 @@ PREFIXES: Final[tuple[tuple[bytes, str], ...]] = (
 )
 # FlatBuffers have their identifier at byte 4.
 IDENTIFIERS: Final[Mapping[bytes, str]] = {
-    b"TFL3": "tflite",
-    b"CIR0": "tflite",
+    b"CIR0": "circle",
     b"ORTM": "ort",
     b"ET12": "executorch",
     b"ET13": "executorch",
@@ -291,7 +293,7 @@ SUFFIXES: Final[Mapping[str, str]] = {
     ".caffemodel": "caffe", ".prototxt": "caffe", ".pdmodel": "paddle", ".pdiparams": "paddle",
     ".mlmodel": "coreml", ".mlpackage": "coreml", ".param": "ncnn", ".params": "mxnet",
     ".engine": "tensorrt", ".plan": "tensorrt", ".trt": "tensorrt", ".keras": "keras",
-    ".h5": "hdf5", ".pb": "tensorflow_graph", ".pbtxt": "tensorflow_graph", ".tflite": "tflite",
+    ".h5": "hdf5", ".pb": "tensorflow_graph", ".pbtxt": "tensorflow_graph",
     ".ckpt": "torch_save", ".pt": "torch_save", ".pth": "torch_save", ".pkl": "pickle",
     ".pickle": "pickle", ".joblib": "pickle", ".py": "python", ".json": "json", ".mlir": "mlir",
     ".onnxtxt": "onnx_text", ".textproto": "onnx_text", ".xml": "openvino", ".cbm": "catboost",

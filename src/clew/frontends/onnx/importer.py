@@ -11,8 +11,9 @@ from typing import Any, Final
 from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.builder import Fault, GraphBuilder, Results, coded
+from clew.frontends.builder import GraphBuilder, Results, coded
 from clew.frontends.deferred import RUN_TELLS, Shapes
+from clew.frontends.faults import FAULTS
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import UniqueNames, display
 from clew.frontends.notes import notes_in
@@ -52,7 +53,7 @@ from clew.ir.types import (
 )
 from clew.ir.values import is_symbolic
 from clew.support.budgets import Budgets
-from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
+from clew.support.errors import ClewError, ModelError, UnsupportedError, locate
 from clew.trace.notes import NOTES
 from clew.trace.span import Source
 
@@ -394,39 +395,3 @@ def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
         return late_layer(layer, domain)
     except UnsupportedError:
         raise error from None
-
-
-def _too_large(op: str, error: Exception) -> ClewError:
-    """Code: M032."""
-    return ModelError(
-        "M032",
-        f"{display(op)} needs more memory than available: {display(str(error))}",
-        hint="read the model on a machine with more memory, or with lower budgets",
-    )
-
-
-def _senseless(op: str, error: Exception) -> ClewError:
-    """Code: M031, for sizes of NaN, for example."""
-    return ModelError(
-        "M031",
-        f"{display(op)} is invalid for these values: {display(str(error))}",
-        hint="the model is invalid: export it again",
-    )
-
-
-def _unforeseen(op: str, error: Exception) -> ClewError:
-    """Code: C082."""
-    return CompileError(
-        "C082",
-        f"{display(op)} could not be imported: {type(error).__name__}: {display(str(error))}",
-        hint="this is a bug in clew; fixed input shapes (inputs={...}) may avoid it",
-    )
-
-
-FAULTS: Final = (
-    Fault((MemoryError,), _too_large),
-    Fault((ArithmeticError, ValueError, IndexError), _senseless),
-    Fault(
-        (TypeError, AttributeError, LookupError, AssertionError, NotImplementedError), _unforeseen
-    ),
-)

@@ -1,0 +1,152 @@
+"""Operators on each element, and between elements of two tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from clew.frontends.building import call, cast, scalar
+from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.registry import CONVERTERS, Result, converter
+from clew.ir.expr import Expr
+from clew.ir.types import is_float
+
+_UNARY: Final = {
+    "ABS": "abs", "CEIL": "ceil", "COS": "cos", "ELU": "nn.elu", "EXP": "exp", "FLOOR": "floor",
+    "HARD_SWISH": "nn.hard_swish", "LOG": "log", "LOGICAL_NOT": "logical_not",
+    "LOGISTIC": "sigmoid", "NEG": "negative", "RELU": "nn.relu", "ROUND": "round",
+    "RSQRT": "rsqrt", "SIGN": "sign", "SIN": "sin", "SQRT": "sqrt", "TANH": "tanh",
+}  # fmt: skip
+_BINARY: Final = {
+    "ADD": "add", "DIV": "divide", "MUL": "multiply", "SUB": "subtract",
+    "MAXIMUM": "maximum", "MINIMUM": "minimum", "POW": "power", "FLOOR_MOD": "floor_mod",
+    "EQUAL": "equal", "NOT_EQUAL": "not_equal", "LESS": "less", "LESS_EQUAL": "less_equal",
+    "GREATER": "greater", "GREATER_EQUAL": "greater_equal", "LOGICAL_AND": "logical_and",
+    "LOGICAL_OR": "logical_or", "BITWISE_XOR": "bitwise_xor", "RIGHT_SHIFT": "right_shift",
+}  # fmt: skip
+_BOUNDS: Final = {
+    "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0),
+}  # fmt: skip
+
+
+def _unary(op: str) -> Any:
+    return lambda layer: call(op, layer.input(0))
+
+
+def _binary(op: str) -> Any:
+    return lambda layer: layer.activated(call(op, layer.input(0), layer.input(1)))
+
+
+def _bounded(low: float, high: float) -> Any:
+    return lambda layer: call("clip", layer.input(0), min=low, max=high)
+
+
+for _name, _op in _UNARY.items():
+    CONVERTERS.register(_name)(_unary(_op))
+for _name, _op in _BINARY.items():
+    CONVERTERS.register(_name)(_binary(_op))
+for _name, _limits in _BOUNDS.items():
+    CONVERTERS.register(_name)(_bounded(*_limits))
+
+
+@converter("ADD_N")
+def add_n(layer: TfliteLayer) -> Result:
+    """The sum of all operands."""
+    first, *others = layer.present()
+    for other in others:
+        first = call("add", first, other)
+    return first
+
+
+@converter("SQUARE")
+def square(layer: TfliteLayer) -> Result:
+    """`x * x`."""
+    return call("multiply", layer.input(0), layer.input(0))
+
+
+@converter("SQUARED_DIFFERENCE")
+def squared_difference(layer: TfliteLayer) -> Result:
+    """`(a - b) ** 2`."""
+    difference = call("subtract", layer.input(0), layer.input(1))
+    return call("multiply", difference, difference)
+
+
+@converter("FLOOR_DIV")
+def floor_div(layer: TfliteLayer) -> Result:
+    """The quotient, rounded down."""
+    a, b = layer.input(0), layer.input(1)
+    if is_float(a.tensor.dtype):
+        return call("floor", call("divide", a, b))
+    return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
+
+
+@converter("LEAKY_RELU")
+def leaky_relu(layer: TfliteLayer) -> Result:
+    """`x` where positive, else `alpha * x`."""
+    return call("nn.leaky_relu", layer.input(0), alpha=layer.real("alpha", 0.0))
+
+
+@converter("PRELU")
+def prelu(layer: TfliteLayer) -> Result:
+    """`x` where positive, else `slope * x`; the slope broadcasts from the last axis."""
+    return call("nn.prelu", layer.input(0), layer.input(1))
+
+
+@converter("GELU")
+def gelu(layer: TfliteLayer) -> Result:
+    """Gaussian error linear unit, exact or by tanh."""
+    kind = "tanh" if layer.flag("approximate", False) else "none"
+    return call("nn.gelu", layer.input(0), approximate=kind)
+
+
+@converter("ATAN2")
+def atan2(layer: TfliteLayer) -> Result:
+    """The angle of the point (x, y), of which y is the first operand."""
+    return call("atan2", layer.input(0), layer.input(1))
+
+
+@converter("CAST")
+def cast_to(layer: TfliteLayer) -> Result:
+    """The result's type is that of its tensor."""
+    return cast(layer.input(0), _dtype(layer))
+
+
+@converter("DEQUANTIZE")
+def dequantize(layer: TfliteLayer) -> Result:
+    """The numbers of codes, which are already those; 16-bit floats as 32-bit ones."""
+    return cast(layer.input(0), "f32")
+
+
+@converter("DENSIFY", codes=True)
+def densify(layer: TfliteLayer) -> Result:
+    """The operand: sparse constants are dense as soon as they are read."""
+    return layer.input(0)
+
+
+@converter("QUANTIZE")
+def quantize(layer: TfliteLayer) -> Result:
+    """The codes of numbers: the result's tensor has the parameters."""
+    return layer.input(0)
+
+
+@converter("SELECT", "SELECT_V2")
+def select(layer: TfliteLayer) -> Result:
+    """`a` where the condition holds, else `b`. For SELECT, a vector chooses rows."""
+    condition, a, b = (layer.input(n) for n in range(3))
+    if layer.op == "SELECT" and condition.tensor.rank == 1 < a.tensor.rank:
+        ones = (1,) * (a.tensor.rank - 1)
+        condition = call("reshape", condition, shape=(*condition.tensor.shape, *ones))
+    return call("where", condition, a, b)
+
+
+@converter("ZEROS_LIKE")
+def zeros_like(layer: TfliteLayer) -> Result:
+    """Zeros in the shape of the operand."""
+    x = layer.input(0)
+    zero: Expr = scalar(0, x.tensor.dtype)
+    return call("broadcast_to", zero, shape=x.tensor.shape)
+
+
+def _dtype(layer: TfliteLayer) -> str:
+    result = layer.results[0]
+    assert result is not None
+    return result.dtype

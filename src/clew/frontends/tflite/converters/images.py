@@ -1,0 +1,69 @@
+"""Pooling, resizing, and blocks of images `[N, H, W, C]`."""
+
+from __future__ import annotations
+
+from clew.frontends.building import call
+from clew.frontends.lowering.pooling import pooled
+from clew.frontends.lowering.window import Window
+from clew.frontends.tflite.converters.channels import channels_first, channels_last
+from clew.frontends.tflite.converters.products import window_padding
+from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.registry import Result, converter
+from clew.ir.expr import Expr
+
+
+@converter("MAX_POOL_2D", codes=True)
+def max_pool(layer: TfliteLayer) -> Result:
+    """The largest element of each window."""
+    return layer.activated(_pooled(layer, "nn.max_pool2d"))
+
+
+@converter("AVERAGE_POOL_2D")
+def average_pool(layer: TfliteLayer) -> Result:
+    """The mean of each window; padding does not count."""
+    return layer.activated(_pooled(layer, "nn.avg_pool2d", count_include_pad=False))
+
+
+def _pooled(layer: TfliteLayer, op: str, **more: bool) -> Expr:
+    image = channels_first(layer.image(0))
+    kernel = (layer.integer("filter_height"), layer.integer("filter_width"))
+    strides = (layer.integer("stride_h"), layer.integer("stride_w"))
+    if min(*kernel, *strides) < 1:
+        raise layer.wrong(f"has a window of {list(kernel)} with strides {list(strides)}")
+    padding = window_padding(layer, image.tensor.shape[2:], kernel, strides, (1, 1))
+    return channels_last(pooled(op, image, Window(kernel, strides, (1, 1), padding), **more))
+
+
+@converter("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+def resize(layer: TfliteLayer) -> Result:
+    """Images in another size."""
+    image = channels_first(layer.image(0))
+    sizes = layer.dims(1, "the sizes")
+    centers, corners = layer.flag("half_pixel_centers", False), layer.flag("align_corners", False)
+    linear = layer.op == "RESIZE_BILINEAR"
+    place = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
+    nearest = "floor" if place == "asymmetric" else "round_prefer_ceil"
+    return channels_last(
+        call(
+            "resize",
+            image,
+            shape=(*image.tensor.shape[:2], *sizes),
+            mode="linear" if linear else "nearest",
+            coordinates=place,
+            rounding=nearest,
+        )
+    )
+
+
+@converter("DEPTH_TO_SPACE", codes=True)
+def depth_to_space(layer: TfliteLayer) -> Result:
+    """Channels as blocks of the image; the block's place varies slowest."""
+    image = channels_first(layer.image(0))
+    return channels_last(call("depth_to_space", image, block=layer.integer("block_size")))
+
+
+@converter("SPACE_TO_DEPTH", codes=True)
+def space_to_depth(layer: TfliteLayer) -> Result:
+    """Blocks of the image as channels; the block's place varies slowest."""
+    image = channels_first(layer.image(0))
+    return channels_last(call("space_to_depth", image, block=layer.integer("block_size")))

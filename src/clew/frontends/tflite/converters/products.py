@@ -1,0 +1,124 @@
+"""Matrix products and convolutions. Images are `[N, H, W, C]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.frontends.building import call, reshaped, turned
+from clew.frontends.lowering.convolution import convolution, transposed
+from clew.frontends.lowering.window import Window, extent, same_padding
+from clew.frontends.tflite.converters.channels import channels_first, channels_last
+from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.registry import Result, converter
+from clew.ir.dims import Dim, product
+from clew.ir.expr import Expr
+
+_SAME, _VALID = 0, 1
+
+
+@converter("FULLY_CONNECTED")
+def fully_connected(layer: TfliteLayer) -> Result:
+    """Rows of the last axis times the weights `[out, in]`."""
+    x, weight = layer.input(0), layer.image(1, 2)
+    if layer.integer("weights_format", 0):
+        raise layer.unsupported("shuffled weights")
+    width = weight.tensor.shape[-1]
+    keeps = layer.flag("keep_num_dims", False)
+    if not keeps:
+        x = reshaped(x, (product(x.tensor.shape) // width, width))
+    value = call("nn.matmul", x, turned(weight))
+    return layer.activated(_biased(layer, value, 2))
+
+
+@converter("BATCH_MATMUL")
+def batch_matmul(layer: TfliteLayer) -> Result:
+    """Products of matrices, each as given or transposed."""
+    a, b = layer.input(0), layer.input(1)
+    a = turned(a) if layer.flag("adj_x", False) else a
+    b = turned(b) if layer.flag("adj_y", False) else b
+    return call("nn.matmul", a, b)
+
+
+@converter("CONV_2D")
+def conv_2d(layer: TfliteLayer) -> Result:
+    """Convolution with weights `[out, H, W, in / groups]`."""
+    image, weight = layer.image(0), layer.image(1)
+    channels, per_group = image.tensor.shape[-1], weight.tensor.shape[-1]
+    if not isinstance(channels, int) or not isinstance(per_group, int):
+        raise layer.open_size("the number of channels", channels, per_group)
+    if per_group < 1 or channels % per_group:
+        raise layer.wrong(f"has weights for {per_group} of {channels} channels")
+    return _convolved(layer, channels_first(weight), channels // per_group)
+
+
+@converter("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(layer: TfliteLayer) -> Result:
+    """Convolution of each channel on its own, with weights `[1, H, W, channels * multiplier]`."""
+    channels = layer.image(0).tensor.shape[-1]
+    weight = call("transpose", layer.image(1), axes=(3, 0, 1, 2))
+    if not isinstance(channels, int):
+        raise layer.open_size("the number of channels", channels)
+    return _convolved(layer, weight, channels)
+
+
+@converter("TRANSPOSE_CONV")
+def transpose_conv(layer: TfliteLayer) -> Result:
+    """Gradient of a convolution: operands are the result's shape, weights and image."""
+    image, weight = channels_first(layer.image(2)), layer.image(1)
+    wanted = layer.dims(0, "the shape of the result")[1:3]
+    if len(wanted) != 2:
+        raise layer.wrong("has a result that is no image")
+    kernel, strides = weight.tensor.shape[1:3], _strides(layer)
+    window = Window(kernel, strides, (1, 1), (0, 0, 0, 0))
+    sizes = image.tensor.shape[2:]
+    pads: list[Dim] = [0, 0, 0, 0]
+    if layer.integer("padding", 0) == _SAME:
+        padding = same_padding(wanted, kernel, strides)
+        pads = list(padding)
+    more = [
+        want - ((size - 1) * stride + span - pads[n] - pads[n + 2])
+        for n, (want, size, stride, span) in enumerate(
+            zip(wanted, sizes, strides, kernel, strict=True)
+        )
+    ]
+    window = Window(kernel, strides, (1, 1), tuple(pads))
+    value = transposed(image, call("transpose", weight, axes=(3, 0, 1, 2)), window, 1, more)
+    return layer.activated(_biased(layer, channels_last(value), 3))
+
+
+def _convolved(layer: TfliteLayer, weight: Expr, groups: int) -> Expr:
+    image = channels_first(layer.input(0))
+    kernel, strides = weight.tensor.shape[2:], _strides(layer)
+    dilation = (layer.integer("dilation_h", 1), layer.integer("dilation_w", 1))
+    padding = window_padding(layer, image.tensor.shape[2:], kernel, strides, dilation)
+    value = convolution(image, weight, Window(kernel, strides, dilation, padding), groups)
+    return layer.activated(_biased(layer, channels_last(value), 2))
+
+
+def _biased(layer: TfliteLayer, value: Expr, index: int) -> Expr:
+    bias = layer.optional(index)
+    return value if bias is None else call("add", value, bias)
+
+
+def _strides(layer: TfliteLayer) -> tuple[int, int]:
+    strides = layer.integer("stride_h"), layer.integer("stride_w")
+    if min(strides) < 1:
+        raise layer.wrong(f"has the strides {list(strides)}")
+    return strides
+
+
+def window_padding(
+    layer: TfliteLayer,
+    sizes: Sequence[Dim],
+    kernel: Sequence[Dim],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[Dim, ...]:
+    """Returns the padding (before..., after...) of a window, by the layer's kind of padding."""
+    kind = layer.integer("padding", 0)
+    if kind not in (_SAME, _VALID):
+        raise layer.wrong(f"has the padding {kind}")
+    if kind == _VALID:
+        return (0,) * (2 * len(kernel))
+    extents = [extent(k, d) for k, d in zip(kernel, dilation, strict=True)]
+    return same_padding(sizes, extents, strides)

@@ -1,0 +1,284 @@
+"""What a TFLite file holds: subgraphs of operators on tensors, and signatures.
+
+The bytes are checked where they are decoded: after `read`, every index is in range, every constant
+has the elements of its shape, and names are text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.frontends.limits import checked_size
+from clew.frontends.names import display
+from clew.frontends.tflite.file import options, schema
+from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.frontends.tflite.file.packed import unpacked
+from clew.frontends.tflite.file.sparse import places
+from clew.ir.types import DTYPES, bits
+from clew.support.budgets import Budgets
+from clew.support.errors import ModelError, UnsupportedError
+
+_SCHEMA: Final = Schema({**schema.RECORDS, **options.RECORDS}, {**schema.UNIONS, **options.UNIONS})
+_VERSION: Final = 3
+_CUSTOM: Final = "CUSTOM"
+_OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its table
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Scales and zero points: one of each, or one for each element along `axis`."""
+
+    scale: NDArray[np.float32]
+    zero: NDArray[np.int64]
+    axis: int
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether elements along the axis have parameters of their own."""
+        return self.scale.size > 1
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor. `shape` has None for sizes that the file leaves open; `data` are the bytes of a
+    constant, None for other tensors.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    data: NDArray[np.uint8] | None
+    quantization: Quantization | None
+    is_variable: bool
+    sparsity: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """An operator. Operands are numbers of tensors, -1 for one that is left out."""
+
+    op: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any]
+    custom: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class GraphInfo:
+    """A subgraph."""
+
+    name: str
+    tensors: Sequence[TensorInfo]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: Sequence[OperatorInfo]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An entry of a model: the names of a subgraph's inputs and outputs."""
+
+    name: str
+    graph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class File:
+    """A TFLite file. The first graph is the model."""
+
+    description: str
+    graphs: Sequence[GraphInfo]
+    signatures: Sequence[Signature]
+
+
+def read(data: bytes | memoryview, budgets: Budgets) -> File:
+    """Returns what a file holds. Constants share its memory.
+
+    Errors: M060 for damaged bytes, M061 for another version, M006 and M030 for what exceeds the
+    budgets, U004 for element types that clew does not have.
+    """
+    try:
+        return _Reader(data, budgets).file()
+    except Damaged as error:
+        raise ModelError(
+            "M060",
+            f"the TFLite file cannot be read: {error}",
+            hint="the file is truncated or damaged: download or convert it again",
+        ) from error
+
+
+class _Reader:
+    def __init__(self, data: bytes | memoryview, budgets: Budgets) -> None:
+        self._data = memoryview(data)
+        self._budgets = budgets
+        self._chars = 0
+        self._root = Buffer(self._data, _SCHEMA).read("Model")
+
+    def file(self) -> File:
+        if self._root["version"] != _VERSION:
+            raise ModelError(
+                "M061", f"the TFLite file has version {self._root['version']}, {_VERSION} is read"
+            )
+        graphs = [self._graph(n, graph) for n, graph in enumerate(self._root["subgraphs"])]
+        if not graphs:
+            raise Damaged("it holds no graph")
+        signatures = [self._signature(each, graphs) for each in self._root["signature_defs"]]
+        return File(self._name(self._root["description"]), graphs, signatures)
+
+    def _name(self, text: str) -> str:
+        """Returns a name. Errors: M030 for more text than the budget."""
+        self._chars += len(text)
+        if self._chars > self._budgets.text_chars:
+            raise ModelError("M030", "the names of the model exceed the budget text_chars")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise Damaged(f"a name is not UTF-8: {display(text)}") from error
+        return text
+
+    def _graph(self, number: int, graph: Mapping[str, Any]) -> GraphInfo:
+        tensors = [self._tensor(each) for each in graph["tensors"]]
+        return GraphInfo(
+            self._name(graph["name"]) or f"graph_{number}",
+            tensors,
+            _indices(graph["inputs"], len(tensors), "an input"),
+            _indices(graph["outputs"], len(tensors), "an output"),
+            [self._operator(each, len(tensors)) for each in graph["operators"]],
+        )
+
+    # --- tensors ---
+
+    def _tensor(self, tensor: Mapping[str, Any]) -> TensorInfo:
+        name = self._name(tensor["name"])
+        number = tensor["type"]
+        if not 0 <= number < len(schema.DTYPES):
+            raise Damaged(f"tensor {display(name)!r} has the element type {number}")
+        dtype = schema.DTYPES[number]
+        fixed, signature = tensor["shape"].tolist(), tensor["shape_signature"].tolist()
+        if signature and len(signature) != len(fixed):
+            raise Damaged(f"tensor {display(name)!r} has two ranks")
+        shape = tuple(None if size < 0 else size for size in signature or fixed)
+        data = self._buffer(tensor["buffer"], f"tensor {display(name)!r}")
+        return TensorInfo(
+            name,
+            dtype,
+            shape if data is None else tuple(fixed),
+            data,
+            _quantization(tensor["quantization"], len(fixed), name),
+            tensor["is_variable"],
+            tensor["sparsity"],
+        )
+
+    def _buffer(self, number: int, what: str) -> NDArray[np.uint8] | None:
+        """Returns the bytes of a buffer; None for one without."""
+        buffers = self._root["buffers"]
+        if number >= len(buffers):
+            if number == 0:
+                return None
+            raise Damaged(f"{what} is in buffer {number} of {len(buffers)}")
+        buffer = buffers[number]
+        if buffer["offset"] > _OUTSIDE:
+            begin, size = buffer["offset"], buffer["size"]
+            if begin + size > len(self._data):
+                raise Damaged(f"{what} lies beyond the end of the file")
+            return np.frombuffer(self._data, np.uint8)[begin : begin + size]
+        found: NDArray[np.uint8] = buffer["data"]
+        return found if found.size else None
+
+    # --- operators and signatures ---
+
+    def _operator(self, operator: Mapping[str, Any], tensors: int) -> OperatorInfo:
+        codes = self._root["operator_codes"]
+        if operator["opcode_index"] >= len(codes):
+            raise Damaged(f"an operator has the code {operator['opcode_index']} of {len(codes)}")
+        code = codes[operator["opcode_index"]]
+        number = max(code["deprecated_builtin_code"], code["builtin_code"])
+        op = options.OPERATORS[number] if 0 <= number < len(options.OPERATORS) else str(number)
+        given = operator["builtin_options"] or operator["builtin_options2"] or {}
+        return OperatorInfo(
+            self._name(code["custom_code"]) if op == _CUSTOM else op,
+            code["version"],
+            _indices(operator["inputs"], tensors, "an operand", optional=True),
+            _indices(operator["outputs"], tensors, "a result", optional=True),
+            given,
+            operator["custom_options"].tobytes(),
+        )
+
+    def _signature(self, given: Mapping[str, Any], graphs: Sequence[GraphInfo]) -> Signature:
+        number = given["subgraph_index"]
+        if number >= len(graphs):
+            raise Damaged(f"a signature is of graph {number} of {len(graphs)}")
+        count = len(graphs[number].tensors)
+        inputs, outputs = (
+            {self._name(each["name"]): each["tensor_index"] for each in given[kind]}
+            for kind in ("inputs", "outputs")
+        )
+        _indices([*inputs.values(), *outputs.values()], count, "a name in a signature")
+        return Signature(self._name(given["signature_key"]), number, inputs, outputs)
+
+
+def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tuple[int, ...]:
+    found = tuple(map(int, given))
+    least = -1 if optional else 0
+    if any(not least <= index < count for index in found):
+        raise Damaged(f"{what} is none of the {count} tensors: {max(found)}")
+    return found
+
+
+def _quantization(given: Mapping[str, Any] | None, rank: int, name: str) -> Quantization | None:
+    """Returns the scales and zero points of a tensor; None for one that has none."""
+    if given is None or not given["scale"].size:
+        return None
+    scale, zero = given["scale"], given["zero_point"]
+    if not zero.size:
+        zero = np.zeros(scale.size, np.int64)
+    axis = given["quantized_dimension"]
+    if zero.size not in (1, scale.size) or (scale.size > 1 and not 0 <= axis < rank):
+        raise Damaged(f"tensor {display(name)!r} has scales that do not fit its shape")
+    return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
+
+
+def constant(tensor: TensorInfo, budgets: Budgets) -> NDArray[Any]:
+    """Returns the elements of a constant.
+
+    Errors: M006 if the bytes are not those of its shape, U004 for a type that clew does not have.
+    """
+    what = f"tensor {display(tensor.name)!r}"
+    if tensor.dtype not in DTYPES:
+        raise UnsupportedError("U004", f"{what} has elements of type {tensor.dtype}")
+    assert tensor.data is not None
+    shape = tuple(size or 0 for size in tensor.shape)
+    count = checked_size(shape, tensor.dtype, budgets, what)
+    stored = count
+    if tensor.sparsity is not None:
+        stored = tensor.data.size // max(bits(tensor.dtype) // 8, 1)
+    found = unpacked(tensor.data, tensor.dtype, stored)
+    if found is None:
+        raise ModelError(
+            "M006",
+            f"{what} has {tensor.data.size} bytes for {tensor.dtype}{list(shape)}",
+        )
+    if tensor.sparsity is not None:
+        return _dense(found, tensor.sparsity, shape, what)
+    return found.reshape(shape)
+
+
+def _dense(
+    stored: NDArray[Any], sparsity: Mapping[str, Any], shape: tuple[int, ...], what: str
+) -> NDArray[Any]:
+    """Returns all elements of a sparse constant. Errors: M006 if its description is damaged."""
+    made = np.zeros(shape, stored.dtype)
+    try:
+        made.reshape(-1)[places(sparsity, shape, stored.size)] = stored
+    except Damaged as error:
+        raise ModelError("M006", f"{what} cannot be read: {error}") from error
+    return made

@@ -1,0 +1,69 @@
+"""An operator of a TFLite file, as its converter sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.building import call
+from clew.frontends.layer import Layer
+from clew.frontends.tflite.file.model import OperatorInfo, TensorInfo
+from clew.ir.dims import Dim
+from clew.ir.expr import Expr
+from clew.ir.types import is_integer
+
+_ACTIVATIONS: Final = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
+
+
+class TfliteLayer(Layer):
+    """A layer with what the file says about its tensors: `operands` and `results`."""
+
+    def __init__(
+        self,
+        name: str,
+        operator: OperatorInfo,
+        inputs: Sequence[Expr | None],
+        operands: Sequence[TensorInfo | None],
+        results: Sequence[TensorInfo | None],
+        builder: GraphBuilder,
+    ) -> None:
+        outputs = [each.name if each else "" for each in results]
+        given: Mapping[str, Any] = operator.options
+        super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
+        self.custom: Final = operator.custom
+        self.operands: Final = tuple(operands)
+        self.results: Final = tuple(results)
+
+    def image(self, index: int, rank: int = 4) -> Expr:
+        """Returns an input with as many axes as an image. Errors: M012 for another number."""
+        if self.rank(index) != rank:
+            raise self.wrong(f"takes {rank} axes as input {index}, got {self.type(index)}")
+        return self.input(index)
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Returns the sizes in an input: ints, or symbolic dimensions.
+
+        Errors: U002 if they are known only at run time, M012 if they are no integers.
+        """
+        if not is_integer(self.type(index).dtype):
+            raise self.wrong(f"takes {what} as integers, got {self.type(index)}")
+        return super().dims(index, what)
+
+    def activated(self, value: Expr) -> Expr:
+        """Returns a result after the operator's fused activation."""
+        number = self.integer("activation", 0)
+        if not 0 <= number < len(_ACTIVATIONS):
+            raise self.wrong(f"has the activation {number}")
+        kind = _ACTIVATIONS[number]
+        if kind == "none":
+            return value
+        if kind == "relu":
+            return call("nn.relu", value)
+        if kind == "relu6":
+            return call("clip", value, min=0.0, max=6.0)
+        if kind == "relu_n1_to_1":
+            return call("clip", value, min=-1.0, max=1.0)
+        if kind == "tanh":
+            return call("tanh", value)
+        raise self.unsupported(f"the activation {kind}")

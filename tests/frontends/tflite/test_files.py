@@ -1,0 +1,181 @@
+"""TFLite files: what is read, what is refused, and how layers are named."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+
+import clew
+from clew.frontends.tflite import load
+from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.ir.visit import post_order
+from clew.support.errors import ClewError, ModelError, UnsupportedError
+from tflite_files import Graph, written
+
+from .litert import draw, litert
+
+
+def small() -> bytes:
+    """Returns a network of four operators."""
+    graph = Graph()
+    x = graph.input("x", (1, 8, 8, 4), "f32")
+    weight, bias = graph.constant(draw(1, 8, 3, 3, 4), "w"), graph.constant(draw(2, 8), "b")
+    window = {"padding": 0, "stride_w": 1, "stride_h": 1, "activation": 1}
+    (y,) = graph.operator(
+        "CONV_2D", [x, weight, bias], [("conv", (1, 8, 8, 8), "f32")], ("Conv2DOptions", window)
+    )
+    pool = {"padding": 1, "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+    (y,) = graph.operator(
+        "MAX_POOL_2D", [y], [("pool", (1, 4, 4, 8), "f32")], ("Pool2DOptions", pool)
+    )
+    shape = graph.constant(np.int32([1, -1]))
+    (y,) = graph.operator("RESHAPE", [y, shape], [("flat", (1, 128), "f32")])
+    bounds = [graph.constant(np.int32(each)) for each in ([0, 0], [1, 64], [1, 2])]
+    (y,) = graph.operator(
+        "STRIDED_SLICE", [y, *bounds], [("part", (1, 32), "f32")],
+        ("StridedSliceOptions", {"begin_mask": 1}),
+    )  # fmt: skip
+    return graph.file([y])
+
+
+def test_layers_and_parameters_keep_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(small())
+    model = clew.compile(path, threads=1)
+    assert list(model.trace.layers) == ["conv", "pool", "flat", "part"]
+    module = clew.load(path)
+    sources = {s for node in post_order(module.main.body) for s in node.span.sources}
+    assert ("conv", "CONV_2D") in {(s.layer, s.op) for s in sources}
+    assert {"w", "b"} <= {s.layer for s in sources if s.kind == "parameter"}
+
+
+def test_a_cut_file_is_refused() -> None:
+    whole = small()
+    for end in range(0, len(whole), 7):
+        with pytest.raises(ClewError) as caught:
+            load(whole[:end])
+        assert caught.value.code in {"M060", "M061", "M004", "M006"}
+
+
+def code_of(data: bytes) -> str:
+    """Returns the code of the error of a file, "" if it loads."""
+    try:
+        load(data)
+    except ClewError as error:
+        return error.code
+    return ""
+
+
+def test_mutants_have_codes() -> None:
+    whole, draws, codes = small(), random.Random(5), set()
+    for _ in range(600):
+        data = bytearray(whole)
+        for _ in range(draws.choice((1, 1, 2, 8))):
+            place = draws.randrange(len(data) - 4)
+            number = draws.choice((0, 1, 0xFF, 1 << 31, (1 << 32) - 1, draws.randrange(1 << 32)))
+            width = draws.choice((1, 2, 4))
+            data[place : place + width] = number.to_bytes(4, "little")[:width]
+        codes.add(code_of(bytes(data)))
+    assert "M060" in codes
+    assert not {code for code in codes if code[:1] == "C"}
+
+
+def test_shared_tables_cannot_multiply() -> None:
+    """1,000 references to one graph, each of which has 1,000 to one tensor."""
+    schema = Schema({"Outer": "many:[Inner]", "Inner": "many:[Leaf]", "Leaf": "x:i32"}, {})
+    builder = flatbuffers.Builder(0)
+
+    def table(vector: int) -> int:
+        builder.StartObject(1)
+        builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+        return int(builder.EndObject())
+
+    def thousand(place: int) -> int:
+        builder.StartVector(4, 1000, 4)
+        for _ in range(1000):
+            builder.PrependUOffsetTRelative(place)
+        return int(builder.EndVector())
+
+    builder.StartObject(1)
+    builder.PrependInt32Slot(0, 5, 0)
+    leaf = int(builder.EndObject())
+    builder.Finish(table(thousand(table(thousand(leaf)))))
+    with pytest.raises(Damaged, match="its tables lie in each other"):
+        Buffer(bytes(builder.Output()), schema).read("Outer")
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ModelError, match="M061"):
+        load(written("Model", {"version": 2}))
+
+
+def test_an_unknown_operator_is_named() -> None:
+    graph = Graph()
+    x = graph.input("x", (4,), "f32")
+    y = graph.operator("LSH_PROJECTION", [x], [("hash", (4,), "i32")])
+    with pytest.raises(UnsupportedError, match=r"U001.*LSH_PROJECTION") as caught:
+        load(graph.file(y))
+    assert caught.value.layer == "hash"
+
+
+@pytest.mark.parametrize("blocks", [(), (2, 4)])
+def test_sparse_weights(blocks: tuple[int, ...]) -> None:
+    """A matrix in compressed rows, whole or in blocks of 2 x 4."""
+    rng, rows, columns = np.random.default_rng(3), 6, 8
+    high, wide = blocks or (1, 1)
+    kept = rng.random((rows // high, columns // wide)) < 0.5
+    full = np.kron(kept, np.ones((high, wide))) * rng.uniform(-2, 2, (rows, columns))
+    full = full.astype(np.float32)
+    cells = full.reshape(rows // high, high, columns // wide, wide).transpose(0, 2, 1, 3)
+    segments = np.concatenate([[0], np.cumsum(kept.sum(1))])
+    levels: list[dict[str, Any]] = [
+        {"format": 0, "dense_size": rows // high},
+        {
+            "format": 1,
+            "array_segments": ("Int32Vector", {"values": segments}),
+            "array_indices": ("Uint8Vector", {"values": np.nonzero(kept)[1]}),
+        },
+        *({"format": 0, "dense_size": size} for size in blocks),
+    ]
+    graph = Graph()
+    x = graph.input("x", (3, columns), "f32")
+    stored = graph.constant(cells[kept].reshape(-1))
+    sparsity = {
+        "traversal_order": list(range(len(levels))),
+        "block_map": [0, 1][: len(blocks)],
+        "dim_metadata": levels,
+    }
+    weight = graph.tensor("w", full.shape, "f32", sparsity=sparsity)
+    graph.same_buffer(weight, stored)
+    (dense,) = graph.operator("DENSIFY", [weight], [("dense", full.shape, "f32")])
+    (y,) = graph.operator(
+        "FULLY_CONNECTED", [x, dense, -1], [("y", (3, rows), "f32")], ("FullyConnectedOptions", {})
+    )
+    data, value = graph.file([y]), draw(1, 3, columns)
+    found = clew.compile(load(data), threads=1).run({"x": value})["y"]
+    np.testing.assert_allclose(found, value @ full.T, rtol=1e-5, atol=1e-5)
+
+
+def test_quantized_products_are_within_a_step() -> None:
+    graph = Graph()
+    x = graph.input("x", (16, 32), "i8", scale=[0.05], zero=[3])
+    rng = np.random.default_rng(1)
+    codes = rng.integers(-127, 128, (8, 32), np.int8)
+    weight = graph.constant(codes, scale=rng.uniform(0.01, 0.02, 8), axis=0)
+    scales = graph.scales(weight) * 0.05
+    bias = graph.constant(rng.integers(-200, 200, 8, np.int32), scale=scales, axis=0)
+    (y,) = graph.operator(
+        "FULLY_CONNECTED", [x, weight, bias], [("y", (16, 8), "i8")],
+        ("FullyConnectedOptions", {"activation": 1}), 4, scale=[0.4], zero=[-20],
+    )  # fmt: skip
+    data, value = graph.file([y]), rng.integers(-128, 128, (16, 32), np.int8)
+    found = clew.compile(load(data), threads=1).run({"x": value})["y"]
+    expected = litert(data, {"x": value})[0]
+    assert found.dtype == np.int8
+    assert len(np.unique(found)) > 20
+    assert np.abs(found.astype(int) - expected).max() <= 1
