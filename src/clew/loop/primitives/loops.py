@@ -65,13 +65,14 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` and `once` use ceil(n / factor) tiles whose sizes differ by at most one;
-    `guard` rounds up and skips iterations beyond n. `shrink` has smaller tiles of few sizes:
-    the remainder is one or two of them, the last of which is moved back and skips the iterations
-    that have run. `overlap` has whole tiles only, of which the last is moved back in this way; of a
-    loop shorter than a tile, it computes the last iteration several times and stores it once. `clamp` moves the last tile, of the whole or half the size, back so that it ends at n;
-    some iterations are thus computed twice. For n below half the factor, it uses one smaller tile
-    that repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose
-    size is then half that of the others.
+    `guard` rounds up and skips iterations beyond n. `shrink` has tiles of half and of a quarter of
+    the size: the remainder is one or two of them, the last of which is moved back so that it ends
+    at n and skips the iterations that have run. `overlap` moves the last whole tile back in this
+    way; a loop shorter than a tile computes its last iteration several times and stores it once.
+    `clamp` moves the last tile, of the whole or half the size, back so that it ends at n; some
+    iterations are thus computed twice. For n below half the factor, it uses one smaller tile that
+    repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose size is
+    then half that of the others.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
