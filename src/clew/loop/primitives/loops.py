@@ -160,7 +160,7 @@ def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
         begins = _reaches(rest, size_)
         first[size_] = begins if larger == factor else short * (begins - _reaches(rest, larger))
     last = rest - sum((size_ * count for size_, count in first.items()), 0)
-    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=False):
+    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
         ends = _reaches(last, smaller + 1) - _reaches(last, size_ + 1) if size_ > 1 else 0
         own = start + sum((n * count for n, count in first.items() if n != size_), 0)
         made = _ending if size_ > 1 else _inside
