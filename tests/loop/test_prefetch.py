@@ -94,10 +94,10 @@ def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
     schedule.vectorize("out.j")
     schedule.prefetch("b", "out.p", "out.k.o", "out.i.o")
     panel = list(range(64))
-    for rows in (1, 2, 3, 4, 5, 6, 24, 60, 90):
+    for rows in (1, 2, 3, 6, 24, 60, 90):
         lines = requested(schedule.nest, {"n": rows}, panel=0)
         assert lines[:64] == panel, rows
-    for rows in (7, 11, 12, 13, 18):
+    for rows in (4, 5, 7, 11, 12, 13, 18):
         lines = requested(schedule.nest, {"n": rows}, panel=0)
         first, second = lines[:64], lines[64:128]
         assert sorted(set(first)) == panel[:32], rows

@@ -25,7 +25,7 @@ from clew.machine.target import host
 from clew.support.errors import ScheduleError
 
 N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
-ONCE = ("once", "peel", "guard", "shrink")
+ONCE = ("once", "peel", "guard", "shrink", "overlap")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
 """Tails with tiles whose iterations may repeat one of the same tile."""
@@ -107,6 +107,18 @@ def test_a_size_may_be_0(extent: str, tail: str) -> None:
                 continue
             assert count or extent != "z" or tail not in ("balance", "once") or factor == 1
             all_once(counted(nest, sizes), {("out", (i,)) for i in range(count)}, tail)
+
+
+@pytest.mark.parametrize(("factor", "sizes"), [(14, [14, 7, 4]), (7, [7, 4, 2]), (2, [2, 1])])
+def test_shrinking_tiles_have_few_sizes(factor: int, sizes: list[int]) -> None:
+    """Each size is a copy of the loop's body, so their number decides the compile time."""
+    schedule = Schedule(copied(N))
+    _, inner = schedule.split("out.i", factor, tail="shrink")
+    assert [n.size for n in loops(schedule.nest.body) if n.name == inner] == sizes
+    tiles = [n.size for n in loops(schedule.nest.body) if n.name == "out.i.o"]
+    for n in range(1, 4 * factor):
+        smaller = sum(value_at(count, {"n": n}) for count in tiles[1:])
+        assert smaller <= 2, n
 
 
 def two_axes() -> Schedule:

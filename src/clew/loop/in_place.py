@@ -11,7 +11,7 @@ from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Block, Buffer, For, If, Nest, Stmt, Store, TileProduct, reads, walk
 from clew.loop.needs import guarded_stores
 from clew.loop.products import offset_of
-from clew.te.expr import Binary, Index, Load, Scalar, conjuncts
+from clew.te.expr import Binary, Index, Load, Scalar, binary, conjuncts
 from clew.te.walk import nodes
 
 
@@ -124,7 +124,8 @@ def _loops_around(body: Stmt) -> Iterator[tuple[int, tuple[int, tuple[For, ...]]
 
 def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> bool:
     """Whether a store may write a position twice: its index is the smaller of two positions of
-    loops, and no guard skips the positions of the previous tile (the tail `once` of `split`).
+    loops, and no guard skips the positions of the previous tile (the tail `once` of `split`), or
+    those beyond the last one (`overlap`).
     """
     number = simplifier.number
     kept = {
@@ -135,7 +136,22 @@ def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> 
         for least in _limits(c.a)
         if number(c.b) in (number(least.a), number(least.b))  # the tile's start, not moved back
     }
+    beyond = [c for guard in guards for c in conjuncts(guard)]
+    kept |= {
+        number(least)
+        for i in store.indices
+        for least in _limits(i)
+        if any(_stays_below(least, c, simplifier) for c in beyond)
+    }
     return any(number(least) not in kept for i in store.indices for least in _limits(i))
+
+
+def _stays_below(least: Binary, guard: Scalar, simplifier: Simplifier) -> bool:
+    """Whether a guard states that a limited position is below its limit."""
+    if not isinstance(guard, Binary) or guard.op != "lt":
+        return False
+    within = binary("lt", least.a, binary("add", least.b, 1))
+    return simplifier.number(simplifier.simplify(within)) == simplifier.number(guard)
 
 
 def _limits(index: Scalar) -> Iterator[Binary]:

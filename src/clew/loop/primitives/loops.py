@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from clew.ir.dims import (
@@ -11,6 +12,7 @@ from clew.ir.dims import (
     SymDim,
     at_least,
     ceil_div,
+    dim_max,
     dim_min,
     exact_quotient,
     product,
@@ -44,7 +46,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
 from clew.te.roles import IN_ORDER
 
-TAILS = ("peel", "balance", "once", "guard", "shrink", "clamp", "shift")
+TAILS = ("peel", "balance", "once", "guard", "shrink", "overlap", "clamp", "shift")
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
 
@@ -63,12 +65,14 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` and `once` use ceil(n / factor) tiles whose sizes differ by at most one;
-    `guard` rounds up and skips iterations beyond n. `shrink` has smaller tiles of several sizes:
-    the remainder is one or two of them, or it is merged with a whole tile and divided into two of
-    them. `clamp` moves the last tile, of the whole or half the size, back so that it ends at n;
-    some iterations are thus computed twice. For n below half the factor, it uses one smaller tile
-    that repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose
-    size is then half that of the others.
+    `guard` rounds up and skips iterations beyond n. `shrink` has tiles of half and of a quarter of
+    the size: the remainder is one or two of them, the last of which is moved back so that it ends
+    at n and skips the iterations that have run. `overlap` moves the last whole tile back in this
+    way; a loop shorter than a tile computes its last iteration several times and stores it once.
+    `clamp` moves the last tile, of the whole or half the size, back so that it ends at n; some
+    iterations are thus computed twice. For n below half the factor, it uses one smaller tile that
+    repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose size is
+    then half that of the others.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
@@ -90,7 +94,7 @@ def split(
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
         if inside and not at_least(inside - _iterations_inside(found)):
             return found
-        if isinstance(found.size, SymDim) or tail in ("shrink", "clamp", "shift"):
+        if isinstance(found.size, SymDim) or tail in ("shrink", "overlap", "clamp", "shift"):
             return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -124,6 +128,8 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return [_guarded(loop, 0, ceil_div(extent, factor), factor, simplifier)]
     if tail == "shrink":
         return _shrinking(loop, factor, simplifier)
+    if tail == "overlap":
+        return [_ending(loop, 0, ceil_div(extent, factor), factor, simplifier)]
     if tail == "clamp":
         return _clamped(loop, factor, simplifier)
     if tail == "shift":
@@ -138,30 +144,28 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
 
 
 def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns whole tiles, and smaller tiles of each size up to a little more than half a tile, of
-    which at most two run. A remainder of such a size is one tile, and a larger one is two. A small
-    one is merged with the last whole tile, if there is one, and divided evenly into two tiles.
+    """Returns whole tiles, and tiles of half and of a quarter of the size for the remainder, of
+    which at most two run. A remainder above half a tile begins with a tile of half the size, and a
+    loop shorter than one tile with the larger one that it fits. The smaller tile that the rest fits
+    follows, moved back so that it ends at the last iteration.
     """
+    sizes = list(dict.fromkeys(max(-(-factor // n), 1) for n in (2, 4)))
+    sizes = [n for n in sizes if n < factor and (n > 1 or factor == 2)]
     whole = loop.size // factor
-    rest, several = loop.size - whole * factor, _reaches(whole, 1)
-    longest = min(factor // 2 + 2, factor - 1)
-    small = 2 * longest - factor  # the largest remainder merged with a whole tile
-    shared = several * (_reaches(rest, 1) - _reaches(rest, small + 1)) if small > 0 else 0
-    # For each number of iterations: 1 if two tiles of about half of it run them, else 0.
-    halved: dict[int, Dim] = {n: _equals(rest, n) for n in range(longest + 1, factor)}
-    halved.update((factor + n, several * _equals(rest, n)) for n in range(1, small + 1))
-    tiles = whole - shared
-    found = [_inside(loop, 0, tiles, factor, simplifier)]
-    for size_ in range(longest, 0, -1):
-        alone = _equals(rest, size_)
-        if size_ <= small:
-            alone = alone - several * alone
-        larger, even, smaller = (halved.get(2 * size_ + off, 0) for off in (-1, 0, 1))
-        start = tiles * factor + smaller * (size_ + 1)
-        count = alone + 2 * even + larger + smaller
-        if count != 0:
-            found.append(_inside(loop, start, count, size_, simplifier))
-    return found
+    start, rest = whole * factor, loop.size - whole * factor
+    short = 1 - _reaches(whole, 1)
+    found = [_inside(loop, 0, whole, factor, simplifier)]
+    first: dict[int, Dim] = {}
+    for larger, size_ in pairwise((factor, *sizes)):
+        begins = _reaches(rest, size_)
+        first[size_] = begins if larger == factor else short * (begins - _reaches(rest, larger))
+    last = rest - sum((size_ * count for size_, count in first.items()), 0)
+    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
+        ends = _reaches(last, smaller + 1) - _reaches(last, size_ + 1) if size_ > 1 else 0
+        own = start + sum((n * count for n, count in first.items() if n != size_), 0)
+        made = _ending if size_ > 1 else _inside
+        found.append(made(loop, own, first[size_] + ends, size_, simplifier))
+    return [tile for tile in found if tile.size != 0]
 
 
 def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
@@ -172,9 +176,25 @@ def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifi
     return _piece(loop, start, tiles, factor, simplifier, facts)
 
 
-def _equals(dim: Dim, value: int) -> Dim:
-    """Returns 1 if a dimension is `value`, which is at least 1, else 0."""
-    return _reaches(dim, value) - _reaches(dim, value + 1)
+def _ending(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns tiles from `start` on, of which the last is moved back so that it ends at the last
+    iteration. A guard skips iterations that have run, and those beyond the end of a loop shorter
+    than a tile, in whose place values of the last one are computed.
+    """
+    fits = at_least(loop.size, factor)
+    end = loop.size - factor if fits else dim_max(loop.size - factor, 0)
+    # A loop that runs a tile has an iteration.
+    facts = facts_of(end, start, loop.size - 1)
+    outer = loop.index.part(f"{loop.name}.o", tiles, facts)
+    inner = loop.index.part(f"{loop.name}.i", factor)
+    own = binary("add", binary("mul", outer, factor), size(start))
+    place = binary("add", binary("min", own, size(end)), inner)
+    cond = binary("ge", place, own)
+    if not fits:
+        cond = binary("and", cond, binary("lt", place, size(loop.size)))
+        place = binary("min", place, size(loop.size - 1))
+    body = replace_index(loop.body, loop.index, simplifier.simplify(place))
+    return For(outer, loop.kind, For(inner, loop.kind, If(simplifier.simplify(cond), body)))
 
 
 def _reaches(dim: Dim, least: int) -> Dim:

@@ -28,6 +28,8 @@ Array = np.ndarray[Any, Any]
 # The numbers of cost terms: of Winograd's algorithm with one tile size, and of bf16x3 products.
 _TERMS: Final = 3
 _SPLIT_TERMS: Final = 4
+# Pixels along a side of the smallest register tile in an image of free size.
+_SIDE: Final = 2
 # The attributes that the direct algorithm takes unchanged.
 _DIRECT: Final = ("strides", "padding", "dilation", "channels", "weight_layout")
 
@@ -86,7 +88,7 @@ def conv2d_by_size(
 
     Costs are in cycles (`cost.convolution`):
 
-    - `direct`: per pixel of the result; for the weight.
+    - `direct`: per pixel of the result, in blocks of 2x2 if there are `tiles`; for the weight.
     - `winograd`, for each of `tiles`: for the products, per tile, where fewer than `least_rows`
       tiles cost as much as `least_rows`; for the transforms, per tile; for the weight.
     - `split`: for the products, per tile of rows; per pixel that is split; per pixel of the result;
@@ -165,7 +167,10 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
         count = batch * -(-high // tile) * -(-wide // tile)
         costs.append(dim_max(count, attrs.least_rows) * product + count * transform + weight)
     results.append(direct)
-    costs.append(batch * high * wide * attrs.direct[0] + attrs.direct[1])
+    pixels = batch * high * wide
+    if tiles:
+        pixels = batch * ceil_div(high, _SIDE) * ceil_div(wide, _SIDE) * (_SIDE * _SIDE)
+    costs.append(pixels * attrs.direct[0] + attrs.direct[1])
     if attrs.split:
         sizes = logical_sizes(parse_layout(attrs.weight_layout), packed.shape)
         kernel = numbers((sizes["H"], sizes["W"]))

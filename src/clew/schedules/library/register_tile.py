@@ -82,11 +82,14 @@ def _unroll_small_copies(schedule: Schedule, reduction: str, apart: int) -> str:
     return outer
 
 
-def split_tiles(schedule: Schedule, loop: str, size: int, tail: str = "balance") -> tuple[str, str]:
+def split_tiles(
+    schedule: Schedule, loop: str, size: int, tail: str = "balance", free: str = "shrink"
+) -> tuple[str, str]:
     """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
-    outer and the inner loop. `tail` is for a number of iterations that is known.
+    outer and the inner loop. `tail` is for a number of iterations that is known, `free` for one
+    that only a run knows.
     """
-    return schedule.split(loop, size, tail=tail if schedule.is_static(loop) else "shrink")
+    return schedule.split(loop, size, tail=tail if schedule.is_static(loop) else free)
 
 
 def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:

@@ -99,7 +99,8 @@ class Conv(Rule[Convolution]):
         image = match.image
         vectors = 2 if image.blocks > 1 and not match.own_channels and match.wide == 1 else 1
         most = self.most_rows(match, vectors * match.wide)
-        flat = match.flat is not None and _fits_better_flat(image, most)
+        # The remainder of one line takes less code than those of lines and columns.
+        flat = match.flat is not None and (_is_free(image) or _fits_better_flat(image, most))
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
         panels = image.blocks // vectors
         # Each tile reads a panel of weights, of which a large one leaves the second-level cache.
@@ -174,7 +175,7 @@ class Conv(Rule[Convolution]):
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
         inside = []
         if rows:
-            down, oh_inner = split_tiles(schedule, down, settings["lines"])
+            down, oh_inner = split_tiles(schedule, down, settings["lines"], free="overlap")
             schedule.reorder(down, ow, oh_inner, co_inner, ci)
             inside.append(oh_inner)
         ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
