@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.backends.compile_options import CompileOptions, Precision
+from clew.compiling.compile import passes_for
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType, is_float
 from clew.ops.registry import get_op
+from clew.passes.base import Pass
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled
 from clew.quantization.parameters import Parameters
@@ -106,7 +109,8 @@ class Simulation:
         inputs = [*main.params, *switched.inputs.values()]
         body = Tuple(fields, span=Span())
         function = Function(inputs, body, {"outputs": names}, span=Span())
-        self._model = compiled(changed.with_functions({"main": function}), options)
+        simulated = options.changed(passes=_passes(options))
+        self._model = compiled(changed.with_functions({"main": function}), simulated)
         self._exact: list[Outputs] | None = None
 
     def correct(self, parameters: Sequence[Parameters]) -> None:
@@ -192,6 +196,16 @@ class Simulation:
             layers.add([found[n] for n in places], exact[first:last])
         named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
         return Accumulated(named, max(outputs.errors, default=None))
+
+
+def _passes(options: CompileOptions) -> list[Pass]:
+    """Returns the passes, with rounded operands in kernels of their own: those of the products that
+    read them are then the same as in the float model.
+    """
+    return [
+        replace(p, stored=frozenset(("dequantize", "where"))) if isinstance(p, FuseOps) else p
+        for p in passes_for(options)
+    ]
 
 
 class _Sums:
