@@ -81,9 +81,7 @@ class _Fuser(Rewriter):
         groups = (
             grouper.singletons()
             if none
-            else grouper.groups(
-                melt=options.melt, results=options.results, stored=options.stored
-            )
+            else grouper.groups(melt=options.melt, results=options.results, stored=options.stored)
         )
         pieces = [_piece(group) for group in dict.fromkeys(groups.values())]
         return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
