@@ -20,6 +20,7 @@ _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
+_HUGE: Final = float(np.finfo(np.float32).max)
 
 Loss = Callable[["Histogram", Sequence["Grid"]], Array]
 """The loss of a distribution on each of several grids."""
@@ -52,7 +53,9 @@ class Histogram:
         if span <= 0:
             self.counts[0] += values.size
             return
-        low, by = np.float32(self.low), np.float32(len(self.counts) / span)
+        # Differences in f32 would overflow, or bins would be too narrow for a number in f32.
+        dtype = np.float32 if _TINY * len(self.counts) < span < _HUGE else np.float64
+        low, by = dtype(self.low), dtype(len(self.counts) / span)
         flat = values.reshape(-1)
         for first in range(0, len(flat), _PART):
             scaled = flat[first : first + _PART] - low
@@ -184,7 +187,9 @@ def _squared_error(found: Histogram, grids: Sequence[Grid]) -> Array:
     errors = beyond(lows, moments[:, first]) + beyond(highs, moments[:, -1:] - moments[:, last])
     errors += np.where(inside > 0, inside * scales**2 / 12, 0)
     width = (found.high - found.low) / len(centers)
-    for n in np.flatnonzero(width >= scales):  # so fine that numbers of one bin have one error
+    for n in np.flatnonzero(
+        width >= scales
+    ).tolist():  # so fine that numbers of one bin have one error
         part = slice(first[n], last[n])
         steps = grids[n].quantized(centers[part]) - centers[part]
         errors[n] += found.counts[part] @ steps**2 - inside[n] * scales[n] ** 2 / 12
