@@ -54,7 +54,7 @@ class Histogram:
             self.counts[0] += values.size
             return
         # Differences in f32 would overflow, or bins would be too narrow for a number in f32.
-        dtype = np.float32 if _TINY * len(self.counts) < span < _HUGE else np.float64
+        dtype: Any = np.float32 if _TINY * len(self.counts) < span < _HUGE else np.float64
         low, by = dtype(self.low), dtype(len(self.counts) / span)
         flat = values.reshape(-1)
         for first in range(0, len(flat), _PART):
