@@ -187,9 +187,8 @@ def _squared_error(found: Histogram, grids: Sequence[Grid]) -> Array:
     errors = beyond(lows, moments[:, first]) + beyond(highs, moments[:, -1:] - moments[:, last])
     errors += np.where(inside > 0, inside * scales**2 / 12, 0)
     width = (found.high - found.low) / len(centers)
-    for n in np.flatnonzero(
-        width >= scales
-    ).tolist():  # so fine that numbers of one bin have one error
+    fine = np.flatnonzero(width >= scales)  # all numbers of a bin have one error
+    for n in fine.tolist():
         part = slice(first[n], last[n])
         steps = grids[n].quantized(centers[part]) - centers[part]
         errors[n] += found.counts[part] @ steps**2 - inside[n] * scales[n] ** 2 / 12
