@@ -43,6 +43,14 @@ def test_an_anchor_takes_its_tail_and_the_residual_add(kit: Any) -> None:
     assert [p.type.shape for p in kernel.params] == [(1, 8, 6, 6), (8, 8, 3, 3), (8, 1, 1)]
 
 
+def test_results_of_some_operators_are_stored(kit: Any) -> None:
+    x = kit.var("x", 4, 8)
+    module = kit.module([x], kit.layer("sqrt", kit.layer("exp", kit.layer("abs", x))))
+    assert names(kit.apply(module, FuseOps())) == ["abs_exp_sqrt"]
+    stored = FuseOps(stored=frozenset({"exp"}))
+    assert names(kit.apply(module, stored)) == ["abs_exp", "sqrt"]
+
+
 def test_a_tail_reads_a_piece_that_an_index_chooses(kit: Any) -> None:
     steps, iteration = kit.var("steps", 5, 4, 8), kit.var("iteration", dtype="i64")
     state = kit.var("state", 4, 16)

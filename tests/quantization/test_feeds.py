@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,19 @@ def test_drawn_data_are_warned_of() -> None:
         assert quantized("drawn").recipe.samples > 8
 
 
+def _failing() -> Iterator[Any]:
+    yield rows()[0]
+    raise OSError("the camera is off")
+
+
+class _Failing:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> Any:
+        return {0: rows()[0]}[number]
+
+
 WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "none": ("I392", lambda _: None),
     "no samples": ("I392", lambda _: []),
@@ -149,6 +162,8 @@ WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "wrong shape": ("I042", lambda _: [rows()[0], {"x": X[:1, :3], "y": Y[:1]}]),
     "wrong kind": ("I043", lambda _: [{"x": X[:1] > 0, "y": Y[:1]}]),
     "unknown input": ("I041", lambda _: [{"x": X[:1], "z": Y[:1]}]),
+    "a generator that fails": ("I394", lambda _: _failing()),
+    "data that fail": ("I394", lambda _: _Failing()),
     "an input too few": ("I041", lambda _: {"x": X}),
 }
 

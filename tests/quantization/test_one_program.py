@@ -16,7 +16,7 @@ import clew
 from clew.quantization import Quantized, Scheme
 from clew.quantization import observe as observed
 from clew.quantization.progress import Progress
-from clew.quantization.ranges import Histogram
+from clew.quantization.ranges import Histogram, _squared_error, grid_of
 from clew.quantization.totals import channels_first, highest, lowest, squared, total, totals
 
 Array = NDArray[Any]
@@ -71,6 +71,9 @@ def test_both_forms_of_a_layer_share_the_kernels_of_the_float_model(
     )
     assert second
     assert second <= first
+    rounded = [k.ops for k in compiled[1].kernels if "dequantize" in k.ops]
+    assert rounded
+    assert all(ops[-1] == "dequantize" for ops in rounded)
 
 
 def _anonymous(loops: Any) -> str:
@@ -135,6 +138,29 @@ def test_distributions_are_counted_in_parts() -> None:
     by = np.float32(2048 / (high - low))
     places = np.clip((values.reshape(-1) - np.float32(low)) * by, 0, 2047).astype(int)
     np.testing.assert_array_equal(found.counts, np.bincount(places, minlength=2048))
+
+
+@pytest.mark.parametrize("size", [1e-42, 1e-36, 1.0, 3e38])
+def test_distributions_of_every_scale(size: float) -> None:
+    values = (np.linspace(-1, 1, 2049)[:-1] * size).astype("f4")
+    found = Histogram(-size, size, np.zeros(64, np.int64))
+    found.add(values)
+    assert found.counts.sum() == 2048
+    assert np.abs(found.counts - 32).max() <= 1 or size < 1e-40  # too few numbers for even bins
+
+
+def test_the_errors_of_grids_are_those_of_each_bin() -> None:
+    found = Histogram(-3.0, 5.0, np.zeros(512, np.int64))
+    found.add(drawn(20_000, seed=63))
+    grids = [grid_of(-3 * n / 20, 5 * m / 20, "u8") for n in range(1, 20) for m in (1, 9, 20)]
+    grids.append(grid_of(-0.01, 0.01, "u8"))  # whose steps are finer than bins
+    width, centers = 8 / 512, found.centers
+    for grid, error in zip(grids, _squared_error(found, grids), strict=True):
+        inside = (centers >= grid.low) & (centers <= grid.high)
+        squares = (grid.quantized(centers) - centers) ** 2
+        within = grid.scale**2 / 12 if grid.scale > width else squares
+        wanted = found.counts @ np.where(inside, within, squares)
+        assert error == pytest.approx(wanted, rel=1e-9)
 
 
 def test_progress_says_how_long_the_rest_takes() -> None:

@@ -25,7 +25,7 @@ from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.tables import byte_index, looked_up
 from clew.codegen.vectors import literal_mask, mask_lanes
 from clew.ir.dims import Dim, SymDim
-from clew.ir.types import is_float
+from clew.ir.types import is_float, is_integer
 from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import buffer_loads
 from clew.te.expr import (
@@ -147,6 +147,10 @@ class Values(Indices):
                 return self._inlined(expr)
             case Select():
                 return self._select(expr)
+            case Binary(op="min" | "max", dtype="f32" | "f64", b=Cast(a=whole)) if is_integer(
+                whole.dtype  # no integer is NaN
+            ):
+                return arith.bounded(self.b, expr.op, *self._aligned(expr.a, expr.b))
             case Binary():
                 mask = self._lanes_where(expr) if expr.op in COMPARISONS else None
                 return mask or arith.binary(self.b, expr.op, *self._aligned(expr.a, expr.b))

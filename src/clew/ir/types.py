@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import ml_dtypes
@@ -76,6 +77,7 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     return name
 
 
+@cache
 def bits(dtype: str) -> int:
     """Returns the size of one element in bits; `memory_bytes` gives its size in memory."""
     return _BITS.get(dtype) or int(re.sub(r"\D", "", dtype))
@@ -102,6 +104,7 @@ def is_integer(dtype: str) -> bool:
     return dtype[0] in "iu"
 
 
+@cache
 def integer_limits(dtype: str) -> tuple[int, int]:
     """Returns the lowest and the highest number of an integer dtype."""
     if dtype[0] == "u":

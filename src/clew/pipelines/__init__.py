@@ -48,6 +48,7 @@ from clew.passes.simplify.inline_composites import InlineComposites
 from clew.passes.simplify.relate_sizes import RelateSizes
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
+from clew.passes.simplify.split_extremes import SplitExtremes
 from clew.passes.simplify.stack_appends import StackAppends
 from clew.passes.simplify.stack_sequences import StackSequences
 from clew.passes.simplify.unroll_loops import UnrollLoops
@@ -112,6 +113,7 @@ def pipeline(
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts
         VectorizeSignals(),  # after JoinColumns, which takes the dot products; before layouts
+        SplitExtremes(),  # while layouts are plain
         AlterLayout(),  # after all operators with their own layouts are final
         SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
         DecomposeOps(),  # operators without kernels, after patterns have matched them whole

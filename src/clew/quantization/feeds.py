@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, overload, runtime_checkable
 
@@ -24,6 +25,7 @@ from clew.support.text_arrays import content
 DRAWN: Final = "drawn"
 """Calibration data by this name are random."""
 _DRAWN_COUNT: Final = 64
+_END: Final = object()
 
 Feed = Mapping[str, Any]
 
@@ -46,7 +48,9 @@ class Feeds(Sequence[Feed]):
 
     def __init__(self, model: CompiledModel, calls: _Indexed) -> None:
         """Reads and checks every call once. Errors: as of `feeds_of`."""
-        self._model, self._calls, self._count = model, calls, len(calls)
+        self._model, self._calls = model, calls
+        with _users_data("the number of samples"):
+            self._count = len(calls)
         self._held: list[Feed] = []
         self._sums: list[int] = []
         for number in range(self._count):
@@ -87,7 +91,36 @@ class Feeds(Sequence[Feed]):
         return found
 
     def _read(self, number: int) -> Feed:
-        return _named(self._model, number, self._calls[number])
+        with _users_data(f"sample {number}"):
+            given = self._calls[number]
+        return _named(self._model, number, given)
+
+
+@contextmanager
+def _users_data(what: str) -> Iterator[None]:
+    """Names what was read from users' data that fail. Errors: I394."""
+    try:
+        yield
+    except ClewError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "I394",
+            f"{what} cannot be read: {type(error).__name__}: {error}",
+            hint="the calibration data raised this error",
+        ) from error
+
+
+def _held(given: Iterable[Any]) -> list[Any]:
+    """Returns the items as a list. Errors: I394 if the iterable fails."""
+    found: list[Any] = []
+    items = iter(given)
+    while True:
+        with _users_data(f"sample {len(found)}"):
+            item = next(items, _END)
+        if item is _END:
+            return found
+        found.append(item)
 
 
 class _Part(Sequence[Feed]):
@@ -183,7 +216,7 @@ def _calls(model: CompiledModel, given: Any) -> _Indexed:
     if isinstance(given, _Indexed) and not isinstance(given, (list, tuple)):
         return given
     if isinstance(given, Iterable):
-        return list(given)
+        return given if isinstance(given, list) else _held(given)
     raise InputError(
         "I394",
         f"calibration data cannot be a {type(given).__name__}",

@@ -5,6 +5,7 @@ divided by one number per channel before it is rounded, and the weight multiplie
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -51,11 +52,11 @@ def migrated(channels: Channels, sites: Sequence[Site], scheme: Scheme) -> Array
     None if it gains nothing. The strength with the least error is taken, of those estimated from
     the steps of both operands.
     """
-    weights = [_by_input(s) for s in sites]
+    weights = [_Weight.of(s) for s in sites]
     plain = np.ones(len(channels.low))
     least = _LEAST_GAIN * _error(channels, weights, plain, scheme)
     size = np.maximum(np.maximum(channels.high, -channels.low), 0)
-    largest = np.max([np.abs(w).max(axis=(0, 2)) for w in weights], axis=0)
+    largest = np.max([w.peaks.max(axis=1).reshape(-1) for w in weights], axis=0)
     known = (size > _TINY) & (largest > _TINY)
     if not known.any():
         return None
@@ -85,24 +86,30 @@ def over_inputs(site: Site, numbers: Array) -> Array:
     return rows.reshape(rows.shape + (1,) * (weight.ndim - 2))
 
 
-def _by_input(site: Site) -> Array:
-    """Returns a weight as [output channel, input channel, tap]; channels of other groups are 0."""
-    weight = site.weight.data.astype(np.float64)
-    if weight.ndim == 2:
-        return (weight if site.channel == 0 else weight.T)[:, :, None]
-    groups = site.call.attrs.groups
-    flat = weight.reshape(weight.shape[0], weight.shape[1], -1)
-    if groups == 1:
-        return flat
-    outputs, inputs = len(flat), flat.shape[1]
-    whole = np.zeros((outputs, groups * inputs, flat.shape[2]))
-    for group in range(groups):
-        rows = slice(group * outputs // groups, (group + 1) * outputs // groups)
-        whole[rows, group * inputs : (group + 1) * inputs] = flat[rows]
-    return whole
+@dataclass(frozen=True)
+class _Weight:
+    """What the estimates need of a weight, by group, output and input channel: the largest size of
+    its taps, `f64[G, O, I]`; and for all outputs, the sum of squares, `f64[G, I]`.
+    """
+
+    peaks: Array
+    squares: Array
+    taps: int
+
+    @staticmethod
+    def of(site: Site) -> _Weight:
+        """Returns that of the weight of a site."""
+        weight, groups = site.weight.data, 1
+        if weight.ndim == 2:
+            weight = weight if site.channel == 0 else weight.T
+        else:
+            groups = site.call.attrs.groups
+        taps = weight.reshape(groups, len(weight) // groups, weight.shape[1], -1)
+        squares = np.einsum("goit,goit->gi", taps, taps, dtype=np.float64)
+        return _Weight(np.abs(taps).max(axis=3).astype(np.float64), squares, taps.shape[3])
 
 
-def _error(channels: Channels, weights: Sequence[Array], numbers: Array, scheme: Scheme) -> float:
+def _error(channels: Channels, weights: Sequence[_Weight], numbers: Array, scheme: Scheme) -> float:
     """Returns the estimated mean square of the error of all results: that of steps of the operand,
     weighted by the weights, and that of steps of the weights, weighted by the operand.
     """
@@ -112,9 +119,11 @@ def _error(channels: Channels, weights: Sequence[Array], numbers: Array, scheme:
     squares = channels.squares / numbers**2
     total = 0.0
     for weight in weights:
-        scaled = weight * numbers[None, :, None]
-        total += step**2 * float(np.sum(scaled**2))
-        steps = 2 * np.abs(scaled).max(axis=(1, 2)) / (scheme.weight_limits[1] * 2)
-        present = (weight != 0).any(axis=2)
-        total += float(np.sum(steps**2 * (present @ squares) * weight.shape[2]))
+        groups = len(weight.peaks)
+        by = numbers.reshape(groups, -1)
+        total += step**2 * float(np.sum(weight.squares * by**2))
+        most = (weight.peaks * by[:, None, :]).max(axis=2)
+        steps = 2 * most / (scheme.weight_limits[1] * 2)
+        read = (weight.peaks != 0) @ squares.reshape(groups, -1, 1)
+        total += float(np.sum(steps**2 * read[:, :, 0])) * weight.taps
     return total

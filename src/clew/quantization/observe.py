@@ -4,7 +4,7 @@ needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions
 from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
-from clew.quantization.feeds import feeds_of
+from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
 from clew.quantization.ranges import BINS, Histogram
@@ -75,15 +75,21 @@ class Observer:
         self._model = compiled(given, options)
         self.feeds = feeds_of(self._model, calibration)
 
-    def _values(self, what: str) -> Iterator[list[Array]]:
+    def _each(self, what: str, add: Callable[[list[Array]], None]) -> None:
+        """Calls `add` with the values at points for each sample. They are let go before the next
+        run, which then reuses their memory.
+        """
         for feed in self._progress.over(what, self.feeds) if self._runs else self.feeds:
-            values: Iterator[Any] = iter(self._model.run(dict(feed)).values() if self._runs else ())
-            yield [
-                np.asarray(
-                    next(values) if p.value.id in self._inside else feed[p.value.name]  # type: ignore[attr-defined]
-                )
-                for p in self._points
-            ]
+            add(self._values(feed))
+
+    def _values(self, feed: Feed) -> list[Array]:
+        values: Iterator[Any] = iter(self._model.run(dict(feed)).values() if self._runs else ())
+        return [
+            np.asarray(
+                next(values) if p.value.id in self._inside else feed[p.value.name]  # type: ignore[attr-defined]
+            )
+            for p in self._points
+        ]
 
     def channels(self) -> list[Channels]:
         """Returns the distribution of each point's channels over all samples. Where the axis is
@@ -92,12 +98,15 @@ class Observer:
         Errors: I393 for a point that has NaN or infinite numbers.
         """
         found = [Channels(p.sites[0].inputs if p.axis is not None else 1) for p in self._points]
-        for values in self._values("ranges"):
+
+        def add(values: list[Array]) -> None:
             for point, channels, value in zip(self._points, found, values, strict=True):
                 if point.axis is None:
                     channels.add(value.reshape(1, -1), -2)
                 else:
                     channels.add(value, point.axis)
+
+        self._each("ranges", add)
         for point, channels in zip(self._points, found, strict=True):
             if not np.isfinite([channels.low, channels.high]).all():
                 raise InputError(
@@ -111,9 +120,12 @@ class Observer:
     def grams(self, points: Sequence[int]) -> list[Gram]:
         """Returns the products of the channels of these points, by index, over all samples."""
         found = [Gram(self._points[n].sites[0].inputs) for n in points]
-        for values in self._values("products of channels"):
+
+        def add(values: list[Array]) -> None:
             for n, gram in zip(points, found, strict=True):
                 gram.add(values[n])
+
+        self._each("products of channels", add)
         return found
 
     def histograms(
@@ -127,7 +139,8 @@ class Observer:
             ones = np.ones(1) if n is None else n.astype(np.float64)
             low, high = float(np.min(c.low / ones)), float(np.max(c.high / ones))
             found.append(Histogram(low, high, np.zeros(BINS, np.int64)))
-        for values in self._values("distributions") if any(wanted) else ():
+
+        def add(values: list[Array]) -> None:
             for point, histogram, by, value, is_wanted in zip(
                 self._points, found, numbers, values, wanted, strict=True
             ):
@@ -138,4 +151,7 @@ class Observer:
                     along[point.axis] = -1
                     value = value / by.reshape(along)
                 histogram.add(value)
+
+        if any(wanted):
+            self._each("distributions", add)
         return found

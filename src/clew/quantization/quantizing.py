@@ -331,6 +331,11 @@ class _Work:
 
     def calibrate(self, calibration: Any) -> None:
         """Chooses the parameters of all sites that are to be quantized, and the grids of sums."""
+        self._observe(calibration)
+        self._simulate()
+
+    def _observe(self, calibration: Any) -> None:
+        """Chooses them from the distributions of the operands."""
         by_value: dict[tuple[int, Scheme, bool], list[Site]] = {}
         for site in self._sites:
             scheme = self._schemes[site.name]
@@ -382,6 +387,9 @@ class _Work:
                     made[site.name] = by_weights(site, scheme)
         self.parameters = [made[s.name] for s in self._sites]
         self.addends = with_grids(self.addends, self.parameters, grids)
+
+    def _simulate(self) -> None:
+        """Measures the errors of all sites on exact operands, and corrects their biases."""
         self._say("compiling both forms of each layer")
         self.simulation = Simulation(
             self._module,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,10 @@ _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
+_HUGE: Final = float(np.finfo(np.float32).max)
+
+Loss = Callable[["Histogram", Sequence["Grid"]], Array]
+"""The loss of a distribution on each of several grids."""
 
 
 @dataclass
@@ -49,7 +53,9 @@ class Histogram:
         if span <= 0:
             self.counts[0] += values.size
             return
-        low, by = np.float32(self.low), np.float32(len(self.counts) / span)
+        # Differences in f32 would overflow, or bins would be too narrow for a number in f32.
+        dtype: Any = np.float32 if _TINY * len(self.counts) < span < _HUGE else np.float64
+        low, by = dtype(self.low), dtype(len(self.counts) / span)
         flat = values.reshape(-1)
         for first in range(0, len(flat), _PART):
             scaled = flat[first : first + _PART] - low
@@ -110,7 +116,7 @@ def chosen_grid(
         return grid_of(found.low, found.high, dtype)
     if method == "percentile":
         return grid_of(*_percentile(found, percentile), dtype)
-    loss = _divergence if method == "entropy" else _squared_error
+    loss = _divergences if method == "entropy" else _squared_error
     return _searched(found, dtype, loss)
 
 
@@ -122,9 +128,9 @@ def _power_grid(found: Histogram, dtype: str, method: str, percentile: float) ->
     whole = power_of_two(max(abs(ends[0]), abs(ends[1]), _TINY) / largest)
     if method in ("minmax", "percentile") or found.high <= found.low or not found.counts.any():
         return Grid(whole, 0, dtype)
-    loss = _divergence if method == "entropy" else _squared_error
+    loss = _divergences if method == "entropy" else _squared_error
     grids = [Grid(whole / 2**n, 0, dtype) for n in range(_HALVINGS + 1)]
-    return min(grids, key=lambda grid: loss(found, grid))
+    return grids[int(np.argmin(loss(found, grids)))]
 
 
 def power_of_two(least: float) -> float:
@@ -144,33 +150,53 @@ def _percentile(found: Histogram, percentile: float) -> tuple[float, float]:
     return min(low, 0.0), max(high, 0.0)
 
 
-def _searched(found: Histogram, dtype: str, loss: Any) -> Grid:
+def _searched(found: Histogram, dtype: str, loss: Loss) -> Grid:
     """Returns the best of shrunken ranges: both ends together first, then each alone."""
     best = grid_of(found.low, found.high, dtype)
-    least = loss(found, best)
-    ends: tuple[float, ...] = (1.0, 1.0)
+    least = loss(found, [best])[0]
+    ends = np.ones(2)
     for which in ((0, 1), (1,), (0,), (1,)):
-        start = ends
-        for shrink in _SHRINKS:
-            tried = tuple(shrink if n in which else start[n] for n in (0, 1))
-            grid = grid_of(found.low * tried[0], found.high * tried[1], dtype)
-            value = loss(found, grid)
-            if value < least:
-                best, least, ends = grid, value, tried
+        tried = np.tile(ends, (len(_SHRINKS), 1))
+        tried[:, which] = _SHRINKS[:, None]
+        grids = [grid_of(found.low * low, found.high * high, dtype) for low, high in tried.tolist()]
+        losses = loss(found, grids)
+        first = int(np.argmin(losses))
+        if losses[first] < least:
+            best, least, ends = grids[first], losses[first], tried[first]
     return best
 
 
-def _squared_error(found: Histogram, grid: Grid) -> float:
+def _squared_error(found: Histogram, grids: Sequence[Grid]) -> Array:
+    """Returns, for each grid, the sum of the squared errors of the distribution.
+
+    Within the range, errors of many numbers in one bin are spread evenly over a step. Beyond it,
+    sums of counts, of numbers and of their squares up to each bin give the error for all bins.
+    """
     centers = found.centers
-    inside = (centers >= grid.low) & (centers <= grid.high)
-    # Within the range, errors of many numbers in one bin are spread evenly over a step.
-    width = (found.high - found.low) / len(found.counts)
-    errors = np.where(inside, 0.0, grid.quantized(centers) - centers) ** 2
-    if width < grid.scale:
-        errors = errors + np.where(inside, grid.scale**2 / 12, 0.0)
-    else:
-        errors = errors + np.where(inside, (grid.quantized(centers) - centers) ** 2, 0.0)
-    return float(errors @ found.counts)
+    moments = np.zeros((3, len(centers) + 1))
+    np.cumsum(found.counts * centers ** np.arange(3)[:, None], axis=1, out=moments[:, 1:])
+    scales, lows, highs = np.array([(g.scale, g.low, g.high) for g in grids]).T
+    first = np.searchsorted(centers, lows, side="left")
+    last = np.searchsorted(centers, highs, side="right")
+
+    def beyond(ends: Array, sums: Array) -> Array:
+        found: Array = ends**2 * sums[0] - 2 * ends * sums[1] + sums[2]
+        return np.maximum(found, 0)
+
+    inside = moments[0, last] - moments[0, first]
+    errors = beyond(lows, moments[:, first]) + beyond(highs, moments[:, -1:] - moments[:, last])
+    errors += np.where(inside > 0, inside * scales**2 / 12, 0)
+    width = (found.high - found.low) / len(centers)
+    fine = np.flatnonzero(width >= scales)  # all numbers of a bin have one error
+    for n in fine.tolist():
+        part = slice(first[n], last[n])
+        steps = grids[n].quantized(centers[part]) - centers[part]
+        errors[n] += found.counts[part] @ steps**2 - inside[n] * scales[n] ** 2 / 12
+    return errors
+
+
+def _divergences(found: Histogram, grids: Sequence[Grid]) -> Array:
+    return np.array([_divergence(found, grid) for grid in grids])
 
 
 def _divergence(found: Histogram, grid: Grid) -> float:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.backends.compile_options import CompileOptions, Precision
+from clew.compiling.compile import passes_for
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType, is_float
 from clew.ops.registry import get_op
+from clew.passes.base import Pass
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled
 from clew.quantization.parameters import Parameters
@@ -106,7 +109,8 @@ class Simulation:
         inputs = [*main.params, *switched.inputs.values()]
         body = Tuple(fields, span=Span())
         function = Function(inputs, body, {"outputs": names}, span=Span())
-        self._model = compiled(changed.with_functions({"main": function}), options)
+        simulated = options.changed(passes=_passes(options))
+        self._model = compiled(changed.with_functions({"main": function}), simulated)
         self._exact: list[Outputs] | None = None
 
     def correct(self, parameters: Sequence[Parameters]) -> None:
@@ -155,25 +159,27 @@ class Simulation:
         """Returns the local error of each site."""
         means = [np.zeros(p.site.channels) for p in self._parameters]
         squares = np.zeros((len(self._parameters), 2))
-        places = {r.name: n for n, r in enumerate(self._results)}
         for feed in self._progress.over("local errors", self._feeds):
-            found = self._run(feed, ())[self._count :]
-            exacts, quantized = found[: len(places)], found[len(places) :]
-            for n, (p, result) in enumerate(zip(self._parameters, quantized, strict=True)):
-                exact = channels_first(exacts[places[p.site.name]], p.site.channel_axis)
-                error = channels_first(result, p.site.channel_axis) - exact
-                if not error.size:
-                    continue
-                means[n] += totals(error) / (error.size // error.shape[1])
-                constant = p.site.bias_constant
-                if constant is not None:
-                    exact = exact - constant.data.reshape(-1, 1)
-                squares[n] += [total(squared(x)) / x.size for x in (error, exact)]
+            self._add_local(means, squares, self._run(feed, ())[self._count :])
         count = len(self._feeds)
         return [
             LocalError(m / count, float(e) / count, float(s) / count)
             for m, (e, s) in zip(means, squares, strict=True)
         ]
+
+    def _add_local(self, means: list[Array], squares: Array, found: list[Any]) -> None:
+        places = {r.name: n for n, r in enumerate(self._results)}
+        exacts, quantized = found[: len(places)], found[len(places) :]
+        for n, (p, result) in enumerate(zip(self._parameters, quantized, strict=True)):
+            exact = channels_first(exacts[places[p.site.name]], p.site.channel_axis)
+            error = channels_first(result, p.site.channel_axis) - exact
+            if not error.size:
+                continue
+            means[n] += totals(error) / (error.size // error.shape[1])
+            constant = p.site.bias_constant
+            if constant is not None:
+                exact = exact - constant.data.reshape(-1, 1)
+            squares[n] += [total(squared(x)) / x.size for x in (error, exact)]
 
     def accumulated(self, quantized: Collection[str]) -> Accumulated:
         """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
@@ -186,12 +192,25 @@ class Simulation:
             for n, r in enumerate(self._results)
         ]
         layers, outputs = _Sums(len(places)), _Sums(len(self._kept))
-        for feed in self._progress.over("accumulated errors", self._feeds):
-            exact, found = self._run(feed, ()), self._run(feed, quantized)
+
+        def add(exact: list[Any], found: list[Any]) -> None:
             outputs.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
             layers.add([found[n] for n in places], exact[first:last])
+
+        for feed in self._progress.over("accumulated errors", self._feeds):
+            add(self._run(feed, ()), self._run(feed, quantized))
         named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
         return Accumulated(named, max(outputs.errors, default=None))
+
+
+def _passes(options: CompileOptions) -> list[Pass]:
+    """Returns the passes, with rounded operands in kernels of their own: those of the products that
+    read them are then the same as in the float model.
+    """
+    return [
+        replace(p, stored=frozenset(("dequantize", "where"))) if isinstance(p, FuseOps) else p
+        for p in passes_for(options)
+    ]
 
 
 class _Sums:

@@ -45,6 +45,7 @@ from clew.te.expr import ARITHMETIC, BITWISE, COMPARISONS, UNARY
 __all__ = [
     "binary",
     "bitcast",
+    "bounded",
     "cast",
     "fma",
     "intrinsic",
@@ -173,18 +174,23 @@ def _float(op: str, x: Lanes, y: Lanes) -> Lanes:
     return _floor_remainder(x, y) if op == "mod" else _floor_quotient(x, y)
 
 
-def _extreme(op: str, x: Lanes, y: Lanes) -> Lanes:
-    """Returns the larger or smaller operand; NaN if either is NaN.
+def bounded(b: Builder, op: str, x: Value, limit: Value) -> Value:
+    """Returns the `min` or `max` of `f32` or `f64` with a limit that is not NaN; NaN if `x` is.
 
     A compare and a select in this order are one instruction on x86, which returns its second
-    operand if either is NaN. One instruction is therefore enough if one operand is known.
+    operand if either is NaN.
     """
-    bounded = at_least if op == "max" else at_most
+    found = at_least if op == "max" else at_most
+    return found(Lanes(b, x), Lanes(b, limit)).value
+
+
+def _extreme(op: str, x: Lanes, y: Lanes) -> Lanes:
+    """Returns the larger or smaller operand; NaN if either is NaN."""
     for known, other in ((x, y), (y, x)):
         number = literal_of(known.value)
         if number is not None and number == number:
             if x.dtype not in NARROW_FLOATS:
-                return bounded(other, known)
+                return Lanes(x.b, bounded(x.b, op, other.value, known.value))
             limit, wide = widen(known), widen(other)
             return pick(limit > wide if op == "max" else limit < wide, known, other)
     left, right = widen(x), widen(y)

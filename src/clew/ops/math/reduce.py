@@ -163,6 +163,43 @@ def min_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     return _reduction("min", x, axes, keepdims, te.min)
 
 
+@register_op(
+    "extremes",
+    traits=Traits(selects=True),
+    samples=(
+        Sample(f32(3, 5, 7), axis=1),
+        Sample(f32(2, 2, 64), axis=2),
+        Sample(f32(4, 33), axis=0),
+        Sample(i64(3, 5), axis=1),
+        Sample(f16(6, 3), axis=1),
+        Sample(f32(3, 4), axis=2, error="T104"),
+        Sample(boolean(3, 4), axis=1, error="T105"),
+    ),
+)
+def extremes(x: Tensor, *, axis: int) -> Tensor:
+    """Minimum and maximum of each row, which `axis` and the axes after it form, as a last axis of
+    two. The second one reads the row while it is in the cache.
+    """
+    need_number("extremes", x)
+    first = axis_of("extremes", axis, x.rank)
+    lead = x.shape[:first]
+
+    def stage(name: str, combine: Combine) -> Tensor:
+        def element(*row: Scalar) -> Scalar:
+            over = [te.reduce_axis(d, f"k{n}") for n, d in enumerate(x.shape[first:])]
+            return combine(x[(*row, *over)], over)
+
+        return te.compute(lead, element, name)
+
+    least, most = stage("least", te.min), stage("most", te.max)
+
+    def either(*place: Scalar) -> Scalar:
+        *row, which = place
+        return te.select(which < 1, least[tuple(row)], most[tuple(row)])
+
+    return te.compute((*lead, 2), either, "extremes")
+
+
 def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
     """Returns the mean over axes, in the accumulator dtype: a sum stage, then a scale stage."""
     total = _reduction(f"{name}_sum", x, axes, keepdims, te.sum, widen)

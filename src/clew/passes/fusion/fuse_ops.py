@@ -39,8 +39,8 @@ class FuseOps(Pass):
 
     `mode="none"` puts each operator in a separate function. `max_ops` and `max_inputs` bound a
     group. `results` holds ids of calls whose values must be readable: a kernel that computes one
-    inside is split into several, and all others stay unchanged. `decisions` may keep apart what
-    would be melted.
+    inside is split into several, and all others stay unchanged. So do the names of operators in
+    `stored`, for all calls of them. `decisions` may keep apart what would be melted.
 
     Preconditions: no pass after this one looks for operator patterns. Non-goals: choosing loops.
     """
@@ -53,6 +53,7 @@ class FuseOps(Pass):
     max_inputs: int = MOST_INPUTS
     melt: bool = True
     results: frozenset[int] = frozenset()
+    stored: frozenset[str] = frozenset()
     decisions: Decisions = field(default_factory=Defaults)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
@@ -80,7 +81,7 @@ class _Fuser(Rewriter):
         groups = (
             grouper.singletons()
             if none
-            else grouper.groups(melt=options.melt, results=options.results)
+            else grouper.groups(melt=options.melt, results=options.results, stored=options.stored)
         )
         pieces = [_piece(group) for group in dict.fromkeys(groups.values())]
         return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)

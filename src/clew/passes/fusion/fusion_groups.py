@@ -148,12 +148,17 @@ class Grouper:
         return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
     def groups(
-        self, *, melt: bool = True, results: Collection[int] = frozenset()
+        self,
+        *,
+        melt: bool = True,
+        results: Collection[int] = frozenset(),
+        stored: Collection[str] = frozenset(),
     ) -> dict[int, Group]:
         """Returns the group of each operator that joins one, by node id.
 
-        The values of `results` must be in memory. Their groups are cut there only after all groups
-        are settled, so that all others stay unchanged.
+        The values of `results`, and of all calls of the operators `stored`, must be in memory.
+        Their groups are cut there only after all groups are settled, so that all others stay
+        unchanged.
         """
         self._leave_in_place()
         for call in self._calls:
@@ -169,6 +174,7 @@ class Grouper:
             if group.root is call:
                 self._hand_on(group)
                 self._join_users(self._group[call.id])
+        results = {c.id for c in self._calls if c.id in results or c.op_name in stored}
         for group in list(dict.fromkeys(self._group.values())):
             self._cut(group, results)
         for group in list(dict.fromkeys(self._group.values())):
