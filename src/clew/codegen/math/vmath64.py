@@ -346,7 +346,7 @@ def atanh(x: Lanes) -> Lanes:
 FUNCTIONS: Final[dict[str, Callable[..., Lanes]]] = {
     f.__name__: f
     for f in (
-        exp, exp_normal, expm1, exp2, sigmoid, tanh, log, log2, log1p, rsqrt, erf, normal_cdf, sin, cos, tan,
-        asin, acos, atan, sinh, cosh, asinh, acosh, atanh, fmod,
+        exp, exp_normal, expm1, exp2, sigmoid, tanh, log, log2, log1p, rsqrt, erf, normal_cdf,
+        sin, cos, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh, fmod,
     )
 }  # fmt: skip

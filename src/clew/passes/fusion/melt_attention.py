@@ -38,8 +38,8 @@ class MeltAttention(Pass):
     prepare its operands become attributes: scalar factors become `scale`; transposes of queries,
     keys, values and the result become layouts; heads of keys and values that are repeated for
     groups of queries are shared instead. A constant causal mask becomes `causal`; any other mask is
-    added, or the sum of several, as of a bias and the mask of shifted windows. The guards that exporters put after the softmax, 0 for NaN or where the mask hides a
-    whole row, become `guard`.
+    added, or the sum of several, as of a bias and the mask of shifted windows. The guards that
+    exporters put after the softmax, 0 for NaN or where the mask hides a whole row, become `guard`.
 
     Before:
         %2 = transpose(%k, axes=[0, 2, 3, 1]); %3 = nn.matmul(%q, %2); %4 = multiply(%3, 0.125)
