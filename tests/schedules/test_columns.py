@@ -77,22 +77,22 @@ def test_columns_read_lane_by_lane_stay_in_registers() -> None:
 def test_blocks_of_a_normalized_image_are_shared_by_threads() -> None:
     """All stages of a block of channels are computed together, apart from those of other blocks."""
     blocks, pixels = 6, 50
-    x = te.placeholder((1, blocks, pixels, LANES), "f32", "x")
+    x = te.placeholder((1, blocks, 1, pixels, LANES), "f32", "x")
     k, m = te.reduce_axis(pixels, "k"), te.reduce_axis(pixels, "m")
-    shape = (1, blocks, 1, LANES)
-    mean = te.compute(shape, lambda n, b, o, j: te.sum(x[n, b, k, j], k), "mean")
+    shape = (1, blocks, 1, 1, LANES)
+    mean = te.compute(shape, lambda n, b, h, o, j: te.sum(x[n, b, h, k, j], k), "mean")
     wide = te.compute(
         shape,
-        lambda n, b, o, j: te.sum(te.call("exp", x[n, b, m, j] - mean[n, b, 0, j]), m),
+        lambda n, b, h, o, j: te.sum(te.call("exp", x[n, b, h, m, j] - mean[n, b, h, 0, j]), m),
         "wide",
     )
-    y = te.compute(x.shape, lambda n, b, i, j: x[n, b, i, j] * wide[n, b, 0, j], "y")
+    y = te.compute(x.shape, lambda n, b, h, i, j: x[n, b, h, i, j] * wide[n, b, h, 0, j], "y")
     nest = scheduled(lower("norm", [x], [y]))
     (phase,) = nest.body.stmts
     assert isinstance(phase, For)
     assert (phase.kind, phase.size) == ("parallel", blocks)
     data = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32) / pixels
     (found,) = interpret(nest, [data])
-    total = data.sum(axis=2, keepdims=True, dtype=np.float64)
-    scale = np.exp(data - total).sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(found, data * scale, rtol=1e-4)
+    total = data.sum(axis=3, keepdims=True, dtype=np.float64)
+    scale = np.exp(data - total).sum(axis=3, keepdims=True)
+    np.testing.assert_allclose(found.reshape(data.shape), data * scale, rtol=1e-4)
