@@ -95,7 +95,10 @@ def test_blocks_of_a_normalized_image_are_shared_by_threads() -> None:
     (phase,) = nest.body.stmts
     assert isinstance(phase, For)
     assert (phase.kind, phase.size) == ("parallel", blocks)
-    data = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32) / pixels
+    data = (
+        np.random.default_rng(0).standard_normal((1, blocks, 1, pixels, LANES)).astype(np.float32)
+        / pixels
+    )
     (found,) = interpret(nest, [data])
     total = data.sum(axis=3, keepdims=True, dtype=np.float64)
     scale = np.exp(data - total / 2).sum(axis=3, keepdims=True)
