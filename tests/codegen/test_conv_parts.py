@@ -18,6 +18,7 @@ from clew.ops.convolution.conv_parts import packed_weight
 from clew.ops.convolution.stages import convolved
 from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
+from clew.runtime.makespan import makespan
 
 # batch, channels, height, width, filters, taps, stride, padding, dilation
 SHAPES = [
@@ -115,6 +116,29 @@ def test_the_rule_is_used_where_there_is_a_matrix_unit(shape: tuple[int, ...]) -
         pytest.skip("this machine has no matrix tiles")
     compiled = clew.compile(network(shape)[0])
     assert ("conv_parts",) in [k.rules for k in compiled.kernels]
+
+
+def test_a_signal_has_work_for_many_threads() -> None:
+    if host().tile_shape("bf16", "bf16") is None:
+        pytest.skip("this machine has no matrix tiles")
+    draw = np.random.default_rng(3)
+    weight = (draw.standard_normal((96, 80, 1, 3)) / 16).astype(np.float32)
+    given = draw.standard_normal((1, 80, 1, 1500)).astype(np.float32)
+    x = Var("x", TensorType(given.shape, "f32"))
+    attrs = {"strides": (1, 1), "padding": (0, 1, 0, 1), "dilation": (1, 1)}
+    product = get_op("nn.relu")(
+        get_op("nn.conv2d")(get_op("nn.relu")(x), Constant(weight), **attrs)
+    )
+    module = Module({"main": Function([x], product, {"outputs": ("y",)})})
+    found = []
+    for side, threads in zip(GuardSide, (1, 3), strict=True):
+        compiled = clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=side))
+        found.append(np.asarray(compiled(given)))
+    (kernel,) = (k for k in compiled.kernels if "conv_parts" in k.rules)
+    assert makespan(kernel.code.entries, 8).tasks >= 8
+    np.testing.assert_array_equal(*found)
+    wanted = exact(given, weight, attrs)
+    assert np.abs(found[0] - wanted).max() <= 1.5e-6 * np.abs(wanted).max()
 
 
 # channels, filters, taps, stride, padding (top, left, bottom, right), dilation

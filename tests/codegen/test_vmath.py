@@ -121,6 +121,18 @@ def test_normal_distribution_function(run_both: Run, dtype: str, bound: float) -
     assert got[far].tolist() == (x[far] > 0).tolist()  # exactly, so that a GELU is 0 there
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_exponentials_that_are_never_denormal(run_both: Run, dtype: str) -> None:
+    x = samples("exp", dtype, 200_000)
+    got = run_both(lambda b, a: arith.intrinsic(b, "exp_normal", a), [dtype], x)
+    whole = run_both(lambda b, a: arith.intrinsic(b, "exp", a), [dtype], x)
+    least = float(np.finfo(to_numpy(dtype)).tiny)
+    assert np.all((got == 0) | (got >= least) | np.isnan(got))
+    small = whole < 1.5 * least if dtype == "f32" else x < -708
+    assert np.all(got[whole < least] == 0)
+    np.testing.assert_array_equal(got[~small], whole[~small])
+
+
 LONG = np.longdouble
 has_long_double = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant <= 52, reason="no longer float than f64 to compare with"
@@ -201,7 +213,7 @@ def test_remainders_are_exact(run_both: Run, dtype: str) -> None:
 
 
 def test_every_intrinsic_is_tested() -> None:
-    assert {*FUNCTIONS, "fma", "copysign", "fmod", "normal_cdf"} == set(INTRINSICS)
+    assert {*FUNCTIONS, "fma", "copysign", "fmod", "normal_cdf", "exp_normal"} == set(INTRINSICS)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,25 @@ def test_what_follows_is_part_of_the_kernel(tile: int, size: tuple[int, int]) ->
     assert np.abs(compiled(image) - expected).max() <= BOUNDS[tile] * np.abs(expected).max()
 
 
+def test_rows_too_long_for_the_cache_are_divided() -> None:
+    tile, channels, padding = 2, 32, (1, 1, 1, 1)
+    tile_bytes = (tile + 2) ** 2 * 2 * channels * 4
+    width = tile * (host().l2_bytes // tile_bytes + 3) + 1
+    image, weight = _data(1, channels, channels, 5, width)
+    expected = _exact(image, weight, padding)
+    found = []
+    for side, threads in zip(GuardSide, (1, 3), strict=True):
+        guarded = clew.Diagnostics(guard=side)
+        compiled = _compile(
+            image, weight, tile, padding, _none, threads=threads, diagnostics=guarded
+        )
+        (kernel,) = compiled.kernels
+        assert any("once" in str(step) for step in kernel.schedule.steps)  # groups of tiles
+        found.append(compiled(image))
+        assert np.abs(found[-1] - expected).max() <= BOUNDS[tile] * np.abs(expected).max()
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("shape", [SHAPES[2], SHAPES[6], SHAPES[8]], ids=str)
 def test_any_number_of_threads_gives_the_same_bits(shape: Any, tile: int) -> None:

@@ -204,3 +204,41 @@ def test_slices_are_read_where_they_stand(kit: Any) -> None:
     kit.same(given, after)
     names = [n.op.attrs["name"] for n in post_order(after.main.body) if isinstance(n, Call)]
     assert names == ["relu", "slice_slice_slice_attention"]
+
+
+@pytest.mark.parametrize("windows", [3, 1])
+def test_masks_of_shifted_windows_are_added(kit: Any, windows: int) -> None:
+    """As Swin: a bias per head, and in other axes a mask per window, shared by all images."""
+    batch, rows = 2, 4
+    x = [kit.var(name, batch * windows, 5, rows, 8) for name in "qkv"]
+    bias, mask = kit.var("bias", 1, 5, rows, rows), kit.var("mask", 1, windows, 1, rows, rows)
+    scores = kit.layer("nn.matmul", x[0], kit.layer("transpose", x[1], axes=(0, 1, 3, 2)))
+    scores = kit.layer("add", scores, bias)
+    split = kit.layer("reshape", scores, shape=(batch, windows, 5, rows, rows))
+    hidden = kit.layer("add", split, mask)
+    joined = kit.layer("reshape", hidden, shape=(batch * windows, 5, rows, rows))
+    y = weighted(kit, joined, x[2])
+    only(kit, kit.module([*x, bias, mask], y))
+
+
+def test_masks_of_three_axes_are_added(kit: Any) -> None:
+    """Scores of heads in the batch, masked per image and head, and by a table for all."""
+    x = [kit.var(name, 6, 4, 8) for name in "qkv"]
+    mask, table = kit.var("mask", 2, 1, 4, 4), kit.var("table", 4, 4)
+    scores = kit.layer("nn.matmul", x[0], kit.layer("transpose", x[1], axes=(0, 2, 1)))
+    split = kit.layer("reshape", scores, shape=(2, 3, 4, 4))
+    joined = kit.layer("reshape", kit.layer("add", split, mask), shape=(6, 4, 4))
+    y = weighted(kit, kit.layer("add", joined, table), x[2])
+    only(kit, kit.module([*x, mask, table], y))
+
+
+def test_masks_across_a_reshape_of_rows_are_not_melted(kit: Any) -> None:
+    x = [kit.var(name, 1, 2, 4, 8) for name in "qkv"]
+    mask = kit.var("mask", 1, 4, 2, 4)
+    scores = kit.layer("nn.matmul", x[0], kit.layer("transpose", x[1], axes=(0, 1, 3, 2)))
+    mixed = kit.layer("add", kit.layer("reshape", scores, shape=(1, 4, 2, 4)), mask)
+    y = weighted(kit, kit.layer("reshape", mixed, shape=(1, 2, 4, 4)), x[2])
+    given = kit.module([*x, mask], y)
+    after = kit.apply(given, MeltAttention())
+    assert not melted(after)
+    kit.same(given, after)

@@ -10,7 +10,7 @@ import pytest
 from clew import te
 from clew.codegen.kernel import emit_kernel
 from clew.loop.interpret import interpret
-from clew.loop.ir import Nest
+from clew.loop.ir import For, Nest
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.machine.target import target_of
@@ -72,3 +72,34 @@ def test_columns_read_lane_by_lane_stay_in_registers() -> None:
     x = te.placeholder((ROWS, DEPTH, LANES), "f32", "x")
     nest = scheduled(lower("columns", [x], [centered(x)]))
     assert "register sums: f32[1, 1, 16]" in print_nest(nest).text
+
+
+def test_blocks_of_a_normalized_image_are_shared_by_threads() -> None:
+    """All stages of a block of channels are computed together, apart from those of other blocks."""
+    blocks, pixels = 6, 50
+    x = te.placeholder((1, blocks, 1, pixels, LANES), "f32", "x")
+    k, m = te.reduce_axis(pixels, "k"), te.reduce_axis(pixels, "m")
+    k2, m2 = te.reduce_axis(1, "k2"), te.reduce_axis(1, "m2")
+    shape = (1, blocks, 1, 1, LANES)
+    mean = te.compute(shape, lambda n, b, h, o, j: te.sum(x[n, b, k2, k, j], [k2, k]), "mean")
+    half = te.compute(shape, lambda *i: mean[i] * 0.5, "half")
+    wide = te.compute(
+        shape,
+        lambda n, b, h, o, j: te.sum(
+            te.call("exp", x[n, b, m2, m, j] - half[n, b, 0, 0, j]), [m2, m]
+        ),
+        "wide",
+    )
+    y = te.compute(x.shape, lambda n, b, h, i, j: x[n, b, h, i, j] * wide[n, b, 0, 0, j], "y")
+    nest = scheduled(lower("norm", [x], [y]))
+    (phase,) = nest.body.stmts
+    assert isinstance(phase, For)
+    assert (phase.kind, phase.size) == ("parallel", blocks)
+    data = (
+        np.random.default_rng(0).standard_normal((1, blocks, 1, pixels, LANES)).astype(np.float32)
+        / pixels
+    )
+    (found,) = interpret(nest, [data])
+    total = data.sum(axis=3, keepdims=True, dtype=np.float64)
+    scale = np.exp(data - total / 2).sum(axis=3, keepdims=True)
+    np.testing.assert_allclose(found.reshape(data.shape), data * scale, rtol=1e-4)

@@ -30,7 +30,7 @@ INTRINSICS: Final = (
     "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc",
     "isnan", "isinf", "fma", "log1p", "expm1", "exp2", "log2", "copysign",
-    "fmod", "normal_cdf",
+    "fmod", "normal_cdf", "exp_normal",
 )  # fmt: skip
 
 

@@ -101,6 +101,16 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     return wide.astype(np.result_type(a, b, c))
 
 
+def _exp_normal(x: Any) -> Any:
+    """Returns `exp(x)`, or 0 where that is denormal in the type of the computation, at least f32.
+
+    Compiled code returns 0 up to the square root of 2 times the least normal number.
+    """
+    power = np.exp(x)
+    least = np.finfo(np.result_type(power, np.float32)).tiny
+    return np.where(power < least, np.zeros_like(power), power)
+
+
 def _sigmoid(x: Any) -> Any:
     """Uses the sign for which `exp` cannot overflow; in f16 it overflows from 11 up."""
     small = np.exp(-np.abs(x))
@@ -115,7 +125,7 @@ INTRINSICS: Final[dict[str, Callable[..., Any]]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _sigmoid,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan,
     "isinf": np.isinf, "fma": _fma, "copysign": np.copysign,
-    "fmod": np.fmod, "normal_cdf": _normal_cdf,
+    "fmod": np.fmod, "normal_cdf": _normal_cdf, "exp_normal": _exp_normal,
 }  # fmt: skip
 COMBINE: Final[dict[str, Any]] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,

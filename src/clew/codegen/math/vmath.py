@@ -149,6 +149,17 @@ def _exp(x: Lanes) -> Lanes:
     return _scale(horner(r, (1.0, 1.0, *poly.EXP_F32)), n, half)
 
 
+def _exp_normal(x: Lanes) -> Lanes:
+    """Returns `exp(x)`, or 0 from the square root of 2 times the least normal number down.
+
+    The power of two is half of what it should be, since 2**128 is out of range, and the polynomial
+    has twice its value. The bits of the least power are those of 0.
+    """
+    least = (1 - _BIAS) * math.log(2)
+    _, half, r = _reduce(at_most(at_least(x, least), 89.0), -1)
+    return horner(r, [2 * c for c in (1.0, 1.0, *poly.EXP_F32)]) * half
+
+
 def _exp2(x: Lanes) -> Lanes:
     bounded = at_most(at_least(x, float(_LEAST_EXPONENT)), 128.0)
     rounder = _ROUNDER + _BIAS - 1
@@ -273,6 +284,7 @@ _LLVM: Final = {
 _F32: Final[dict[str, Callable[..., Lanes]]] = {
     "exp": _exp,
     "exp2": _exp2,
+    "exp_normal": _exp_normal,
     "expm1": _expm1,
     "log": _log,
     "log1p": _log1p,

@@ -18,6 +18,7 @@ _ROUNDER_BITS: Final = 0x4338 << 48
 _ONE_BITS: Final = 0x3FF << 52
 _SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD
 _FRACTION: Final = (1 << 52) - 1
+_LEAST_OF_NORMAL_EXP: Final = -708.0  # of numbers whose exp is a normal one, with some reserve
 
 
 def _split_exponent(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -48,6 +49,11 @@ def _exp_shifted(x: Lanes, shift: int) -> Lanes:
 def exp(x: Lanes) -> Lanes:
     """Returns e to the power x."""
     return _exp_shifted(x, 0)
+
+
+def exp_normal(x: Lanes) -> Lanes:
+    """Returns e to the power x, or 0 where that is about the least normal number or below."""
+    return pick(x < _LEAST_OF_NORMAL_EXP, x.like(0.0), exp(at_least(x, _LEAST_OF_NORMAL_EXP)))
 
 
 def expm1(x: Lanes) -> Lanes:
@@ -340,7 +346,7 @@ def atanh(x: Lanes) -> Lanes:
 FUNCTIONS: Final[dict[str, Callable[..., Lanes]]] = {
     f.__name__: f
     for f in (
-        exp, expm1, exp2, sigmoid, tanh, log, log2, log1p, rsqrt, erf, normal_cdf, sin, cos, tan,
-        asin, acos, atan, sinh, cosh, asinh, acosh, atanh, fmod,
+        exp, exp_normal, expm1, exp2, sigmoid, tanh, log, log2, log1p, rsqrt, erf, normal_cdf,
+        sin, cos, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh, fmod,
     )
 }  # fmt: skip

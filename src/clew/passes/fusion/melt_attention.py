@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 import numpy as np
 
 from clew.ir.dims import Dim
+from clew.ir.dims import product as multiplied
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -23,6 +25,8 @@ from clew.patterns.exactness import ROUNDED, Exactness
 _HIDDEN: Final = -1e9
 # Constant masks of at most this many elements are examined.
 _LARGEST_MASK: Final = 1 << 24
+# Masks that are added up; the search for the scores visits their operands again for each.
+_MOST_MASKS: Final = 4
 _RANKS: Final = {4: "BHSD", 3: "BSD"}
 
 
@@ -34,8 +38,8 @@ class MeltAttention(Pass):
     prepare its operands become attributes: scalar factors become `scale`; transposes of queries,
     keys, values and the result become layouts; heads of keys and values that are repeated for
     groups of queries are shared instead. A constant causal mask becomes `causal`; any other mask is
-    added. The guards that exporters put after the softmax, 0 for NaN or where the mask hides a
-    whole row, become `guard`.
+    added, or the sum of several, as of a bias and the mask of shifted windows. The guards that
+    exporters put after the softmax, 0 for NaN or where the mask hides a whole row, become `guard`.
 
     Before:
         %2 = transpose(%k, axes=[0, 2, 3, 1]); %3 = nn.matmul(%q, %2); %4 = multiply(%3, 0.125)
@@ -73,6 +77,14 @@ class _Operand:
         return self.node.tensor.shape[self.axes.index("H")] if "H" in self.axes else 1
 
 
+@dataclass(frozen=True, eq=False)
+class _Mask:
+    """A term of the scores, and the shape of the scores that it is added to."""
+
+    node: Expr
+    added_to: tuple[Dim, ...]
+
+
 @dataclass(eq=False)
 class _Match:
     """An attention found in the old graph. `root` is the node that the operator replaces."""
@@ -82,11 +94,16 @@ class _Match:
     q: _Operand
     k: _Operand
     v: _Operand
-    mask: Expr | None
+    masks: list[_Mask]
     scale: float
     causal: bool
     guard: str
     inner: list[Expr]
+
+    @property
+    def scores_shape(self) -> tuple[Dim, ...]:
+        """The shape of the scores, with the last axis of the weights."""
+        return self.product.children[0].tensor.shape
 
     @property
     def nodes(self) -> list[Expr]:
@@ -101,7 +118,7 @@ class _Melter(Rewriter):
         self._ctx = ctx
         self._users: dict[int, list[Expr]] = {}
         self._by_root: dict[int, _Match] = {}
-        self._masks: dict[int, Expr] = {}
+        self._masks: dict[tuple[object, ...], Expr] = {}
 
     def enter(self, function: Function) -> None:
         nodes = post_order(function.body)
@@ -130,8 +147,10 @@ class _Melter(Rewriter):
         softmax, guard, judged = _unguarded(product.args[0], inner)
         if softmax is None:
             return None
-        scores, mask, factor = _scores(softmax.args[0], inner)
-        if scores is None or (judged is not None and judged is not mask):
+        scores, masks, factor = _scores(softmax.args[0], inner)
+        if scores is None or not _is_only(judged, masks):
+            return None
+        if any(_groups(mask.added_to, scores.tensor.shape) is None for mask in masks):
             return None
         lead = product.tensor.shape[:-2]
         operands = (*scores.args, product.args[1])
@@ -149,10 +168,9 @@ class _Melter(Rewriter):
         scale = factor * q.factor * k.factor
         if v.factor != 1.0 or scale == 0.0 or not np.isfinite(scale):
             return None
-        causal = mask is not None and _is_causal(mask, scores.tensor.shape)
+        causal = len(masks) == 1 and _is_causal(masks[0].node, scores.tensor.shape)
         root = self._with_transpose(product)
-        return _Match(root, product, q, k, v, None if causal else mask, scale, causal, guard,
-                      inner)  # fmt: skip
+        return _Match(root, product, q, k, v, [] if causal else masks, scale, causal, guard, inner)
 
     def _private(self, inner: list[Expr], product: Call) -> bool:
         """Whether no node outside reads a value between the two products."""
@@ -179,8 +197,8 @@ class _Melter(Rewriter):
                 node, layout = self._with_all_axes(part)
                 operands.append(node)
                 layouts.append(layout)
-            if found.mask is not None:
-                operands.append(self._mask(found.mask, found.product.tensor.rank))
+            if found.masks:
+                operands.append(self._sum_of_masks(found.masks, found.scores_shape))
             layout = AXES
             if found.root is not found.product:
                 layout = "".join(AXES[axis] for axis in found.root.attrs.axes)
@@ -209,19 +227,31 @@ class _Melter(Rewriter):
             node if shape == node.tensor.shape else get_op("reshape")(node, shape=shape)
         ), layout
 
-    def _mask(self, mask: Expr, rank: int) -> Expr:
+    def _sum_of_masks(self, masks: Sequence[_Mask], shape: tuple[Dim, ...]) -> Expr:
+        """Returns the sum of masks for scores with all four axes."""
+        total: Expr | None = None
+        for mask in masks:
+            term = self._mask(mask, shape)
+            total = term if total is None else get_op("add")(total, term)
+        assert total is not None
+        return total
+
+    def _mask(self, mask: _Mask, shape: tuple[Dim, ...]) -> Expr:
         """Returns a mask for scores with all four axes, without the repetitions of a condition."""
-        made = self._masks.get(mask.id)
+        node, key = mask.node, (mask.node.id, mask.added_to, shape)
+        made = self._masks.get(key)
         if made is None:
-            made = self.memo[mask.id]
-            condition = _repeated_condition(mask)
-            with self.covers(mask):
+            made = self.memo[node.id]
+            condition = _repeated_condition(node)
+            with self.covers(node):
                 if condition is not None:
-                    made = get_op("where")(self.memo[condition.id], *mask.children[1:])
-                if rank == 3 and made.tensor.rank == rank:
+                    made = get_op("where")(self.memo[condition.id], *node.children[1:])
+                if mask.added_to != shape:
+                    made = _regrouped(made, mask.added_to, shape)
+                if len(shape) == 3 and made.tensor.rank == len(shape):
                     batch, *rest = made.tensor.shape
                     made = get_op("reshape")(made, shape=(batch, 1, *rest))
-            self._masks[mask.id] = made
+            self._masks[key] = made
         return made
 
 
@@ -262,6 +292,11 @@ def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, str, Expr
     return weights, guard, mask
 
 
+def _is_only(judged: Expr | None, masks: Sequence[_Mask]) -> bool:
+    """Whether the mask that a guard tests, if there is one, is the only one."""
+    return judged is None or (len(masks) == 1 and masks[0].node is judged)
+
+
 def _hidden_rows(test: Expr) -> Expr | None:
     """Returns the mask that a condition tests for rows that are -inf throughout."""
     if not isinstance(test, Call) or test.op_name != "equal" or _splat(test.args[1]) != -math.inf:
@@ -274,35 +309,83 @@ def _hidden_rows(test: Expr) -> Expr | None:
     return mask if top.attrs.axes in ((-1,), (last,)) else None
 
 
-def _scores(logits: Expr, inner: list[Expr]) -> tuple[Call | None, Expr | None, float]:
-    """Returns the product of queries and keys that gives the logits, its mask, and its factor."""
-    mask: Expr | None = None
+def _scores(logits: Expr, inner: list[Expr]) -> tuple[Call | None, list[_Mask], float]:
+    """Returns the product of queries and keys that gives the logits, its masks, and its factor."""
+    masks: list[_Mask] = []
     factor = 1.0
     while isinstance(logits, Call):
         inner.append(logits)
         if logits.op_name == "nn.matmul":
-            return logits, mask, factor
+            return logits, masks, factor
         if logits.op_name in ("multiply", "divide"):
             number = _splat(logits.args[1])
             if not number or logits.type != logits.args[0].type:
                 break
             factor = factor * number if logits.op_name == "multiply" else factor / number
             logits = logits.args[0]
-        elif logits.op_name == "add" and mask is None and factor == 1.0:
+        elif logits.op_name == "add" and len(masks) < _MOST_MASKS and factor == 1.0:
             scores = [a for a in logits.args if a.type == logits.type and _leads_to_product(a)]
             if len(scores) != 1:
                 break
             (mask,) = (a for a in logits.args if a is not scores[0])
+            masks.insert(0, _Mask(mask, logits.tensor.shape))
             logits = scores[0]
+        elif logits.op_name == "reshape":
+            logits = logits.args[0]
         else:
             break
-    return None, None, 1.0
+    return None, [], 1.0
 
 
 def _leads_to_product(node: Expr) -> bool:
-    while _is_call(node, "multiply", "divide"):
-        node = node.children[0]
-    return _is_call(node, "nn.matmul")
+    """Whether a product is reached through factors, masks and reshapes."""
+    stack, seen = [node], {node.id}
+    while stack:
+        here = stack.pop()
+        if _is_call(here, "nn.matmul"):
+            return True
+        following: Sequence[Expr] = ()
+        if _is_call(here, "multiply", "divide", "reshape"):
+            following = here.children[:1]
+        elif _is_call(here, "add"):
+            following = [c for c in here.children if c.type == here.type]
+        stack += [c for c in following if c.id not in seen]
+        seen.update(c.id for c in following)
+    return False
+
+
+def _groups(shape: tuple[Dim, ...], onto: tuple[Dim, ...]) -> list[int] | None:
+    """Returns the number of leading axes of `shape` that a reshape joins to each leading axis of
+    `onto`; None if it does anything else, or moves one of the last two axes.
+    """
+    if shape[-2:] != onto[-2:]:
+        return None
+    counts, place = list[int](), 0
+    for size in onto[:-2]:
+        first = place
+        joined: Dim = 1
+        while place < len(shape) - 2 and (joined != size or shape[place] == 1):
+            joined, place = joined * shape[place], place + 1
+        if joined != size:
+            return None
+        counts.append(place - first)
+    return counts if place == len(shape) - 2 else None
+
+
+def _regrouped(mask: Expr, shape: tuple[Dim, ...], onto: tuple[Dim, ...]) -> Expr:
+    """Returns a mask of scores of a shape as one of scores that a reshape joins to `onto`."""
+    sizes = (*(1,) * (len(shape) - mask.tensor.rank), *mask.tensor.shape)
+    full, joined, place = list[Dim](), list[Dim](), 0
+    for count in _groups(shape, onto) or ():
+        part = slice(place, place + count)
+        same = all(size == 1 for size in sizes[part])
+        full += sizes[part] if same else shape[part]
+        joined.append(1 if same else multiplied(shape[part]))
+        place += count
+    full += sizes[place:]
+    if tuple(full) != sizes:
+        mask = get_op("broadcast_to")(mask, shape=tuple(full))
+    return get_op("reshape")(mask, shape=(*joined, *sizes[place:]))
 
 
 def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:

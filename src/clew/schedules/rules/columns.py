@@ -121,11 +121,12 @@ def _is_shared(stages: list[StageInfo], position: int) -> bool:
     other there.
     """
     size = stages[-1].store.buffer.shape[position]
-    buffers = {id(info.store.buffer) for info in stages}
+    buffers, simplifier = {id(info.store.buffer) for info in stages}, Simplifier()
     return all(
         info.store.buffer.shape[position] == size
         and all(
-            load.indices[position] is info.store.indices[position]
+            simplifier.linear(load.indices[position])
+            == simplifier.linear(info.store.indices[position])
             for load in buffer_loads(info.store.value)
             if id(load.source) in buffers
         )

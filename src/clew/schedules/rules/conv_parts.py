@@ -2,8 +2,9 @@
 of pixels by two blocks of filters. Sums stay in tile registers for the whole reduction.
 
 If all weights stay in the second-level cache, the image is processed in bands of lines. Each band
-is split into parts right before its products, and the parts never leave that cache. Otherwise, each
-band is as large as fits in that cache, and the weights are read once per band.
+is split into parts right before its products, and the parts never leave that cache. A signal, which
+has one line, is split as a whole. Otherwise, each band is as large as fits in that cache, and the
+weights are read once per band.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ class ConvParts(Rule[InParts]):
         schedule.reorder(panel, oh, ow, block, ci)
         over = zip(sums.reduction_axes, sums.reduction_roles, strict=True)
         taps = math.prod(schedule.extent(name) for name, role in over if role == roles.TAP)
-        chunks = taps > 1 and not inside
+        # Blocks of a signal, which is one line, are shared by threads.
+        is_signal = schedule.extent(oh) == 1 and _weights_stay(stages, target)
+        chunks = taps > 1 and not inside and not is_signal
         at, levels = panel, list[str]()
         if not chunks:
             at, levels = _blocks_of_pixels(schedule, oh, ow, block, ci, step)
@@ -174,23 +177,29 @@ def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
     """Returns bands whose data stay in the second-level cache."""
     product = product_of(stages.sums.store)
     assert product is not None
-    data, weight = product.a.source, product.b.source
+    data = product.a.source
     batch, _, height = stages.image.store.buffer.typical_shape[:3]
     image_bytes = data.typical_bytes // batch
     reach = (data.typical_shape[4] - stages.sums.store.buffer.typical_shape[2]) // step
-    if (
-        stages.split is not None
-        and weight.typical_bytes <= target.l2_bytes * SHARE_OF_SPLIT_WEIGHTS
-    ):
+    if stages.split is not None and _weights_stay(stages, target):
         bands = max(
             -(-PIECES_FOR_THREADS // batch), _times(image_bytes, target, SHARE_OF_SPLIT_BAND)
         )
         if batch * bands > PIECES_FOR_THREADS:
             bands = -(-bands // EVEN_BANDS) * EVEN_BANDS
         lines = -(-height // bands)
-        if lines >= LINES_PER_LINE_AROUND * reach:
+        enough = batch * -(-height // lines) >= PIECES_FOR_THREADS  # not so a signal of one line
+        if enough and lines >= LINES_PER_LINE_AROUND * reach:
             return _Bands(lines, inside=True)
     return _Bands(-(-height // _times(image_bytes, target, SHARE_OF_SPLIT_IMAGE)), inside=False)
+
+
+def _weights_stay(stages: Stages, target: Target) -> bool:
+    """Whether all weights stay in the second-level cache."""
+    product = product_of(stages.sums.store)
+    assert product is not None
+    weight_bytes: int = product.b.source.typical_bytes
+    return weight_bytes <= target.l2_bytes * SHARE_OF_SPLIT_WEIGHTS
 
 
 def _times(size_bytes: int, target: Target, share: float) -> int:

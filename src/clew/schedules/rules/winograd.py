@@ -19,7 +19,7 @@ from clew.cost.policy.convolutions import (
 from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.cost.policy.tiles import MOST_ROWS, STEPS_OF_IMAGE_PREFETCH, UNROLLED_STEPS
 from clew.ir.dims import SymDim, typical
-from clew.ir.types import bits, memory_bytes
+from clew.ir.types import memory_bytes
 from clew.loop.ir import buffer_loads
 from clew.loop.products import Product, product_of
 from clew.loop.schedule import Schedule
@@ -94,12 +94,29 @@ class Stages:
         return isinstance(self.image.store.buffer.shape[0], SymDim)
 
     @property
-    def is_counted(self) -> bool:
+    def tile_bytes(self) -> int:
+        """The bytes of a tile of all channels between transforms: of the image, and of products."""
+        lanes = self.image.store.buffer.typical_shape[4]
+        points = self.out_columns.store.buffer.typical_shape[3]
+        inner = self.data_tiles.store.buffer.typical_shape[2]
+        blocks = self.image.store.buffer.typical_shape[1]
+        data_bytes = memory_bytes(self.data_tiles.store.buffer.dtype)
+        sum_bytes = memory_bytes(self.products.store.buffer.dtype)
+        found: int = points * points * lanes * (inner * data_bytes + blocks * sum_bytes)
+        return found
+
+    def is_counted(self, target: Target) -> bool:
         """Whether groups are runs of tiles of any length, rather than rows of tiles: those of an
-        image of free size, and those of several images if each has few.
+        image of free size, those of several images if each has few, and those of an image whose
+        rows of tiles are too long for the second-level cache.
         """
         few = self.has_free_batch and math.prod(self.tiles) < TILES_OF_WINOGRAD_GROUP
-        return self.is_free or few
+        return self.is_free or few or self._has_long_rows(target)
+
+    def _has_long_rows(self, target: Target) -> bool:
+        if self.has_free_batch or _rows_in_cache(self, target):
+            return False
+        return TILES_PER_FAR_WEIGHT <= target.l2_bytes // (2 * self.tile_bytes) < self.tiles[1]
 
 
 _NAMES: Final = tuple(Stages.__dataclass_fields__)
@@ -142,11 +159,12 @@ class Winograd(Rule[Transformed]):
         stages = match.stages
         rows, columns = stages.tiles
         images = typical(match.image.shape[0])
-        group = 0 if stages.is_counted else _rows_in_group(stages, match.target)
+        counted = stages.is_counted(match.target)
+        group = 0 if counted else _rows_in_group(stages, match.target)
         together = (group * columns) or images * rows * columns
         vectors = stages.blocks_together * _vectors_of_block(stages, match.target)
         most = rows_of_tile(match.target, vectors)
-        if stages.is_counted:
+        if counted:
             tiles, together = _tiles_in_cache(stages, match.target), MOST_ROWS
             grouped = tile_size("tiles", tiles, MOST_TILES_OF_WINOGRAD_GROUP, "tiles in a group", 8)
         else:
@@ -169,7 +187,7 @@ class Winograd(Rule[Transformed]):
     def schedule(self, match: Transformed, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
         stages = match.stages
-        if stages.is_counted:
+        if stages.is_counted(match.target):
             group = _arrange_tiles(schedule, match.root, stages, settings["tiles"], match.target)
         else:
             group = _arrange_image(schedule, match.root, stages, settings["group"], match.target)
@@ -177,7 +195,7 @@ class Winograd(Rule[Transformed]):
         _multiply(schedule, stages, group, settings, match.target)
         if group:
             schedule.compute_at(stages.data_tiles.name, group, "scratch")
-        outer = _transform(schedule, stages)
+        outer = _transform(schedule, stages, counted=stages.is_counted(match.target))
         if not group:
             cb, row = outer
             spread(schedule, [cb], row)
@@ -204,13 +222,11 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     points = stages.out_columns.store.buffer.typical_shape[3]
     rows, columns = stages.tiles
     inner = stages.data_tiles.store.buffer.typical_shape[2]
-    element_bytes = max(8, bits(stages.data_tiles.store.buffer.dtype)) // 8
-    sum_bytes = max(8, bits(stages.products.store.buffer.dtype)) // 8
-    point_lanes = points * points * lanes
-    weight_bytes = point_lanes * element_bytes * inner * blocks * lanes
-    row_bytes = point_lanes * (inner * element_bytes + blocks * sum_bytes) * columns
+    element_bytes = memory_bytes(stages.data_tiles.store.buffer.dtype)
+    weight_bytes = points * points * lanes * element_bytes * inner * blocks * lanes
     for taken in range(1, batch * rows // PIECES_FOR_THREADS + 1):
-        group_bytes, tiles = taken * row_bytes, taken * columns
+        tiles = taken * columns
+        group_bytes = tiles * stages.tile_bytes
         if rows % taken or tiles < ROWS_OF_WINOGRAD_GROUP:
             continue
         stays = weight_bytes + group_bytes <= target.l2_bytes
@@ -223,19 +239,9 @@ def _tiles_in_cache(stages: Stages, target: Target) -> int:
     """Returns the number of tiles that stay in half of the second-level cache between transforms,
     at most so many that threads get several groups of a small image.
     """
-    shape = stages.image.store.buffer.typical_shape
-    points = stages.out_columns.store.buffer.typical_shape[3]
-    inner = stages.data_tiles.store.buffer.typical_shape[2]
-    tile_bytes = (
-        points
-        * points
-        * shape[4]
-        * (inner + shape[1])
-        * memory_bytes(stages.data_tiles.store.buffer.dtype)
-    )
     return max(
         TILES_OF_WINOGRAD_GROUP,
-        min(MOST_TILES_OF_WINOGRAD_GROUP, target.l2_bytes // (2 * tile_bytes)),
+        min(MOST_TILES_OF_WINOGRAD_GROUP, target.l2_bytes // (2 * stages.tile_bytes)),
     )
 
 
@@ -361,11 +367,11 @@ def _multiply(
         schedule.parallel(panel)
 
 
-def _transform(schedule: Schedule, stages: Stages) -> list[str]:
+def _transform(schedule: Schedule, stages: Stages, *, counted: bool) -> list[str]:
     """Loads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.data_tiles.axes
     rows, column = [], t
-    if not stages.is_counted:
+    if not counted:
         row, column = schedule.split(t, stages.tiles[1])
         rows = [row]
     schedule.reorder(cb, *rows, column, i, j, ci)
@@ -388,7 +394,7 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
         stages.data_tiles,
     ):
         schedule.vectorize(info.axes[4])
-    if stages.is_counted:
+    if counted:
         # Checks of each pixel take a divided position; most tiles have no padding.
         schedule.check_whole(column)
     return [cb, *rows]
