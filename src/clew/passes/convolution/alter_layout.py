@@ -262,7 +262,8 @@ class _Alterer(Rewriter):
         source = self.memo[weight.id]
         missing = inner - weight.tensor.shape[1]
         if missing and product_group(weight.tensor.dtype):  # groups are padded, not blocks
-            source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
+            rank = weight.tensor.rank
+            source = get_op("pad")(source, pads=(0,) * (rank + 1) + (missing,) + (0,) * (rank - 2))
         packed = get_op("layout_transform")(
             source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )

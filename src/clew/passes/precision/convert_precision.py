@@ -144,7 +144,7 @@ class _Converter(Rewriter):
                 only_rounded += self._ask_rule(call, call.op.quantize_rule)
             elif self._converts(call):
                 self._converted.add(call.id)
-                convolves = isinstance(call.op, Op) and call.op.traits.convolves
+                convolves = isinstance(call.op, Op) and call.op.traits.is_convolution
                 (only_rounded if convolves else operands).extend(call.args[: factors(call)])
         self._rounded |= stored_rounded(function, [*only_rounded, *operands], _WIDE)
         self._both |= stored_in_both(
@@ -164,7 +164,8 @@ class _Converter(Rewriter):
             return False
         if self._is_kept(call):
             return False
-        if call.op_name == "nn.conv2d":
+        assert isinstance(call.op, Op)
+        if call.op.traits.packs_weight:
             inner, groups = weight.tensor.shape[1], call.attrs.groups
             if groups > 1:
                 return inner == 1 or self._fills_groups(weight.tensor, groups)
@@ -267,7 +268,7 @@ class _Converter(Rewriter):
         target, dtype = self._ctx.target, self._options.dtype
         if target is None or not weight.is_static:
             return False
-        filters, inner, _, columns = weight.concrete
+        filters, inner, *_, columns = weight.concrete
         if target.tile_shape(dtype, dtype) is not None:
             depth = columns * (inner + inner % 2)
         elif any(unit.data == dtype for unit in target.dot_units) and dilation[-1] == 1:
