@@ -284,7 +284,7 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
-        block = self._block_of_few(old, inner) or self._block_of_window(old, channels, inner)
+        block = self._block_of_tiles(old, inner) or self._block_of_window(old, channels, inner)
         return channels, _filled_up(inner, block or 1), groups
 
     def _conv_layouts(
@@ -307,7 +307,7 @@ class _Alterer(Rewriter):
                 self._block(inner, lanes) or (channels > 1 and _reads_signal(old))
             ):
                 of_result = self._block_of_odd(channels, whole)
-            block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
+            block = self._block_of_tiles(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
         else:
@@ -359,21 +359,40 @@ class _Alterer(Rewriter):
         blocks = [b for b in self._options.blocks if b <= whole]
         return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
 
-    def _block_of_few(self, old: Call, inner: int) -> int:
-        """Returns the block size that few input channels are zero-padded to where a matrix unit
-        sums over them and the columns of a filter together; 0 if no padding is needed or they are
-        too few.
+    def _block_of_tiles(self, old: Call, inner: int) -> int:
+        """Returns the block size that input channels are zero-padded to for a matrix unit; 0 if no
+        padding is needed or worth it. It sums over few channels together with the columns of a
+        filter. Of more channels, it sums over a block at a time, and short blocks leave most of its
+        depth empty.
         """
         assert self._ctx.target is not None
         data, weight = (a.tensor for a in old.args[:2])
         group = product_group(data.dtype)
         tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
-        if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
+        if not group or tile is None or old.attrs.groups > 1:
             return 0
-        block = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
+        few = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
+        if not few:
+            return self._block_of_depth(old, inner, tile)
         columns = weight.shape[-1]
-        deep = isinstance(columns, int) and columns * block >= LEAST_FILLED_DEPTH * tile[2]
-        return block if deep else 0
+        deep = isinstance(columns, int) and columns * few >= LEAST_FILLED_DEPTH * tile[2]
+        return few if deep and not self._block(inner, inner) else 0
+
+    def _block_of_depth(self, old: Call, inner: int, tile: tuple[int, int, int]) -> int:
+        """Returns the block that fills the depth of a matrix unit best, if the steps that it saves
+        take longer than converting the image.
+        """
+        assert self._ctx.target is not None
+        outer, _, *taps = old.args[1].tensor.concrete
+        dtype, costs = old.args[0].tensor.dtype, self._ctx.target.costs
+        own = self._block(inner, inner) or product_group(dtype)
+        block = self._block_of_odd(inner, min(tile[2], max(self._options.blocks)))
+        saved = inner / own - -(-inner // block)
+        if own * LEAST_FILLED_BLOCKS > block or saved <= 0:
+            return 0
+        steps = math.prod(taps) * saved * -(-outer // tile[1])
+        converted = 2 * _filled_up(inner, block) / self._ctx.target.vector_lanes(dtype) * costs.move
+        return block if steps * costs.tile_step / tile[0] > converted else 0
 
     def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
         """Returns the block size that an image's channels are zero-padded to, if a window would
