@@ -33,7 +33,7 @@ from clew.cost.policy.layouts import (
     VECTORS_OF_DENSE_PANELS,
     VECTORS_OF_PANELS,
 )
-from clew.cost.products import dots_gain
+from clew.cost.products import dots_gain, multiply_adds_per_cycle
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -43,6 +43,7 @@ from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
+from clew.ops.math.matmul import MOST_BATCH_AXES, matrices_layout
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
@@ -166,6 +167,8 @@ class _Alterer(Rewriter):
             return self._dense(
                 get_op("nn.dense")(*old.args, weight_layout="KN", out_dtype=old.attrs.out_dtype)
             )
+        if old.op.name == "nn.matmul":
+            return self._matmul(old)
         if old.op.name == "transpose":
             return self._transpose(old)
         layout = self._layout_of_args(old)
@@ -527,6 +530,40 @@ class _Alterer(Rewriter):
         names = ("weight_layout", "parts_layout")[: len(layouts)]
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
+
+    def _matmul(self, old: Call) -> Expr | None:
+        """Packs the matrices of a batch if that lets an instruction for narrow products multiply
+        them, and saves more time than it takes.
+        """
+        a, b = (x.tensor for x in old.args)
+        group, lead = product_group(a.dtype), b.rank - 2
+        if not group or a.rank < 2 or lead < 1 or not b.is_static or lead > MOST_BATCH_AXES:
+            return None
+        depth, units = b.concrete[-2:]
+        lanes = self._lanes_of_sums(a.dtype)
+        if depth % group or 2 * units <= lanes or not self._gains_by_packing(old):
+            return None
+        block = lanes * (self._options.dense_vectors if units > lanes else 1)
+        layout = f"NK{block}n{group}k"
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args)
+        packed = get_op("layout_transform")(
+            right,
+            src_layout=matrices_layout("KN", lead),
+            dst_layout=matrices_layout(layout, lead),
+        )
+        return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
+
+    def _gains_by_packing(self, old: Call) -> bool:
+        """Whether the products of a matrix's rows gain more than packing the other matrix takes."""
+        assert self._ctx.target is not None
+        a, b = (x.tensor for x in old.args)
+        costs, lanes = self._ctx.target.costs, self._ctx.target.vector_lanes(a.dtype)
+        rate = multiply_adds_per_cycle(self._ctx.target, a.dtype, b.dtype)
+        plain = costs.vector_multiply_adds * self._lanes_of_sums(a.dtype)
+        if rate <= plain:
+            return False
+        saved = typical(a.shape[-2]) * (1 / plain - 1 / rate)
+        return isinstance(old.args[1], Constant) or saved > 2 * costs.move / lanes
 
     def _transpose(self, old: Call) -> Expr | None:
         """Converts a channels-last image directly to blocks if a convolution reads it in blocks."""
