@@ -45,6 +45,7 @@ from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.math.matmul import MOST_BATCH_AXES, matrices_layout
 from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import REORDERED, Exactness
@@ -169,6 +170,8 @@ class _Alterer(Rewriter):
             )
         if old.op.name == "nn.matmul":
             return self._matmul(old)
+        if old.op.name == "nn.attention":
+            return self._attention(old)
         if old.op.name == "transpose":
             return self._transpose(old)
         layout = self._layout_of_args(old)
@@ -552,6 +555,13 @@ class _Alterer(Rewriter):
             dst_layout=matrices_layout(layout, lead),
         )
         return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
+
+    def _attention(self, old: Call) -> Expr | None:
+        """Lays values out for a matrix unit."""
+        if not attention_fills_tiles(old, old.args[0].tensor.dtype, self._ctx.target):
+            return None
+        args = [self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args]
+        return Call(old.op, args, old.attrs.with_(transposes_values=True))
 
     def _gains_by_packing(self, old: Call) -> bool:
         """Whether the products of a matrix's rows gain more than packing the other matrix takes."""

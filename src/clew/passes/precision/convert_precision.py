@@ -19,6 +19,7 @@ from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild, replac
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.stored_rounded import (
     factors,
@@ -181,13 +182,17 @@ class _Converter(Rewriter):
 
     def _attends_in_pairs(self, call: Call) -> bool:
         """Whether an instruction multiplies pairs in both products of an attention, and there are
-        enough queries for it to be worth packing the values.
+        enough queries for it to be worth packing the values; or whether they fill tiles.
         """
         target, dtype = self._ctx.target, self._options.dtype
         operands = call.args[: factors(call)]
         if target is None or argument_references(call.attrs) or not all(map(_is_wide, operands)):
             return False
-        if not any(unit.data == dtype for unit in target.dot_units) or self._is_kept(call):
+        if self._is_kept(call):
+            return False
+        if attention_fills_tiles(call, dtype, target):
+            return True
+        if not any(unit.data == dtype for unit in target.dot_units):
             return False
         attrs = call.attrs
         query = dict(zip(attrs.q_layout, operands[0].tensor.shape, strict=True))

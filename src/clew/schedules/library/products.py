@@ -11,6 +11,7 @@ from clew.loop.products import Product, offset_of, packed_step, product_of, step
 from clew.loop.primitives.guards import padding_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import depth_of_tile
 from clew.schedules.library.tile_sizes import reduction_unroll
 from clew.schedules.stages import StageInfo
 from clew.te import roles
@@ -73,6 +74,23 @@ def registers_taken(product: Product, target: Target) -> int:
         if any(unit.multiplies(a, b, pairs_fit=product.pairs_fit) for a, b in operands):
             return REGISTERS_OF_SHORT_PAIRS if unit.short_pairs else 0
     return 0
+
+
+def multiply_in_tiles(schedule: Schedule, info: StageInfo, depth: int) -> str:
+    """Computes a stage that is in scratch in tiles of at most this depth, from zeros to the last
+    step. Returns the loop over the steps of the innermost reduction.
+    """
+    *others, row, column = info.axes
+    *around, inner = info.reduction_axes
+    schedule.reorder(*around, inner, *others, row, column)
+    product = product_in(info)
+    assert product is not None
+    each = depth_of_tile(schedule.extent(inner), depth, product.group)
+    steps, element = schedule.split(inner, each)
+    schedule.reorder(steps, *others, row, column, element)
+    skip_conditions(schedule, info)
+    schedule.tensorize(info.name, row, column, element)
+    return steps
 
 
 def skip_conditions(schedule: Schedule, info: StageInfo) -> None:

@@ -25,10 +25,11 @@ from clew.loop.ir import For
 from clew.loop.products import offset_of, packed_step, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import depth_of_tile
 from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.panels import write_vectors
-from clew.schedules.library.products import packed, product_in, skip_conditions
+from clew.schedules.library.products import multiply_in_tiles, packed, product_in
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import balanced
@@ -147,9 +148,7 @@ def _tile(info: StageInfo, target: Target) -> Tile | None:
         return None
     extents = {n.name: n.typical for n in info.loops}
     most = shape[2]
-    whole = extents[info.reduction_axes[-1]]
-    fitting = (d for d in range(most, 0, -product.group) if whole % d == 0)
-    depth = next(fitting, 0)
+    depth = depth_of_tile(extents[info.reduction_axes[-1]], most, product.group)
     pixels = extents[info.axes[-2]]
     if min(pixels, extents[info.axes[-1]]) < 2:
         return None
@@ -181,14 +180,7 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
 
 def _block(schedule: Schedule, info: StageInfo, tile: Tile) -> list[str]:
     """Computes the sums in tile registers. Returns the loops around them, outermost first."""
-    *others, row, column = info.axes
-    *around, depth = info.reduction_axes
-    schedule.reorder(*around, depth, *others, row, column)
-    steps, inner = schedule.split(depth, tile[2])
-    schedule.reorder(steps, *others, row, column, inner)
-    skip_conditions(schedule, info)
-    schedule.tensorize(info.name, row, column, inner)
-    return [*around, steps]
+    return [*info.reduction_axes[:-1], multiply_in_tiles(schedule, info, tile[2])]
 
 
 def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list[str]:
