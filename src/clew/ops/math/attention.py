@@ -97,7 +97,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(bf16(1, 2, 5, 8), bf16(1, 2, 7, 8), bf16(1, 2, 7, 8)),
         Sample(bf16(2, 4, 40, 8), bf16(2, 2, 18, 8), bf16(2, 2, 18, 24), f32(40, 18)),
         Sample(bf16(2, 4, 40, 8), bf16(2, 2, 67, 8), bf16(2, 2, 67, 24), f32(40, 67),
-               transposes_values=True, out_dtype="f32"),
+               transposes_values=True),
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8), out_dtype="f32"),
         Sample(bf16(1, 3, 2, 6), bf16(1, 7, 2, 6), bf16(1, 7, 2, 4), causal=True,
                q_layout="BSHD", k_layout="BSHD", v_layout="BSHD", layout="BSHD"),
@@ -287,21 +287,29 @@ def attention(
             "values",
             role="attention.values",
         )
-    turned = transposes_values
-    weighted = te.compute(
-        (batch, heads, depth, rows) if turned else (batch, heads, rows, depth),
-        lambda b, h, x, y: te.sum(terms(b, h, *((y, x) if turned else (x, y))), n),
-        "weighted",
-        role="attention.weighted",
-        roles=_TURNED_RESULT if turned else _RESULT,
-    )
+    if transposes_values:
+        weighted = te.compute(
+            (batch, heads, depth, rows),
+            lambda b, h, d, m: te.sum(terms(b, h, m, d), n),
+            "weighted",
+            role="attention.weighted",
+            roles=_TURNED_RESULT,
+        )
+    else:
+        weighted = te.compute(
+            (batch, heads, rows, depth),
+            lambda b, h, m, d: te.sum(terms(b, h, m, d), n),
+            "weighted",
+            role="attention.weighted",
+            roles=_RESULT,
+        )
     sizes = {"B": batch, "H": heads, "S": rows, "D": depth}
 
     def result(*places: Scalar) -> Scalar:
         here = dict(zip(layout, places, strict=True))
         b, h, m, d = (here[axis] for axis in AXES)
         less = inverse[b, h, m]
-        value = (weighted[b, h, d, m] if turned else weighted[b, h, m, d]) * less
+        value = weighted[(b, h, d, m) if transposes_values else (b, h, m, d)] * less
         if guard:
             value = te.select(less.equal(0.0), 0.0, value)
         return te.cast(out_dtype or q.dtype, value)
