@@ -111,8 +111,8 @@ def codes(rows: int, dtype: str) -> Callable[[Graph], Expr]:
 
 def video(data: str, weight: str) -> Callable[[Graph], Expr]:
     def make(g: Graph) -> Expr:
-        found = g("nn.conv3d", g.x(1, 64, 4, 16, 16, dtype=data), g.w(64, 64, 3, 3, 3, dtype=weight),
-                  padding=(1,) * 6)  # fmt: skip
+        x, w = g.x(1, 64, 4, 16, 16, dtype=data), g.w(64, 64, 3, 3, 3, dtype=weight)
+        found = g("nn.conv3d", x, w, padding=(1,) * 6)
         return g("nn.relu", g("cast", found, dtype="f32"))  # type: ignore[no-any-return]
 
     return make

@@ -10,6 +10,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.types import to_numpy
+from clew.machine.units import tile_depth
 from clew.ops.common import (
     accumulator,
     bf16,
@@ -27,7 +28,6 @@ from clew.ops.common import (
     widen,
 )
 from clew.ops.convolution.windows import blocks
-from clew.machine.units import tile_depth
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles

@@ -91,12 +91,16 @@ class AlterLayout(Pass):
     the channels and either few are missing or the data are blocked; the operators that follow must
     not turn zeros into infinities. Likewise the image of a window if few channels are missing and
     it would else stay plain, or if Winograd's algorithm, which needs whole vectors, may compute the
-    convolution. `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`,
+    convolution. On a matrix unit, images are zero-padded to blocks that fill the depth of its tiles
+    (26 or 52 channels to blocks of 32), if that saves more than the conversion takes. `bf16` data
+    get whole blocks unless a concatenation joins them. Weights of `bf16`,
     `i16` and 8 bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
-    A weight that is not constant is packed in each run if the convolution has many pixels.
+    A weight that is not constant is packed in each run if the convolution has many pixels. So are
+    the matrices of a batch (`b_layout`), if a matrix unit or dot products then multiply them.
+    Attention on a matrix unit transposes its values (`transposes_values`).
 
     Preconditions: layouts are plain; FoldConstant runs after it.
     """

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from clew.cost.policy.tiles import REGISTERS_OF_SHORT_PAIRS
 from clew.loop.affine import Simplifier
-from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.primitives.guards import padding_of
+from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.machine.units import depth_of_tile

@@ -18,6 +18,7 @@ values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -249,7 +250,7 @@ def _softmax_at(schedule: Schedule, match: Parts, tile: str) -> None:
         schedule.compute_at(name, tile, "register" if registers else "scratch")
 
 
-def _softmax_in_vectors(schedule: Schedule, infos: dict[str, StageInfo], match: Parts) -> None:
+def _softmax_in_vectors(schedule: Schedule, infos: Mapping[str, StageInfo], match: Parts) -> None:
     """Vectorizes the queries and the stages of the softmax."""
     for name in (match.queries, match.logits, match.power, match.inverse):
         if match.pairs and name in (match.queries, match.power):

@@ -275,8 +275,8 @@ def joined(info: StageInfo) -> StageInfo:
         id(outer.index): simplifier.simplify(binary("floordiv", depth, size)),
         id(inner.index): simplifier.simplify(binary("mod", depth, size)),
     }
-    loop = For(depth, "serial", replace(info.store, value=substitute(info.store.value, places)))
-    fused = replace(info, loops=[*info.loops[:-2], loop], store=loop.body)
+    store = replace(info.store, value=substitute(info.store.value, places))
+    fused = replace(info, loops=[*info.loops[:-2], For(depth, "serial", store)], store=store)
     product = product_in(fused)
     assert product is not None
     steps = [
