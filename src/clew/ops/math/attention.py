@@ -174,6 +174,7 @@ def attention(
         raise GraphTypeError("T107", "nn.attention: transposes_values needs bf16 in pairs")
     summed = keys  # or as many as are stored
     if pairs:
+        assert isinstance(keys, int)
         summed = keys_in_steps(keys)[0] if transposes_values else -(-keys // _PAIR) * _PAIR
 
     def shared(h: Scalar) -> Scalar:
