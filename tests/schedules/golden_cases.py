@@ -109,6 +109,29 @@ def codes(rows: int, dtype: str) -> Callable[[Graph], Expr]:
     return make
 
 
+def video(data: str, weight: str) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        x, w = g.x(1, 64, 4, 16, 16, dtype=data), g.w(64, 64, 3, 3, 3, dtype=weight)
+        found = g("nn.conv3d", x, w, padding=(1,) * 6)
+        return g("nn.relu", g("cast", found, dtype="f32"))  # type: ignore[no-any-return]
+
+    return make
+
+
+def parts_of_26(g: Graph) -> Expr:
+    """Convolutions of parts of the channels, as in Res2Net."""
+    image = g("nn.relu", g("nn.conv2d", g.x(1, 64, 14, 14), g.w(52, 64, 1, 1)))
+    halves = [
+        g("slice", image, begin=(n,), end=(n + 26,), axes=(1,), strides=(1,)) for n in (0, 26)
+    ]
+    parts = [g("nn.conv2d", x, g.w(26, 26, 3, 3), padding=(1, 1, 1, 1)) for x in halves]
+    return g("nn.conv2d", g("concatenate", *parts, axis=1), g.w(64, 52, 1, 1))  # type: ignore[no-any-return]
+
+
+def batch_of_inputs(g: Graph) -> Expr:
+    return g("nn.matmul", g.x(12, 128, 64), g("transpose", g.x(12, 200, 64), axes=(0, 2, 1)))  # type: ignore[no-any-return]
+
+
 def integer_conv(g: Graph) -> Expr:
     image = g.x(1, 64, 16, 16, dtype="u8")
     found = g("nn.conv2d", image, g.w(64, 64, 3, 3, dtype="i1"))
@@ -194,6 +217,10 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "conv-strides-bf16": (conv(64, 128, 14, 1, strides=(2, 2)), "bf16"),
     "conv-7x7-of-3-bf16": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "bf16"),
     "conv-u8-i8": (integer_conv, "f32"),
+    "conv3d-bf16": (video("f32", "f4"), "bf16"),
+    "conv3d-u8-i8": (video("u8", "i1"), "f32"),
+    "conv-26-channels-bf16": (parts_of_26, "bf16"),
+    "batch-of-inputs-bf16": (batch_of_inputs, "bf16"),
     "norm-of-channels": (norm_of_channels, "f32"),
     "separable": (block, "f32"),
     "attention": (attention(128, 128), "f32"),

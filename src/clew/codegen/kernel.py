@@ -191,7 +191,7 @@ class _Function:
         self.v.sizes = self.layout.sizes
         self.v.needs = self.layout.needs
         self.v.first_size = len(self.layout.arguments)
-        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
+        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._where, self._statement)
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
@@ -494,25 +494,34 @@ class _Function:
         return True
 
     def _if(self, stmt: If) -> None:
+        multiplies = any(isinstance(s, TileProduct) for s in walk(stmt.body))
+
+        def body() -> None:
+            self._statement(stmt.body)
+            if multiplies:
+                self.tiles.forget()
+
+        self._where(stmt.cond, body)
+
+    def _where(self, condition: Scalar, body: Callable[[], None]) -> None:
+        """Emits a body under a condition."""
         v, b = self.v, self.b
-        known = v.lanes_where(stmt.cond, v.lanes)
+        known = v.lanes_where(condition, v.lanes)
         if known is not None and all(k is known[0] for k in known):
             if known[0]:
-                self._statement(stmt.body)
+                body()
             return
-        cond = v.statement(stmt.cond) if known is None else literal_mask(known)
+        cond = v.statement(condition) if known is None else literal_mask(known)
         if cond.lanes > 1:
             with v.masked(cond):
-                self._statement(stmt.body)
+                body()
             return
         then, join, before_block = b.label("if"), b.label("join"), b.block
         b.branch_if(cond, then, join)
         b.start(then)
         before = dict(v.registers)
         with v.isolated():
-            self._statement(stmt.body)
-        if any(isinstance(s, TileProduct) for s in walk(stmt.body)):
-            self.tiles.forget()
+            body()
         self._join(before, before_block, join)
 
     def _join(self, before: dict[Register, Value], before_block: str, join: str) -> None:

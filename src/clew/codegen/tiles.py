@@ -38,8 +38,8 @@ _ROWS_AT: Final = 48
 
 
 class Tiles:
-    """Emits the tile products of one function. `serial` emits a loop around a given body, `aside` a
-    statement between products.
+    """Emits the tile products of one function. `serial` emits a loop around a given body, `where` a
+    body under a condition, and `aside` a statement between products.
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class Tiles:
         builder: Builder,
         values: Values,
         serial: Callable[[For, Callable[[], None]], None],
+        where: Callable[[Scalar, Callable[[], None]], None],
         aside: Callable[[Stmt], None],
     ) -> None:
         self._b = builder
         self._v = values
         self._serial = serial
+        self._where = where
         self._aside = aside
         self._loaded: str | None = None
         # Statements to interleave, and their number after each product.
@@ -117,7 +119,7 @@ class Tiles:
                 self._call("llvm.x86.tilezero", n)
         else:
             self._move_sums("llvm.x86.tileloadd64", form, plan)
-        self._around(form, plan, form.around)
+        self._under(form.condition(None), lambda: self._around(form, plan, form.around))
         self._move_sums("llvm.x86.tilestored64", form, plan)
         self._v.forget(form.sums.buffer)
 
@@ -152,6 +154,15 @@ class Tiles:
             found = self._plans[id(stmt)] = form, plan_tiles(form)
         return found
 
+    def _under(self, condition: Scalar | None, emit: Callable[[], None]) -> None:
+        """Emits steps, under a condition if there is one."""
+        if condition is None:
+            emit()
+            return
+        self._holds = {}  # a skipped step loads no tiles
+        self._where(condition, emit)
+        self._holds = {}
+
     def _around(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
         """Emits the reduction loops outside the tiles, and a step in the innermost."""
         if not around:
@@ -181,7 +192,7 @@ class Tiles:
         elif pieces:
             self._waiting += pieces
             self._each = -(-len(self._waiting) // max(1, inner * len(plan.operands)))
-        self._around(form, plan, around[1:])
+        self._under(form.condition(around[0]), lambda: self._around(form, plan, around[1:]))
 
     def _step(self, form: TileForm, plan: TilePlan) -> None:
         size = bits(form.left.dtype) // 8

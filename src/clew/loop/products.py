@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from clew.ir.dims import ceil_div
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, stores_in, walk
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    Stmt,
+    Store,
+    TileProduct,
+    stores_in,
+    walk,
+)
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
@@ -26,6 +37,7 @@ from clew.te.expr import (
     Load,
     Scalar,
     ShortFactor,
+    all_of,
     binary,
     size,
 )
@@ -122,6 +134,7 @@ class TileForm:
     """The parts of a product of tiles that starts from zeros or from the sums in memory.
 
     `around` are the reduction loops outside the tiles, `blocks` the loops over adjacent tiles.
+    Steps for which a condition does not hold are skipped.
     `left_step`, `right_step` and `sum_step` are the elements from one row of a tile to the next.
     """
 
@@ -139,6 +152,11 @@ class TileForm:
     group: int
     from_zeros: bool
     besides: dict[int, tuple[Stmt, ...]]
+    conditions: dict[int, Scalar]
+
+    def condition(self, loop: For | None) -> Scalar | None:
+        """Returns the condition of a step of a loop around the tiles, or of all steps."""
+        return self.conditions.get(id(loop))
 
     def aside(self, loop: For) -> tuple[Stmt, ...]:
         """Returns the work that a step of a loop around the tiles does for later steps: prefetches,
@@ -156,7 +174,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     stmts = tuple(s for s in stmts if not isinstance(s, Prefetch))
     if len(stmts) > 2:
         raise _unfit(stmt, "it does not consist of zeros and a sum")
-    around, store, besides = _chain(stmts[-1])
+    around, store, besides, conditions = _chain(stmts[-1])
     product = product_of(store)
     if product is None or not isinstance(store, Store):
         raise _unfit(stmt, "it is not a sum of products of bf16 or 8-bit integers")
@@ -170,6 +188,11 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, "rows or columns are not axes of the result, or depth is one")
     if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
         raise _unfit(stmt, "it does not start from zeros of the same elements")
+    within = [depth.index, *(n.index for n in spatial)]
+    if any(contains(cond, index) for cond in conditions.values() for index in within):
+        raise _unfit(stmt, "a condition depends on the element of a tile")
+    if conditions and any(stores_in(s) for some in besides.values() for s in some):
+        raise _unfit(stmt, "a step that may be skipped computes values for later ones")
     blocks = tuple(n for n in spatial if n is not rows and n is not columns)
     outside = tuple(n for n in around if n not in spatial and n not in (rows, columns, depth))
     sums = offset_of(store.buffer, store.indices, simplifier)
@@ -194,7 +217,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, f"a depth of {depth.extent}")
     return TileForm(
         store, left, right, outside, blocks, rows, columns, depth,
-        left_step, right_step, sum_step, product.group, len(stmts) > 1, besides,
+        left_step, right_step, sum_step, product.group, len(stmts) > 1, besides, conditions,
     )  # fmt: skip
 
 
@@ -210,9 +233,9 @@ class ZeroForm:
 
 def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
     """Returns the parts of a product of tiles that only sets its sums to 0; None for any other."""
-    around, store, _ = _chain(stmt.body)
+    around, store, _, conditions = _chain(stmt.body)
     by_name = {loop.name: loop for loop in around}
-    if not isinstance(store, Store) or store.combiner or not _is_zero(store.value):
+    if not isinstance(store, Store) or store.combiner or not _is_zero(store.value) or conditions:
         return None
     if len(by_name) != len(around) or not {stmt.rows, stmt.columns} <= set(by_name):
         return None
@@ -225,9 +248,10 @@ def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
 
 def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
     """Whether a statement sets the elements of a sum to 0."""
-    chain, zeros, _ = _chain(stmt)
+    chain, zeros, _, conditions = _chain(stmt)
     return (
         isinstance(zeros, Store)
+        and not conditions
         and not zeros.combiner
         and zeros.buffer is sums.buffer
         and _is_zero(zeros.value)
@@ -254,13 +278,21 @@ def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) ->
     return step_along(form, outer) if step_along(form, inner) == 1 else None
 
 
-def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
+def _chain(
+    stmt: Stmt,
+) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]], dict[int, Scalar]]:
     """Returns the loops around a statement, the statement, and by loop the work done for later
-    steps.
+    steps and the condition of a step. A condition outside all loops has the key of None.
     """
     around: list[For] = []
     besides: dict[int, tuple[Stmt, ...]] = {}
-    while isinstance(stmt, For):
+    conditions: dict[int, Scalar] = {}
+    while isinstance(stmt, (For, If)):
+        if isinstance(stmt, If):
+            key = id(around[-1] if around else None)
+            conditions[key] = all_of(*([conditions[key]] if key in conditions else []), stmt.cond)
+            stmt = stmt.body
+            continue
         around.append(stmt)
         stmt = stmt.body
         if isinstance(stmt, Block) and stmt.stmts:
@@ -269,7 +301,7 @@ def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
             if all(_is_for_later(s, own) for s in before):
                 besides[id(around[-1])] = tuple(before)
                 stmt = last
-    return around, stmt, besides
+    return around, stmt, besides, conditions
 
 
 def _is_for_later(stmt: Stmt, own: set[str]) -> bool:

@@ -23,6 +23,13 @@ def tile_depth(dtype: str) -> int:
     return TILE_ROW_BYTES * 8 // bits(dtype)
 
 
+def depth_of_tile(whole: int, most: int, group: int) -> int:
+    """Returns the depth of a tile: the largest number of whole groups, at most `most` elements,
+    that divides the depth of a product; 0 if none does.
+    """
+    return next((d for d in range(most, 0, -group) if whole % d == 0), 0)
+
+
 @dataclass(frozen=True)
 class VectorUnit:
     """Vector registers: their width in bits, their number, and whether masks on memory accesses are

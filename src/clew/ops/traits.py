@@ -114,6 +114,11 @@ class Traits:
     data and weight may be packed into blocks of channels. Read by AlterLayout.
     """
 
+    @property
+    def is_convolution(self) -> bool:
+        """Whether the operator is a convolution."""
+        return bool(self.convolves) or self.packs_weight
+
     pools: bool = False
     """Reduces windows along any number of axes, with the attributes `kernel`, `strides`, `padding`,
     `dilation` and `layout` of `nn.max_pool2d`. Read by LiftSignals and FlattenClips.

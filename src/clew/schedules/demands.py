@@ -6,10 +6,9 @@ from typing import Final
 
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
-from clew.loop.products import product_of
 from clew.machine.target import Target
 from clew.schedules.library.images import blocked_image, image_of, reads_own_channels
-from clew.schedules.library.products import dot_lanes, packed, parts_in_tiles
+from clew.schedules.library.products import dot_lanes, packed, parts_in_tiles, product_in
 from clew.schedules.rule import Demand, Work
 from clew.te import roles
 
@@ -56,17 +55,17 @@ def _one_row(work: Work, target: Target) -> bool:
 ONE_ROW: Final = Demand("one row, or each with a matrix of its own", _one_row)
 NARROW: Final = Demand(
     "products of narrow operands",
-    lambda work, target: product_of(work.reduction.store) is not None,
+    lambda work, target: product_in(work.reduction) is not None,
 )
 PACKED: Final = Demand("weights packed in dot groups", lambda work, target: packed(work.reduction))
 DOT_UNIT: Final = Demand(
     "dot product instructions for the operands",
-    lambda work, target: bool(dot_lanes(product_of(work.reduction.store), target)),
+    lambda work, target: bool(dot_lanes(product_in(work.reduction), target)),
 )
 
 
 def _tile_unit(work: Work, target: Target) -> bool:
-    product = product_of(work.reduction.store)
+    product = product_in(work.reduction)
     return product is not None and bool(target.tile_shape(product.a.dtype, product.b.dtype))
 
 

@@ -113,6 +113,9 @@ MOST_PAIRS_TO_OVERLAP: Final = threshold(
     16, "tiles", "pairs of rows, up to which splitting weights takes a noticeable time",
     tunable=True,
 )  # fmt: skip
+ROWS_READ_TURNED: Final = threshold(
+    8, "rows", "of a tile of sums that are transposed together as they are read", tunable=True
+)
 LINES_A_REQUEST: Final = threshold(
     4, "lines", "of a share for each one requested: a hardware prefetcher continues the stream, "
     "and requests for all would occupy the buffers for tile loads",

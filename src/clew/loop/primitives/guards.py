@@ -71,7 +71,7 @@ def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str =
     def visit(stmt: Stmt) -> Stmt | None:
         nonlocal found
         if isinstance(stmt, Store) and stmt.stage == stage and stmt.combiner:
-            padding = _padding(stmt.value, stmt.combiner)
+            padding = padding_of(stmt)
             if padding is None:
                 return None
             found = True
@@ -97,14 +97,14 @@ def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str =
     return nest.with_body(body)
 
 
-def _padding(value: Scalar, combiner: str) -> Select | None:
+def padding_of(store: Store) -> Select | None:
     """Returns the `select(c, x, neutral)` that a reduction combines, or that is a factor of a sum's
     product; None if there is none.
     """
-    sums = combiner == "sum"
-    value = _bare(value, casts=sums)
+    sums = store.combiner == "sum"
+    value = _bare(store.value, casts=sums)
     if isinstance(value, Select) and isinstance(value.b, Imm):
-        return value if value.b.value == identity_of(combiner, value.dtype) else None
+        return value if value.b.value == identity_of(store.combiner, value.dtype) else None
     if not sums or not isinstance(value, Binary) or value.op != "mul":
         return None
     for side in (_bare(value.a, casts=True), _bare(value.b, casts=True)):

@@ -9,8 +9,8 @@ import numpy as np
 
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
-from clew.ops.common import f16, f32
-from clew.ops.convolution.stages import convolve, convolved
+from clew.ops.common import f16, f32, i8, u8
+from clew.ops.convolution.stages import convolve, convolved, product_group
 from clew.ops.movement.layouts import parse_layout, transform
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @register_op(
     "nn.conv3d_frames",
-    traits=Traits(packs_weight=True),
+    traits=Traits(product="weights", packs_weight=True),
     samples=(
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=5, padding=(1, 0, 1, 1, 1, 0)),
         Sample(f32(8, 4, 4, 4), f32(2, 2, 2, 2, 2), frames=4, groups=2, strides=(2, 1, 2)),
@@ -36,6 +36,10 @@ Array = np.ndarray[Any, Any]
         Sample(f32(4, 6, 5, 5), f32(4, 1, 3, 3, 3, 3, 4), frames=4, groups=2,
                padding=(1, 1, 1, 1, 1, 1), weight_layout="OIDHW3i4o", out_layout="NCHW4c"),
         Sample(f16(3, 3, 5, 5), f16(4, 3, 3, 3, 3), frames=3),
+        Sample(f16(4, 2, 4, 4, 4), f16(1, 3, 3, 1, 4, 8, 2), frames=2, padding=(1, 1, 0, 1, 1, 0),
+               data_layout="NCHW4c", weight_layout="ODHWI8o2i", out_dtype="f32"),
+        Sample(u8(3, 1, 5, 5, 4), i8(1, 2, 3, 3, 1, 8, 4), frames=3, data_layout="NCHW4c",
+               weight_layout="ODHWI8o4i", out_layout="NCHW8c", low=0, high=9),
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=2, error="T107"),
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=0, error="T107"),
         Sample(f32(5, 2, 4, 6), f32(3, 3, 3, 2, 1), frames=5, error="T103"),
@@ -56,6 +60,7 @@ def conv3d_frames(
     data_layout: str = "NCHW",
     weight_layout: str = "OIDHW",
     out_layout: str = "",
+    out_dtype: str = "",
 ) -> Tensor:
     """`nn.conv3d` on clips of `frames` consecutive images: `data[N * frames, C, H, W]` gives
     `[N * result frames, O, H', W']`. Layouts may be blocked as in `nn.conv2d`.
@@ -65,7 +70,7 @@ def conv3d_frames(
     return convolve("nn.conv3d_frames", "DHW", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
-        "out_layout": out_layout,
+        "out_layout": out_layout, "out_dtype": out_dtype,
     }, frames=frames)  # fmt: skip
 
 
@@ -84,7 +89,9 @@ def _conv3d_frames_reference(data: Array, weight: Array, *, frames: int, **attrs
 def _conv3d_frames_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str, weight_block: int = 0
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """The layout rule of `nn.conv2d` for floats, except that of depthwise convolutions."""
+    """The layout rule of `nn.conv2d`, except that of depthwise convolutions and of columns that
+    fill groups of a dot product.
+    """
     block = parse_layout(layout).factor("C")
     channels, inner = types[1].shape[:2]
     if block == 1 or attrs.weight_layout != "OIDHW" or not types[1].is_static:
@@ -97,7 +104,11 @@ def _conv3d_frames_layout(
         return None
     together = inner if inner % block else block
     of_weight = block if groups > 1 else weight_block or block
-    arguments = (data_layout, f"OIDHW{together}i{of_weight}o")
+    group = product_group(types[0].dtype)
+    if group and inner % block == block % group == 0:
+        arguments = (data_layout, f"ODHWI{of_weight}o{group}i")
+    else:
+        arguments = (data_layout, f"OIDHW{together}i{of_weight}o")
     result = layout if out % block == 0 else "NCHW"
     changed = attrs.with_(
         data_layout=data_layout, weight_layout=arguments[1], out_layout=result, channels=out

@@ -10,6 +10,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.types import to_numpy
+from clew.machine.units import tile_depth
 from clew.ops.common import (
     accumulator,
     bf16,
@@ -40,6 +41,7 @@ _PAIR = 2
 """The number of `bf16` that one instruction multiplies and adds."""
 _SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
 _RESULT = (roles.BATCH, roles.HEAD, roles.QUERY, roles.ELEMENT)
+_TURNED_RESULT = (roles.BATCH, roles.HEAD, roles.ELEMENT, roles.QUERY)
 
 
 def _sizes(what: str, x: Tensor, layout: str) -> dict[str, Dim]:
@@ -94,6 +96,8 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
         Sample(bf16(1, 2, 5, 8), bf16(1, 2, 7, 8), bf16(1, 2, 7, 8)),
         Sample(bf16(2, 4, 40, 8), bf16(2, 2, 18, 8), bf16(2, 2, 18, 24), f32(40, 18)),
+        Sample(bf16(2, 4, 40, 8), bf16(2, 2, 67, 8), bf16(2, 2, 67, 24), f32(40, 67),
+               transposes_values=True),
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8), out_dtype="f32"),
         Sample(bf16(1, 3, 2, 6), bf16(1, 7, 2, 6), bf16(1, 7, 2, 4), causal=True,
                q_layout="BSHD", k_layout="BSHD", v_layout="BSHD", layout="BSHD"),
@@ -107,6 +111,8 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), k_layout="BHS", error="T109"),
         Sample(f32(1, 2, 5, 8), f64(1, 2, 7, 8), f32(1, 2, 7, 8), error="T101"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), guard="all", error="T107"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), transposes_values=True,
+               error="T107"),
         Sample(i32(1, 2, 5, 8), i32(1, 2, 7, 8), i32(1, 2, 7, 8), error="T105"),
     ),
 )  # fmt: skip
@@ -124,6 +130,7 @@ def attention(
     v_layout: str = AXES,
     layout: str = AXES,
     out_dtype: str = "",
+    transposes_values: bool = False,
 ) -> Tensor:
     """`softmax(scale q kᵀ + mask) v` for each head: `f32[B, H, queries, D]`, with axes in any
     order.
@@ -138,7 +145,9 @@ def attention(
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
     crosses lanes. Both products of `bf16` sum pairs of neighbors, if the sizes are known: queries,
-    weights (which are rounded) and values are stored in pairs along what is summed.
+    weights (which are rounded) and values are stored in pairs along what is summed. With
+    `transposes_values`, values are stored as rows along the keys, as a matrix unit reads them, and
+    keys are zero-padded to whole steps of the unit. This needs pairs.
 
     Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
     FlashAttention, 2022.
@@ -160,8 +169,13 @@ def attention(
             "T107", f"nn.attention: out_dtype is {out_dtype!r}", hint=f"use {dtype} or {q.dtype}"
         )
     factor = _factor(scale, width, dtype)
-    known = all(isinstance(size, int) and size > 0 for size in (batch, rows, width, keys, depth))
-    pairs = q.dtype == "bf16" and known and width % _PAIR == 0 and k_layout.endswith("D")
+    pairs = can_pair(q.dtype, (batch, rows, width, keys, depth), k_layout)
+    if transposes_values and not pairs:
+        raise GraphTypeError("T107", "nn.attention: transposes_values needs bf16 in pairs")
+    summed = keys  # or as many as are stored
+    if pairs:
+        assert isinstance(keys, int)
+        summed = keys_in_steps(keys)[0] if transposes_values else -(-keys // _PAIR) * _PAIR
 
     def shared(h: Scalar) -> Scalar:
         if heads == ks["H"]:
@@ -220,9 +234,9 @@ def attention(
 
     if pairs:
         power = te.compute(
-            (batch, heads, -(-keys // _PAIR), rows, _PAIR),
-            lambda b, h, n, m, e: _in_pairs(
-                keys, n * _PAIR + e, te.cast(q.dtype, weight(b, h, n * _PAIR + e, m))
+            (batch, heads, summed // _PAIR, rows, _PAIR),
+            lambda b, h, n, m, e: _up_to(
+                keys, summed, n * _PAIR + e, te.cast(q.dtype, weight(b, h, n * _PAIR + e, m))
             ),
             "power",
             role="attention.power",
@@ -250,36 +264,54 @@ def attention(
         return te.select(top[b, h, m].equal(-math.inf), 0.0, value) if guard else value
 
     inverse = te.compute((batch, heads, rows), divisor, "inverse", role="attention.inverse")
-    n = te.reduce_axis(keys, "n")
+    n = te.reduce_axis(summed if transposes_values else keys, "n")
 
     def terms(b: Scalar, h: Scalar, m: Scalar, d: Scalar) -> Scalar:
+        if transposes_values:
+            return widen(values[b, shared(h), d, n]) * widen(_paired(power, b, h, n, m))
         if pairs:
             return widen(_paired(power, b, h, n, m)) * widen(_paired(values, b, shared(h), n, d))
         return power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)])
 
-    if pairs:
+    if transposes_values:
         values = te.compute(
-            (batch, ks["H"], -(-keys // _PAIR), depth, _PAIR),
-            lambda b, h, n, d, e: _in_pairs(
-                keys, n * _PAIR + e, v[_place(v_layout, b, h, n * _PAIR + e, d)]
+            (batch, ks["H"], depth, summed),
+            lambda b, h, d, n: _up_to(keys, summed, n, v[_place(v_layout, b, h, n, d)]),
+            "values",
+            role="attention.values",
+        )
+    elif pairs:
+        values = te.compute(
+            (batch, ks["H"], summed // _PAIR, depth, _PAIR),
+            lambda b, h, n, d, e: _up_to(
+                keys, summed, n * _PAIR + e, v[_place(v_layout, b, h, n * _PAIR + e, d)]
             ),
             "values",
             role="attention.values",
         )
-    weighted = te.compute(
-        (batch, heads, rows, depth),
-        lambda b, h, m, d: te.sum(terms(b, h, m, d), n),
-        "weighted",
-        role="attention.weighted",
-        roles=_RESULT,
-    )
+    if transposes_values:
+        weighted = te.compute(
+            (batch, heads, depth, rows),
+            lambda b, h, d, m: te.sum(terms(b, h, m, d), n),
+            "weighted",
+            role="attention.weighted",
+            roles=_TURNED_RESULT,
+        )
+    else:
+        weighted = te.compute(
+            (batch, heads, rows, depth),
+            lambda b, h, m, d: te.sum(terms(b, h, m, d), n),
+            "weighted",
+            role="attention.weighted",
+            roles=_RESULT,
+        )
     sizes = {"B": batch, "H": heads, "S": rows, "D": depth}
 
     def result(*places: Scalar) -> Scalar:
         here = dict(zip(layout, places, strict=True))
         b, h, m, d = (here[axis] for axis in AXES)
         less = inverse[b, h, m]
-        value = weighted[b, h, m, d] * less
+        value = weighted[(b, h, d, m) if transposes_values else (b, h, m, d)] * less
         if guard:
             value = te.select(less.equal(0.0), 0.0, value)
         return te.cast(out_dtype or q.dtype, value)
@@ -304,9 +336,26 @@ def _paired(x: Tensor, b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
     return x[b, h, n // _PAIR, m, n % _PAIR]
 
 
-def _in_pairs(size: Dim, n: Scalar, value: Scalar) -> Scalar:
-    """Returns the n-th of `size` elements; 0 beyond them, where the last pair is incomplete."""
-    if size % _PAIR == 0:
+def can_pair(dtype: str, sizes: tuple[Dim, ...], k_layout: str) -> bool:
+    """Whether both products sum pairs of neighbors. `sizes` are those of the batch, the queries,
+    the elements of a key, the keys, and the elements of a value.
+    """
+    known = all(isinstance(size, int) and size > 0 for size in sizes)
+    return dtype == "bf16" and known and sizes[2] % _PAIR == 0 and k_layout.endswith("D")
+
+
+def keys_in_steps(keys: int) -> tuple[int, int]:
+    """Returns a number of keys rounded up to whole steps of a matrix unit, and the keys of a step,
+    an even number.
+    """
+    steps = -(-keys // tile_depth("bf16"))
+    each = -(-keys // (_PAIR * steps)) * _PAIR
+    return steps * each, each
+
+
+def _up_to(size: Dim, stored: Dim, n: Scalar, value: Scalar) -> Scalar:
+    """Returns the n-th of `size` elements; 0 beyond them, up to the number that is stored."""
+    if size == stored:
         return value
     return te.select(n < te.size(size), value, as_scalar(0, value.dtype))
 
@@ -366,6 +415,7 @@ def _attention_reference(
     v_layout: str,
     layout: str,
     out_dtype: str,
+    transposes_values: bool,
 ) -> Array:
     queries, keys, values = (
         np.transpose(x, [order.index(axis) for axis in AXES])

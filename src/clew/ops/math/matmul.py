@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, as_scalar, roles
 
 Array = np.ndarray[Any, Any]
+
+_BATCH: Final = "ABCDEFGH"
+MOST_BATCH_AXES: Final = len(_BATCH)
+"""The most axes of a batch of packed matrices (`matrices_layout`)."""
 
 
 def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
@@ -262,42 +266,90 @@ def _dense_reference(
         Sample(f32(2, 5, 7), f32(3, 7, 4), error="T100"),
         Sample(f32(), f32(3, 7), error="T102"),
         Sample(f16(5, 33), f16(33, 3), out_dtype="f32"),
+        Sample(f16(3, 5, 7), f16(3, 2, 4, 4, 2), b_layout="NK4n2k", units=6, out_dtype="f32"),
+        Sample(u8(2, 1, 5, 7), i8(3, 1, 2, 4, 4), b_layout="NK4n4k", low=0, high=9),
+        Sample(f32(2, 5, 7), f32(2, 1, 7, 4), b_layout="NK4n", units=3),
+        Sample(f32(2, 5, 7), f32(2, 2, 7, 4), b_layout="NK4n", units=3, error="T107"),
+        Sample(f32(2, 5, 7), f32(2, 2, 8, 4), b_layout="NK4n", error="T103"),
+        Sample(f32(2, 5, 7), f32(7, 4), b_layout="NK4n", error="T109"),
+        Sample(f32(7), f32(2, 7, 4), b_layout="NK4n", error="T102"),
         Sample(f32(5, 7), f64(7, 3), error="T101"),
         Sample(f32(5, 7), f32(7, 3), out_dtype="f16", error="T107"),
     ),
 )
-def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
+def matmul(
+    a: Tensor, b: Tensor, *, out_dtype: str = "", b_layout: str = "KN", units: int = 0
+) -> Tensor:
     """Matrix product of the last two axes; the others broadcast. Vectors are handled as in NumPy's
     `matmul`. Narrow floats are accumulated in `f32`, which is also the dtype of the result with
     `out_dtype="f32"`.
 
-    Errors: T100, T101, T102, T103, T107. Source: ONNX MatMul-13.
+    `b_layout` is the layout of the matrices of `b`. They may be packed like the weight of
+    `nn.dense`; `units` is then their number of columns, if the last block rounds it up.
+
+    Errors: T100, T101, T102, T103, T107, T109. Source: ONNX MatMul-13.
     """
     wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul", out_dtype)
     if not a.rank or not b.rank:
         raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: scalars are not supported")
+    layout = parse_layout(b_layout)
+    packed = b_layout != "KN"
     left, right = a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0]
-    if differ(left, right):
-        raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
     rows, columns = int(a.rank > 1), int(b.rank > 1)
-    a_batch, b_batch = a.shape[:-2], b.shape[:-2]
+    a_batch, b_batch, width = a.shape[:-2], b.shape[:-2], b.shape[-1:][:columns]
+    if packed:
+        a_batch, b_batch, right, count = _packed_sizes(a, b, b_layout, units)
+        width = (count,)
+    elif units:
+        raise GraphTypeError("T107", f"nn.matmul: units={units} for a layout of KN")
+    if _depth_differs(left, right, layout.factor("K")) if packed else differ(left, right):
+        raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
     batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
     k = te.reduce_axis(left if isinstance(left, int) else right, "k", roles.DEPTH)
 
     def body(*i: Scalar) -> Scalar:
         place, tail = i[: len(batch)], i[len(batch) :]
         x = a[(*broadcast_place(a_batch, batch, place), *tail[:rows], k)]
-        y = b[(*broadcast_place(b_batch, batch, place), k, *tail[rows:])]
+        matrix = place_of_weight(layout, k, tail[-1]) if packed else (k, *tail[rows:])
+        y = b[(*broadcast_place(b_batch, batch, place), *matrix)]
         return te.sum(te.cast(wide, x) * te.cast(wide, y), k)
 
-    shape = (*batch, *a.shape[-2:-1][:rows], *b.shape[-1:][:columns])
+    shape = (*batch, *a.shape[-2:-1][:rows], *width)
     names = (*(f"b{axis}" for axis in range(len(batch))), *("m",) * rows, *("n",) * columns)
     result = te.compute(shape, body, "matmul" if wide == dtype else "matmul_sum", axes=names)
     return _narrow(result, dtype, "matmul")
 
 
+def _packed_sizes(
+    a: Tensor, b: Tensor, b_layout: str, units: int
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim, Dim]:
+    """Returns the batches of both operands, and the rows and columns of a packed matrix.
+
+    Errors: T102, T107, T109.
+    """
+    layout = parse_layout(b_layout)
+    lead = b.rank - len(layout.axes)
+    if set(layout.plain) != {"N", "K"} or lead < 0:
+        raise GraphTypeError("T109", f"nn.matmul: {b.type} has no matrices in layout {b_layout}")
+    if a.rank < 2:
+        raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type} in layout {b_layout}")
+    sizes = logical_sizes(layout, b.shape[lead:])
+    count = units or sizes["N"]
+    check_units("nn.matmul", count, sizes["N"], layout.factor("N"), b)
+    return a.shape[:-2], b.shape[:lead], sizes["K"], count
+
+
+def matrices_layout(layout: str, batch_axes: int) -> str:
+    """Returns the layout of a tensor of matrices: axes of the batch, then those of the layout."""
+    return _BATCH[:batch_axes] + layout
+
+
 @matmul.reference
-def _matmul_reference(a: Array, b: Array, *, out_dtype: str) -> Array:
+def _matmul_reference(a: Array, b: Array, *, out_dtype: str, b_layout: str, units: int) -> Array:
+    if b_layout != "KN":
+        lead = b.ndim - len(parse_layout(b_layout).axes)
+        plain = transform(b, matrices_layout(b_layout, lead), matrices_layout("KN", lead))
+        b = plain[..., : a.shape[-1], : units or None]
     wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype)
     exact = np.float64 if wide[0] == "f" else to_numpy(wide)
     return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

@@ -33,7 +33,7 @@ from clew.cost.policy.layouts import (
     VECTORS_OF_DENSE_PANELS,
     VECTORS_OF_PANELS,
 )
-from clew.cost.products import dots_gain
+from clew.cost.products import dots_gain, multiply_adds_per_cycle
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -43,7 +43,9 @@ from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
+from clew.ops.math.matmul import MOST_BATCH_AXES, matrices_layout
 from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import REORDERED, Exactness
@@ -89,12 +91,16 @@ class AlterLayout(Pass):
     the channels and either few are missing or the data are blocked; the operators that follow must
     not turn zeros into infinities. Likewise the image of a window if few channels are missing and
     it would else stay plain, or if Winograd's algorithm, which needs whole vectors, may compute the
-    convolution. `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`,
+    convolution. On a matrix unit, images are zero-padded to blocks that fill the depth of its tiles
+    (26 or 52 channels to blocks of 32), if that saves more than the conversion takes. `bf16` data
+    get whole blocks unless a concatenation joins them. Weights of `bf16`,
     `i16` and 8 bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
-    A weight that is not constant is packed in each run if the convolution has many pixels.
+    A weight that is not constant is packed in each run if the convolution has many pixels. So are
+    the matrices of a batch (`b_layout`), if a matrix unit or dot products then multiply them.
+    Attention on a matrix unit transposes its values (`transposes_values`).
 
     Preconditions: layouts are plain; FoldConstant runs after it.
     """
@@ -166,6 +172,10 @@ class _Alterer(Rewriter):
             return self._dense(
                 get_op("nn.dense")(*old.args, weight_layout="KN", out_dtype=old.attrs.out_dtype)
             )
+        if old.op.name == "nn.matmul":
+            return self._matmul(old)
+        if old.op.name == "nn.attention":
+            return self._attention(old)
         if old.op.name == "transpose":
             return self._transpose(old)
         layout = self._layout_of_args(old)
@@ -262,7 +272,8 @@ class _Alterer(Rewriter):
         source = self.memo[weight.id]
         missing = inner - weight.tensor.shape[1]
         if missing and product_group(weight.tensor.dtype):  # groups are padded, not blocks
-            source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
+            rank = weight.tensor.rank
+            source = get_op("pad")(source, pads=(0,) * (rank + 1) + (missing,) + (0,) * (rank - 2))
         packed = get_op("layout_transform")(
             source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
@@ -283,7 +294,7 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
-        block = self._block_of_few(old, inner) or self._block_of_window(old, channels, inner)
+        block = self._block_of_tiles(old, inner) or self._block_of_window(old, channels, inner)
         return channels, _filled_up(inner, block or 1), groups
 
     def _conv_layouts(
@@ -306,7 +317,7 @@ class _Alterer(Rewriter):
                 self._block(inner, lanes) or (channels > 1 and _reads_signal(old))
             ):
                 of_result = self._block_of_odd(channels, whole)
-            block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
+            block = self._block_of_tiles(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
         else:
@@ -358,21 +369,40 @@ class _Alterer(Rewriter):
         blocks = [b for b in self._options.blocks if b <= whole]
         return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
 
-    def _block_of_few(self, old: Call, inner: int) -> int:
-        """Returns the block size that few input channels are zero-padded to where a matrix unit
-        sums over them and the columns of a filter together; 0 if no padding is needed or they are
-        too few.
+    def _block_of_tiles(self, old: Call, inner: int) -> int:
+        """Returns the block size that input channels are zero-padded to for a matrix unit; 0 if no
+        padding is needed or worth it. It sums over few channels together with the columns of a
+        filter. Of more channels, it sums over a block at a time, and short blocks leave most of its
+        depth empty.
         """
         assert self._ctx.target is not None
         data, weight = (a.tensor for a in old.args[:2])
         group = product_group(data.dtype)
         tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
-        if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
+        if not group or tile is None or old.attrs.groups > 1:
             return 0
-        block = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
+        few = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
+        if not few:
+            return self._block_of_depth(old, inner, tile)
         columns = weight.shape[-1]
-        deep = isinstance(columns, int) and columns * block >= LEAST_FILLED_DEPTH * tile[2]
-        return block if deep else 0
+        deep = isinstance(columns, int) and columns * few >= LEAST_FILLED_DEPTH * tile[2]
+        return few if deep and not self._block(inner, inner) else 0
+
+    def _block_of_depth(self, old: Call, inner: int, tile: tuple[int, int, int]) -> int:
+        """Returns the block that fills the depth of a matrix unit best, if the steps that it saves
+        take longer than converting the image.
+        """
+        assert self._ctx.target is not None
+        outer, _, *taps = old.args[1].tensor.concrete
+        dtype, costs = old.args[0].tensor.dtype, self._ctx.target.costs
+        own = self._block(inner, inner) or product_group(dtype)
+        block = self._block_of_odd(inner, min(tile[2], max(self._options.blocks)))
+        saved = inner / own - -(-inner // block)
+        if own * LEAST_FILLED_BLOCKS > block or saved <= 0:
+            return 0
+        steps = math.prod(taps) * saved * -(-outer // tile[1])
+        converted = 2 * _filled_up(inner, block) / self._ctx.target.vector_lanes(dtype) * costs.move
+        return block if steps * costs.tile_step / tile[0] > converted else 0
 
     def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
         """Returns the block size that an image's channels are zero-padded to, if a window would
@@ -507,6 +537,47 @@ class _Alterer(Rewriter):
         names = ("weight_layout", "parts_layout")[: len(layouts)]
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
+
+    def _matmul(self, old: Call) -> Expr | None:
+        """Packs the matrices of a batch if that lets an instruction for narrow products multiply
+        them, and saves more time than it takes.
+        """
+        a, b = (x.tensor for x in old.args)
+        group, lead = product_group(a.dtype), b.rank - 2
+        if not group or a.rank < 2 or lead < 1 or not b.is_static or lead > MOST_BATCH_AXES:
+            return None
+        depth, units = b.concrete[-2:]
+        lanes = self._lanes_of_sums(a.dtype)
+        if depth % group or 2 * units <= lanes or not self._gains_by_packing(old):
+            return None
+        block = lanes * (self._options.dense_vectors if units > lanes else 1)
+        layout = f"NK{block}n{group}k"
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args)
+        packed = get_op("layout_transform")(
+            right,
+            src_layout=matrices_layout("KN", lead),
+            dst_layout=matrices_layout(layout, lead),
+        )
+        return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
+
+    def _attention(self, old: Call) -> Expr | None:
+        """Lays values out for a matrix unit."""
+        if not attention_fills_tiles(old, old.args[0].tensor.dtype, self._ctx.target):
+            return None
+        args = [self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args]
+        return Call(old.op, args, old.attrs.with_(transposes_values=True))
+
+    def _gains_by_packing(self, old: Call) -> bool:
+        """Whether the products of a matrix's rows gain more than packing the other matrix takes."""
+        assert self._ctx.target is not None
+        a, b = (x.tensor for x in old.args)
+        costs, lanes = self._ctx.target.costs, self._ctx.target.vector_lanes(a.dtype)
+        rate = multiply_adds_per_cycle(self._ctx.target, a.dtype, b.dtype)
+        plain = costs.vector_multiply_adds * self._lanes_of_sums(a.dtype)
+        if rate <= plain:
+            return False
+        saved = typical(a.shape[-2]) * (1 / plain - 1 / rate)
+        return isinstance(old.args[1], Constant) or saved > 2 * costs.move / lanes
 
     def _transpose(self, old: Call) -> Expr | None:
         """Converts a channels-last image directly to blocks if a convolution reads it in blocks."""

@@ -9,8 +9,7 @@ from clew.cost.policy.layouts import BLOCKS_OF_CHANNELS
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
-from clew.ir.types import TensorType, is_float
-from clew.ops.convolution.stages import product_group
+from clew.ir.types import TensorType
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import (
@@ -43,9 +42,9 @@ class FlattenClips(Pass):
         %4: f32[8, 64, 28, 28] = nn.conv2d(%3, w', padding=[1, 1, 1, 1])
         %5 = nn.conv3d_frames(%4, v, frames=8, padding=[1, 0, 0, 1, 0, 0])
 
-    Preconditions: sizes are known, layouts are plain; AlterLayout runs later. Non-goals: integer
-    and bf16 convolutions, and those over several frames whose groups fill no blocks of channels,
-    such as depthwise ones.
+    Preconditions: sizes are known, layouts are plain; AlterLayout runs later. Non-goals:
+    convolutions over several frames whose groups fill no blocks of channels, such as depthwise
+    ones.
     """
 
     opt_level: ClassVar[int] = 3
@@ -90,8 +89,8 @@ class _Flattener(FormRewriter):
 
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args
-        attrs, dtype = old.attrs, data.tensor.dtype
-        if not is_float(dtype) or product_group(dtype) or not weight.tensor.is_static:
+        attrs = old.attrs
+        if not weight.tensor.is_static:
             return None
         if attrs.data_layout != "NCDHW" or attrs.weight_layout != "OIDHW" or attrs.out_layout:
             return None

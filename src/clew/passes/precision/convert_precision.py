@@ -19,6 +19,7 @@ from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild, replac
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.stored_rounded import (
     factors,
@@ -144,7 +145,7 @@ class _Converter(Rewriter):
                 only_rounded += self._ask_rule(call, call.op.quantize_rule)
             elif self._converts(call):
                 self._converted.add(call.id)
-                convolves = isinstance(call.op, Op) and call.op.traits.convolves
+                convolves = isinstance(call.op, Op) and call.op.traits.is_convolution
                 (only_rounded if convolves else operands).extend(call.args[: factors(call)])
         self._rounded |= stored_rounded(function, [*only_rounded, *operands], _WIDE)
         self._both |= stored_in_both(
@@ -164,7 +165,8 @@ class _Converter(Rewriter):
             return False
         if self._is_kept(call):
             return False
-        if call.op_name == "nn.conv2d":
+        assert isinstance(call.op, Op)
+        if call.op.traits.packs_weight:
             inner, groups = weight.tensor.shape[1], call.attrs.groups
             if groups > 1:
                 return inner == 1 or self._fills_groups(weight.tensor, groups)
@@ -180,13 +182,17 @@ class _Converter(Rewriter):
 
     def _attends_in_pairs(self, call: Call) -> bool:
         """Whether an instruction multiplies pairs in both products of an attention, and there are
-        enough queries for it to be worth packing the values.
+        enough queries for it to be worth packing the values; or whether they fill tiles.
         """
         target, dtype = self._ctx.target, self._options.dtype
         operands = call.args[: factors(call)]
         if target is None or argument_references(call.attrs) or not all(map(_is_wide, operands)):
             return False
-        if not any(unit.data == dtype for unit in target.dot_units) or self._is_kept(call):
+        if self._is_kept(call):
+            return False
+        if attention_fills_tiles(call, dtype, target):
+            return True
+        if not any(unit.data == dtype for unit in target.dot_units):
             return False
         attrs = call.attrs
         query = dict(zip(attrs.q_layout, operands[0].tensor.shape, strict=True))
@@ -267,7 +273,7 @@ class _Converter(Rewriter):
         target, dtype = self._ctx.target, self._options.dtype
         if target is None or not weight.is_static:
             return False
-        filters, inner, _, columns = weight.concrete
+        filters, inner, *_, columns = weight.concrete
         if target.tile_shape(dtype, dtype) is not None:
             depth = columns * (inner + inner % 2)
         elif any(unit.data == dtype for unit in target.dot_units) and dilation[-1] == 1:

@@ -146,7 +146,7 @@ class _Widener(Rewriter):
             return ()
         if traits.product == "values" or self._has_products(dtype):
             return range(len(operands))
-        return () if traits.convolves else (1,)
+        return () if traits.is_convolution else (1,)
 
     def _has_products(self, dtype: str) -> bool:
         """Whether the target has instructions for products of a dtype."""

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from clew.cost.policy.tiles import REGISTERS_OF_SHORT_PAIRS
 from clew.loop.affine import Simplifier
+from clew.loop.primitives.guards import padding_of
 from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import depth_of_tile
 from clew.schedules.library.tile_sizes import reduction_unroll
 from clew.schedules.stages import StageInfo
 from clew.te import roles
+from clew.te.expr import Index
+from clew.te.walk import nodes, substitute
+
+
+def product_in(info: StageInfo) -> Product | None:
+    """Returns the product of narrow operands that a stage sums, or None. `skip_padding` moves a
+    condition on images and outer reduction steps, such as one on frames outside a clip, out of
+    tiles; the product does not contain it.
+    """
+    store = info.store
+    padding = padding_of(store)
+    if padding is not None:
+        inside = {*info.axes[1:], *info.reduction_axes[-2:]}
+        used = {n.name for n in nodes(padding.cond) if isinstance(n, Index)}
+        if used & inside:
+            return None
+        store = replace(store, value=substitute(store.value, {id(padding): padding.a}))
+    return product_of(store)
 
 
 def packed(info: StageInfo) -> bool:
     """Whether a stage sums products of two narrow operands, one contiguous along the depth and the
     other packed in dot groups.
     """
-    product = product_of(info.store)
+    product = product_in(info)
     if product is None or not info.axes:
         return False
     by_name = {n.name: n.index for n in info.loops}
@@ -55,6 +76,29 @@ def registers_taken(product: Product, target: Target) -> int:
     return 0
 
 
+def multiply_in_tiles(schedule: Schedule, info: StageInfo, depth: int) -> str:
+    """Computes a stage that is in scratch in tiles of at most this depth, from zeros to the last
+    step. Returns the loop over the steps of the innermost reduction.
+    """
+    *others, row, column = info.axes
+    *around, inner = info.reduction_axes
+    schedule.reorder(*around, inner, *others, row, column)
+    product = product_in(info)
+    assert product is not None
+    each = depth_of_tile(schedule.extent(inner), depth, product.group)
+    steps, element = schedule.split(inner, each)
+    schedule.reorder(steps, *others, row, column, element)
+    skip_conditions(schedule, info)
+    schedule.tensorize(info.name, row, column, element)
+    return steps
+
+
+def skip_conditions(schedule: Schedule, info: StageInfo) -> None:
+    """Moves a condition on outer steps (`product_in`) out of the tiles; most stages have none."""
+    if padding_of(info.store) is not None:
+        schedule.skip_padding(info.name)
+
+
 def dot_tile(
     schedule: Schedule,
     info: StageInfo,
@@ -84,6 +128,7 @@ def dot_tile(
         schedule.unroll(inner)
     for name in (*others, vector):
         schedule.unroll(name)
+    skip_conditions(schedule, info)
     schedule.dot(step)
     schedule.vectorize(lane)
     return [*outer, groups]

@@ -7,7 +7,9 @@ contiguous are copied once, before all tiles. So are keys and values of many row
 the rows of one head among others do: each would be on another page of memory.
 
 Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
-values are packed in pairs once.
+values are packed in pairs once. On a matrix unit, values are rows along the keys instead, both
+products are tiles of keys or elements by queries, and the weighted sum is transposed when it is
+read.
 
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
@@ -16,11 +18,12 @@ values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.caches import QUERIES_TO_COPY, SHARE_OF_HEAD
-from clew.cost.policy.tiles import MOST_ROWS
+from clew.cost.policy.tiles import MOST_ROWS, ROWS_READ_TURNED, TILES_HIGH, TILES_WIDE
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
@@ -28,7 +31,7 @@ from clew.loop.products import offset_of, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
-from clew.schedules.library.products import dot_tile
+from clew.schedules.library.products import dot_tile, multiply_in_tiles
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.row_vectors import down_columns
 from clew.schedules.library.tile_sizes import (
@@ -89,6 +92,13 @@ class Parts(Match):
         return product_of(stage_infos(self.start)[self.weighted].store) is not None
 
     @property
+    def is_turned(self) -> bool:
+        """Whether the weighted sum has an axis of queries after that of elements, for a matrix
+        unit.
+        """
+        return stage_infos(self.start)[self.weighted].axis_roles[-1] == roles.QUERY
+
+    @property
     def lanes(self) -> int:
         """The lanes of a vector of scores."""
         stage = stage_infos(self.start)[self.weighted]
@@ -121,12 +131,18 @@ class Attention(Rule[Parts]):
         axes = _result_axes(infos, root, of["weighted"])
         if axes is None:
             return None
+        if infos[of["weighted"]].axis_roles[-1] == roles.QUERY:
+            batch, head, depth, row = axes
+            axes = batch, head, row, depth
         far = _far_rows(infos, of["scores"], of["weighted"])
         return Parts(schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes)
 
     def choices(self, match: Parts) -> Space:
         target, lanes = match.target, match.lanes
         infos = stage_infos(match.start)
+        if match.is_turned:
+            most = ROWS_READ_TURNED
+            return Space((tile_size("rows", most, most, "queries that are transposed together"),))
         *_, rows, width = infos[match.weighted].store.buffer.typical_shape
         keys = infos[match.logits].store.buffer.typical_shape[2]
         vectors = vectors_of_tile(rows, lanes)
@@ -145,6 +161,8 @@ class Attention(Rule[Parts]):
         return Space(tuple(choices))
 
     def schedule(self, match: Parts, settings: Settings) -> Schedule:
+        if match.is_turned:
+            return _in_tiles(match, settings)
         schedule, infos = match.begin()
         target, lanes = match.target, match.lanes
         far = match.far if settings.get("copied") else ()
@@ -164,10 +182,7 @@ class Attention(Rule[Parts]):
         vector, lane = schedule.split(column, few, tail="guard")
         block, each = split_tiles(schedule, inside, settings["rows"])
         schedule.compute_at(match.weighted, block, "register")
-        for name in (match.inverse, match.total, match.power, match.top, match.logits):
-            # Lanes that are pairs read the largest score of a query twice.
-            registers = name == match.total or (name == match.top and not match.pairs)
-            schedule.compute_at(name, tile, "register" if registers else "scratch")
+        _softmax_at(schedule, match, tile)
         keys = infos[match.logits].axis_of(roles.KEY)
         # Free sizes: tiles of scores are costly to compile, and the last is seldom the only one.
         tail = "balance" if schedule.is_static(keys) else "clamp"
@@ -181,13 +196,7 @@ class Attention(Rule[Parts]):
             register_tile(schedule, infos[match.weighted], few)
             register_tile(schedule, infos[match.scores], lanes)
         schedule.unroll(key)
-        for name in (match.queries, match.logits, match.power, match.inverse):
-            if match.pairs and name in (match.queries, match.power):
-                _down_pairs(schedule, infos[name], lanes)
-            else:
-                down_columns(schedule, infos[name], lanes)
-        for name in (match.top, match.total):
-            down_columns(schedule, infos[name], lanes)
+        _softmax_in_vectors(schedule, infos, match)
         for name in (each, vector):
             schedule.unroll(name)
         schedule.vectorize(lane)
@@ -195,6 +204,61 @@ class Attention(Rule[Parts]):
             schedule = Elementwise().applied(Work(schedule, (name,)), target)
         spread(schedule, [batch, head, tile])
         return schedule
+
+
+def _in_tiles(match: Parts, settings: Settings) -> Schedule:
+    """Returns the schedule for a matrix unit: both products in two by two tiles."""
+    schedule, infos = match.begin()
+    target, lanes = match.target, match.lanes
+    multiplied = product_of(infos[match.scores].store)
+    shape = target.tile_shape(multiplied.a.dtype, multiplied.b.dtype) if multiplied else None
+    assert shape is not None
+    high, wide = TILES_HIGH * shape[0], TILES_WIDE * shape[1]
+    batch, head, row, depth = match.axes
+    # A last tile that repeats rows takes no longer than a shorter one, and no code of its own.
+    tail = "clamp" if schedule.extent(row) > wide else "peel"
+    tile = _tile_of_queries(schedule, match.axes, wide, tail)
+    inside = f"{row}.i"
+    schedule.reorder(depth, inside)
+    panel, column = split_tiles(schedule, depth, balanced(schedule.extent(depth), high))
+    schedule.reorder(panel, column, inside)
+    schedule.compute_at(match.weighted, panel, "scratch")
+    vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
+    schedule.reorder(vector, inside, lane)
+    _, each = split_tiles(schedule, inside, settings["rows"])
+    _softmax_at(schedule, match, tile)
+    keys = infos[match.logits].axis_of(roles.KEY)
+    step, _ = split_tiles(schedule, keys, balanced(schedule.extent(keys), high))
+    schedule.compute_at(match.scores, step, "scratch")
+    schedule.compute_at(match.queries, tile, "scratch")
+    for name in (match.scores, match.weighted):
+        multiply_in_tiles(schedule, infos[name], shape[2])
+    _softmax_in_vectors(schedule, infos, match)
+    schedule.unroll(each)
+    schedule.vectorize(lane)
+    for name in filter(None, (match.bias, match.apart)):
+        schedule = Elementwise().applied(Work(schedule, (name,)), target)
+    spread(schedule, [batch, head, tile])
+    return schedule
+
+
+def _softmax_at(schedule: Schedule, match: Parts, tile: str) -> None:
+    """Computes the softmax of a tile of queries at its loop."""
+    for name in (match.inverse, match.total, match.power, match.top, match.logits):
+        # Lanes that are pairs read the largest score of a query twice.
+        registers = name == match.total or (name == match.top and not match.pairs)
+        schedule.compute_at(name, tile, "register" if registers else "scratch")
+
+
+def _softmax_in_vectors(schedule: Schedule, infos: Mapping[str, StageInfo], match: Parts) -> None:
+    """Vectorizes the queries and the stages of the softmax."""
+    for name in (match.queries, match.logits, match.power, match.inverse):
+        if match.pairs and name in (match.queries, match.power):
+            _down_pairs(schedule, infos[name], match.lanes)
+        else:
+            down_columns(schedule, infos[name], match.lanes)
+    for name in (match.top, match.total):
+        down_columns(schedule, infos[name], match.lanes)
 
 
 def _down_pairs(schedule: Schedule, info: StageInfo, lanes: int) -> None:
@@ -273,11 +337,15 @@ def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tup
     return tuple(names[id(i)] if isinstance(i, Index) else single.pop(0) for i in indices)
 
 
-def _tile_of_queries(schedule: Schedule, axes: tuple[str, ...], size: int) -> str:
-    """Splits the result's rows into tiles; returns the loop over tiles."""
+def _tile_of_queries(
+    schedule: Schedule, axes: tuple[str, ...], size: int, tail: str = "peel"
+) -> str:
+    """Splits the result's rows into tiles; returns the loop over tiles. `tail` is for a number of
+    rows that is known.
+    """
     batch, head, row, depth = axes
     schedule.reorder(row, batch, head, depth)
-    tail = "peel" if schedule.is_static(row) else "clamp"
+    tail = tail if schedule.is_static(row) else "clamp"
     tile, inner = schedule.split(row, size, tail=tail)
     # The keys and values of a head stay in cache from tile to tile.
     schedule.reorder(batch, head, tile, inner, depth)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from clew.cost.policy.caches import SHARE_OF_ROWS
 from clew.cost.policy.tiles import MOST_ROWS, ROWS_OF_WIDE_DOT, UNROLLED_STEPS, VECTORS_OF_DOT
-from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED, PRODUCTS, REDUCES, TAILED
-from clew.schedules.library.products import dot_lanes, dot_tile, registers_taken
+from clew.schedules.library.products import dot_lanes, dot_tile, product_in, registers_taken
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
@@ -66,7 +65,7 @@ class Dot(Rule[Sums]):
         anchor, root = work.reduction.name, work.root.name
         schedule = work.start.copy()
         flatten_axes(schedule, anchor, root)  # a tile of rows spans short sequences
-        product = product_of(stage_infos(schedule)[anchor].store)
+        product = product_in(stage_infos(schedule)[anchor])
         assert product is not None
         lanes = dot_lanes(product, target)
         taken = registers_taken(product, target)

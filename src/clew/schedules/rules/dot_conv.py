@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED
-from clew.schedules.library.products import dot_lanes, dot_tile, registers_taken
+from clew.schedules.library.products import dot_lanes, dot_tile, product_in, registers_taken
 from clew.schedules.library.tile_sizes import rows_of_tile
 from clew.schedules.rule import Work
 from clew.schedules.rules.conv import Conv, Convolution
@@ -39,7 +38,7 @@ class DotConv(Conv):
 
     def match(self, work: Work, target: Target) -> DotConvolution | None:
         found = super().match(work, target)
-        product = product_of(work.reduction.store)
+        product = product_in(work.reduction)
         if found is None or product is None:
             return None
         lanes = dot_lanes(product, target)

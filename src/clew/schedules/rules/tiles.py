@@ -22,13 +22,14 @@ from clew.cost.policy.tiles import (
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import For
-from clew.loop.products import offset_of, packed_step, product_of, step_along
+from clew.loop.products import offset_of, packed_step, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import depth_of_tile
 from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.panels import write_vectors
-from clew.schedules.library.products import packed
+from clew.schedules.library.products import multiply_in_tiles, packed, product_in
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import balanced
@@ -141,15 +142,13 @@ def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, Tile] | None:
 
 def _tile(info: StageInfo, target: Target) -> Tile | None:
     """Returns the tile of a stage; None if no tile would be full enough."""
-    product = product_of(info.store)
+    product = product_in(info)
     shape = target.tile_shape(product.a.dtype, product.b.dtype) if product else None
     if product is None or shape is None or len(info.axes) < 2:
         return None
     extents = {n.name: n.typical for n in info.loops}
     most = shape[2]
-    whole = extents[info.reduction_axes[-1]]
-    fitting = (d for d in range(most, 0, -product.group) if whole % d == 0)
-    depth = next(fitting, 0)
+    depth = depth_of_tile(extents[info.reduction_axes[-1]], most, product.group)
     pixels = extents[info.axes[-2]]
     if min(pixels, extents[info.axes[-1]]) < 2:
         return None
@@ -164,7 +163,7 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
     """Returns the depth of a chunk of a panel that stays in the first-level cache while rows stream
     by; 0 if the panel is not worth splitting.
     """
-    product = product_of(info.store)
+    product = product_in(info)
     assert product is not None
     extents = {n.name: n.typical for n in info.loops}
     rows, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
@@ -181,13 +180,7 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
 
 def _block(schedule: Schedule, info: StageInfo, tile: Tile) -> list[str]:
     """Computes the sums in tile registers. Returns the loops around them, outermost first."""
-    *others, row, column = info.axes
-    *around, depth = info.reduction_axes
-    schedule.reorder(*around, depth, *others, row, column)
-    steps, inner = schedule.split(depth, tile[2])
-    schedule.reorder(steps, *others, row, column, inner)
-    schedule.tensorize(info.name, row, column, inner)
-    return [*around, steps]
+    return [*info.reduction_axes[:-1], multiply_in_tiles(schedule, info, tile[2])]
 
 
 def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list[str]:
@@ -271,7 +264,7 @@ def joined(info: StageInfo) -> StageInfo:
     """Returns a stage with its two innermost reduction loops fused, if one operand is contiguous
     along both and the other is packed in groups along both; otherwise the stage unchanged.
     """
-    if len(info.reduction_axes) < 2 or product_of(info.store) is None:
+    if len(info.reduction_axes) < 2 or product_in(info) is None:
         return info
     outer, inner = (n for n in info.loops if n.name in info.reduction_axes[-2:])
     if info.loops[-2:] != [outer, inner] or 1 in (outer.extent, inner.extent):
@@ -283,7 +276,8 @@ def joined(info: StageInfo) -> StageInfo:
         id(inner.index): simplifier.simplify(binary("mod", depth, size)),
     }
     store = replace(info.store, value=substitute(info.store.value, places))
-    product = product_of(store)
+    fused = replace(info, loops=[*info.loops[:-2], For(depth, "serial", store)], store=store)
+    product = product_in(fused)
     assert product is not None
     steps = [
         (
@@ -293,8 +287,7 @@ def joined(info: StageInfo) -> StageInfo:
         for x in (product.a, product.b)
     ]
     fits = any(a == 1 and b is not None for (a, _), (_, b) in (steps, reversed(steps)))
-    loop = For(depth, "serial", store)
-    return replace(info, loops=[*info.loops[:-2], loop], store=store) if fits else info
+    return fused if fits else info
 
 
 def join(schedule: Schedule, info: StageInfo) -> StageInfo:
