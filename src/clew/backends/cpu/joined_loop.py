@@ -242,6 +242,7 @@ class _Joiner(StepsJoiner):
             self._inputs[state] = BufferRef(BufferKind.INPUT, len(self._inputs))
         return self._inputs[state]
 
+
 def _moved(number: int) -> BufferRef:
     return BufferRef(BufferKind.MOVING, number)
 
