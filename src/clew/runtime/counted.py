@@ -12,34 +12,38 @@ import ctypes
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from sys import getrefcount
 from typing import Any, Final
 
 import numpy as np
 
+from clew.codegen.artifact import EntryPoint
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import sizes as native_sizes
 from clew.cost.policy.sizes import COUNTED_BYTES, LEAST_LIMIT
 from clew.ir.dims import Dim, Sizes, SymDim, product
+from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
 from clew.runtime.context import Constants, Context, Places, plain_places
 from clew.runtime.driver import driver
+from clew.runtime.grid import lines_of, phases
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import Layout, SymbolTable
 from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
-from clew.runtime.results import room_for
+from clew.runtime.results import UNHELD, Results, Room, room_for
 from clew.runtime.segment import readable
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.size_code import SizeCode, TooLarge
 from clew.runtime.threads import ThreadPool
-from clew.support.addresses import address_of
+from clew.support.addresses import address_of, write_addresses
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 from clew.support.shown import Shown, counted
 
 _IDLE_CONTEXTS: Final = 2
-# Up to this size, the results of a run share memory; beyond, each may have as much unused.
-_ROOM_BYTES: Final = 4096
+# A result may have as much unused memory as data, and this many bytes.
+_SPARE_BYTES: Final = 4096
 # Once a count was too large, so many runs are not tried: the next counts are probably similar.
 _RUNS_BETWEEN_TRIALS: Final = 64
 _ENDLESS: Final = 1 << 62
@@ -47,6 +51,8 @@ _ENDLESS: Final = 1 << 62
 _MOST: Final = 1 << 40
 _CHUNK_WORDS: Final = native.CHUNK_BYTES // 8
 # Words of a chunk: the ends of the two axes of its grid.
+_FAULT: Final = native_sizes.SIZES_FAULT // 8
+_Table: Final = ctypes.c_int64 * (native_sizes.SIZES_BYTES // 8)
 _RANGES: Final = ((1, 2), (3, 4))
 
 
@@ -133,6 +139,12 @@ class CountedSegment(Shown):
             shared=self._shared,
         )
 
+    @property
+    def owns_results(self) -> bool:
+        """Whether no result shares memory with another."""
+        outputs = [result.output for result in self.body.results]
+        return len(set(outputs)) == len(outputs)
+
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Returns the results; None if the instructions must run one by one."""
         if self._rest:
@@ -211,10 +223,7 @@ class _Prepared:
         shared.references.check(BufferKind.ARENA, arena, distances)
         offsets, total = segment.arena.offsets(arena)
         self.arena_bytes, self.outputs_bytes = arena, outputs
-        # Where each output begins in the memory of all.
-        self.begins = [0]
-        for size in outputs:
-            self.begins.append(self.begins[-1] + -(-size // 64) * 64)
+        self._outputs = Results([((size,), np.dtype(np.uint8)) for size in outputs])
         self.bound = replace(self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch)
         working = self.bound.working_bytes(self.threads)
         self.needed_bytes = max(working + sum(outputs), 8 * max(self.limits))
@@ -228,57 +237,67 @@ class _Prepared:
         self._bind_chunks(body)
 
     def _bind_chunks(self, body: CountedBody) -> None:
-        """Divides work as at the limits: ranges are in proportion to the extents that the run
-        finds.
+        """Divides work among threads. Where counts decide it, threads get equal shares of what the
+        run finds, if the largest counts are enough work.
         """
-        code, segment = self.code, body.segment
         rows, counts = self.bound.chunks
-        rows = rows.copy()
-        # Registers of words of the table of chunks, by place there.
-        self.words: dict[tuple[int, int], int] = {}
         symbols = self.owner._shared.layout.symbols
         number = {symbol: n for n, symbol in enumerate(symbols)}
-        entries = {
-            (step, number[entry.symbol]): entry
-            for step, one in enumerate(segment.steps)
-            for entry in one.code.entries
-        }
-        step_of = self.owner._shared.layout.step_of
-        begin = 0
-        for driver_step, count in enumerate(counts.tolist()):
-            for row in range(begin, begin + count):
-                entry = entries[int(step_of[driver_step]), int(rows[row, 0])]
-                lines: Dim = 1
-                if entry.lines:
-                    lines = 0
-                    for amount, _ in entry.lines:
-                        lines = lines + amount
-                extents = [self._register_of_size(entry.grid), self._register_of_size(lines)]
-                if entry.lines and code.stage_of[extents[1]]:  # without lines, there is no work
-                    some = code.binary(native_sizes.LEAST, extents[1], code.register(1))
-                    extents[0] = code.binary(native_sizes.MULTIPLY, extents[0], some)
-                for extent, dim, (first, last) in zip(
-                    extents, (entry.grid, lines), _RANGES, strict=True
-                ):
-                    if not code.stage_of[extent]:
-                        continue
-                    whole = self.most.value(dim)
-                    for word in (first, last):
-                        share = self._share(extent, int(rows[row, word]), whole)
-                        self.words[row, word] = share
-            begin += count
-        kept, made = counts.copy(), rows
-        self.bound = replace(self.bound, make_chunks=lambda: Chunks(made, kept))
+        made: list[list[int]] = []
+        kept = counts.copy()
+        # Registers of words of the table of chunks, by place there.
+        self.words: dict[tuple[int, int], int] = {}
+        ends = np.cumsum(counts)
+        found = (phase for step in body.segment.steps for phase in phases(step.code.entries))
+        for place in np.flatnonzero(self.owner._shared.layout.step_of >= 0).tolist():
+            phase = next(found)
+            extents = [self._extents(entry) for entry in phase]
+            if not any(self.code.stage_of[r] for pair in extents for r in pair):
+                made += rows[ends[place] - counts[place] : ends[place]].tolist()
+                continue
+            cost = sum(self._cost(entry) for entry in phase)
+            shares = self.threads if cost >= DEFAULTS.serial_below else 1
+            kept[place] = shares * len(phase)
+            for entry, pair in zip(phase, extents, strict=True):
+                for share in range(shares):
+                    words = self._chunk(len(made), pair, share, shares)
+                    made.append([number[entry.symbol], *words])
+        table = np.array(made, np.int64).reshape(-1, _CHUNK_WORDS)
+        self.bound = replace(self.bound, make_chunks=lambda: Chunks(table, kept))
 
-    def _share(self, extent: int, cut: int, whole: int) -> int:
-        """Returns the register of a share of an extent: `cut` of `whole` at the limits."""
+    def _extents(self, entry: EntryPoint) -> tuple[int, int]:
+        """Returns the registers of an entry point's pieces and lines. Without lines, there are no
+        pieces.
+        """
+        code, lines = self.code, lines_of(entry)
+        pieces, count = self._register_of_size(entry.grid), self._register_of_size(lines)
+        if entry.lines and code.intervals[count][0] == 0:
+            some = code.binary(native_sizes.LEAST, count, code.register(1))
+            pieces = code.binary(native_sizes.MULTIPLY, pieces, some)
+        return pieces, count
+
+    def _cost(self, entry: EntryPoint) -> float:
+        """Returns the nanoseconds of an entry point at the largest counts."""
+        if entry.cost_fs is None:
+            return entry.cost
+        return self.most.value(entry.cost_fs) / FS_PER_NS
+
+    def _chunk(self, row: int, extents: tuple[int, int], share: int, shares: int) -> list[int]:
+        """Has the run write the ranges of a chunk: a share of the pieces, or of the lines if there
+        are more of these. Returns those that counts do not decide.
+        """
         code = self.code
-        if cut == 0:
-            return code.register(0)
-        if cut >= whole:
-            return extent
-        part = code.binary(native_sizes.MULTIPLY, extent, code.register(cut))
-        return code.binary(native_sizes.DIVIDE, part, code.register(whole))
+        most = [code.intervals[extent][1] for extent in extents]
+        words: list[int] = []
+        shared = 0 if most[0] >= min(most[1], shares) else 1
+        for axis, extent in enumerate(extents):
+            cuts = (share, share + 1) if axis == shared else (0, shares)
+            for word, cut in zip(_RANGES[axis], cuts, strict=True):
+                part = code.binary(native_sizes.MULTIPLY, extent, code.register(cut))
+                found = code.binary(native_sizes.DIVIDE, part, code.register(shares))
+                self.words[row, word] = found
+                words.append(code.initial[found])
+        return words
 
     def _register_of_size(self, dim: Dim) -> int:
         """Returns the register of a size, which must not be negative in a run."""
@@ -319,22 +338,27 @@ class _Prepared:
         except IndexError:
             places = plain_places(self.bound, self.owner._shared.constants, self.threads)
             context = _Context(self, places)
-        memory, addresses = self._memory()
-        stopped = context.go([*map(address_of, given), *addresses])
-        if stopped is None:
-            results = self._shown(context, memory)
+        first = write_addresses(given, context.bases)
+        memory = self._memory(context, first)
+        stopped = context.go()
+        results = self._shown(context, memory) if stopped is None else self._after(stopped)
         if context.is_usable and len(self._idle) < _IDLE_CONTEXTS:
             self._idle.append(context)
-        return results if stopped is None else self._after(stopped)
+        return results
 
-    def _memory(self) -> tuple[list[tuple[np.ndarray, int]], list[int]]:
-        """Returns memory for each output, with the place where it begins, and the addresses."""
-        if self.begins[-1] <= _ROOM_BYTES:
-            memory, begin, address = room_for(self.begins[-1])
-            places = self.begins[:-1]
-            return [(memory, begin + at) for at in places], [address + at for at in places]
-        rooms = [room_for(size) for size in self.outputs_bytes]
-        return [(memory, begin) for memory, begin, _ in rooms], [room[2] for room in rooms]
+    def _memory(self, context: _Context, first: int) -> list[tuple[np.ndarray, int]]:
+        """Returns memory for each output, with the place where it begins. Writes the addresses to
+        the context's bases from number `first` on.
+        """
+        if not self._outputs.are_small:
+            rooms = [room_for(size) for size in self.outputs_bytes]
+            context.bases[first:] = [room[2] for room in rooms]
+            return [(memory, begin) for memory, begin, _ in rooms]
+        room = context.room
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = context.room = Room(self._outputs)
+            context.bases[first:] = [room.address + at for at in self._outputs.offsets]
+        return [(room.memory, begin) for _, _, begin in room.views]
 
     def _shown(self, context: _Context, memory: list[tuple[np.ndarray, int]]) -> list[Any]:
         """Returns the results of a run; copies if much of their memory is unused."""
@@ -343,8 +367,9 @@ class _Prepared:
             whole, begin = memory[output]
             shape = tuple([registers[d] for d in dims])
             result = np.ndarray(shape, dtype, whole, begin + registers[at])
-            is_spare = whole.nbytes > 2 * (result.nbytes + _ROOM_BYTES)
-            results.append(result.copy() if is_spare else result)
+            if not self._outputs.are_small and whole.nbytes > 2 * (result.nbytes + _SPARE_BYTES):
+                result = result.copy()
+            results.append(result)
         return results
 
     def _after(self, stopped: tuple[int, ...]) -> _Limits | None:
@@ -365,8 +390,8 @@ class _Prepared:
         """Finds the counts; then runs with buffers of exactly the sizes that they need."""
         places = plain_places(self.bound, self.owner._shared.constants, self.threads)
         context = _Context(self, places)
-        memory, addresses = self._memory()
-        stopped = context.go([*map(address_of, given), *addresses])
+        self._memory(context, write_addresses(given, context.bases))
+        stopped = context.go()
         if stopped is not None:
             return self._after(stopped)
         exact = _Prepared(self.owner, list(context.registers[: len(self.limits)]))
@@ -391,7 +416,8 @@ class _Prepared:
             (arena, scratch),
         )
         context = _Context(self, places)
-        stopped = context.go([buffer.address for buffer in (*inputs, *outputs)])
+        context.bases[:] = [buffer.address for buffer in (*inputs, *outputs)]
+        stopped = context.go()
         assert stopped is None, "the same counts stop a run"
         for buffer in (*arena, scratch, *outputs, *inputs):
             buffer.check("a buffer of counted sizes")
@@ -409,9 +435,10 @@ class _Context(Context):
         self.is_usable = True
         self._pool = prepared.owner._pool.address
         self._has_loops = bool(prepared.bound.loops)
-        # By stage: the registers of all counts that are known then.
-        ends = [*code.first[1:], len(prepared.limits)]
-        self._until = [range(end) for end in ends]
+        self._run = driver().run_segment
+        self._no_records = bytes(len(self.records))
+        # By stage: how many counts are known then. Their registers are the first.
+        self._ends = [*code.first[1:], len(prepared.limits)]
         args, chunks = address_of(self._args), address_of(self._chunks)
         steps = address_of(self._steps)
         goals: list[tuple[int, int, int]] = []  # register, address, what to add
@@ -432,7 +459,7 @@ class _Context(Context):
         for stage, number, registers in prepared.shapes:
             address = int(self._args[starts[body.stages[stage][0]] + number])
             shapes[stage] += [(r, address + 8 * n, 0) for n, r in enumerate(registers)]
-        self._tables = np.zeros((len(body.stages), native_sizes.SIZES_BYTES // 8), np.int64)
+        self._tables = [_Table() for _ in body.stages]
         self._owned: list[np.ndarray] = []
         for stage, (place, names) in enumerate(body.stages):
             own = [goal for goal in goals if code.stage_of[goal[0]] == stage + 1]
@@ -441,32 +468,28 @@ class _Context(Context):
             parts = (limits, code.stages[stage + 1], prepared.needs(stage + 1), own + shapes[stage])
             words = [np.array(part, np.int64).reshape(-1) for part in parts]
             self._owned += words
-            self._tables[stage] = [
+            self._tables[stage][:] = [
                 *(len(names), address_of(words[0]), ctypes.addressof(self.registers), first),
                 *(len(parts[1]), address_of(words[1]), len(parts[2]), address_of(words[2])),
                 *(len(parts[3]), address_of(words[3]), 0),
             ]
-            table = address_of(self._tables[stage : stage + 1])
+            table = ctypes.addressof(self._tables[stage])
             self._steps[self._layout.starts[place], native.STEP_EXTRA // 8] = table
 
-    def go(self, addresses: Sequence[int]) -> tuple[int, ...] | None:
-        """Runs with these inputs and outputs. Returns None if that succeeded; otherwise the counts
-        that were found until the run stopped.
+    def go(self) -> tuple[int, ...] | None:
+        """Runs with the inputs and outputs at `bases`. Returns None if that succeeded; otherwise
+        the counts that were found until the run stopped.
         """
-        bases = self.bases
-        for position, address in enumerate(addresses):
-            bases[position] = address
         if self._has_loops:
             self.loops.clear(current().loop_steps)
-        run, segment, at = driver().run_segment, self.segment_address, self.bases_address
-        while run(segment, at, self._pool, None) >= native.PAUSED:
+        run = self._run
+        while run(self.segment_address, self.bases_address, self._pool, None) >= native.PAUSED:
             pass  # Python handles signals here
-        faults = self._tables[:, native_sizes.SIZES_FAULT // 8]
-        if faults.any():
-            stage = int(faults.argmax())
-            faults[:] = 0
-            return tuple([self.registers[n] for n in self._until[stage]])
-        if (self._has_loops and self.loops.stopped) or any(self.records):
+        for stage, table in enumerate(self._tables):
+            if table[_FAULT]:
+                table[_FAULT] = 0
+                return tuple(self.registers[: self._ends[stage]])
+        if (self._has_loops and self.loops.stopped) or self.records != self._no_records:
             self.is_usable = False
             return ()
         return None

@@ -350,6 +350,28 @@ class Program(Shown):
         """The parts that may run as one native call each, in order."""
         return () if self._join is None else self._join(self)
 
+    def _at_once(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """Returns the outputs, in memory of their own, if one stretch is the whole program and can
+        run.
+        """
+        if self._only is None:
+            return None
+        run, inputs_of = self._only
+        return run(inputs_of(arrays))
+
+    @cached_property
+    def _only(self) -> tuple[Callable[[Any], list[Any] | None], Callable[[Any], Any]] | None:
+        """What runs the only stretch, if that is the whole program, and picks its inputs."""
+        if len(self.stretches) != 1:
+            return None
+        (only,) = self.stretches
+        is_whole = only.end - only.first == len(self.instructions)
+        if not is_whole or only.outputs != self.outputs or not only.native.owns_results:
+            return None
+        if not set(only.inputs) <= set(self.inputs):
+            return None
+        return only.native.run, picker([self.inputs.index(slot) for slot in only.inputs])
+
     @cached_property
     def _joined_steps(self) -> list[_Step]:
         """The steps of a run, with those of each stretch as one."""
@@ -431,6 +453,9 @@ class Program(Shown):
         whole = self.whole
         if whole is not None:
             return whole(arrays)
+        found = self._at_once(arrays)
+        if found is not None:
+            return found
         if self.may_warn:
             with self._quiet():
                 results = self.run_inside(arrays)

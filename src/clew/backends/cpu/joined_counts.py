@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
 from clew.backends.cpu.joined_steps import (
     Functions,
     Part,
@@ -21,9 +21,9 @@ from clew.backends.cpu.joined_steps import (
 )
 from clew.backends.host.steps import HostStep
 from clew.cost.policy.sizes import COUNTED_BYTES
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
 from clew.ir.late_sizes import plain_size
-from clew.ir.types import TensorType, is_native, to_numpy
+from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ops.registry import Op
 from clew.runtime.counted import CountedBody, CountedSegment, Result
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
@@ -239,6 +239,22 @@ class _Joiner(StepsJoiner):
             self._stages.append((place, (name,)))
         return size
 
+    def _runs(self, kernel: DeferredKernel, found: ForAllSizes) -> Dim:
+        """A kernel that does not serve a size of 0 does not run for it if its results are empty."""
+        runs: Dim = 1
+        sizes = [t.size for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
+        for name, dim in found.meant.items():
+            if name in found.template.from_zero:
+                self._need(dim)
+                continue
+            size = dim if plain_size(dim) else None
+            if size is not None and all(_is_multiple(total, size) for total in sizes):
+                self._need(dim)
+                runs = runs * dim_min(dim, 1)
+            else:
+                self._need(dim - 1)
+        return runs
+
     def _shape(self, part: Part, host: RunHost) -> None:
         """Has the last count write a shape to memory."""
         if not self._stages:
@@ -284,3 +300,8 @@ class _Joiner(StepsJoiner):
                 if isinstance(type_, TensorType) and is_native(type_):
                     return type_.shape, to_numpy(type_.dtype)
         raise Refused
+
+
+def _is_multiple(total: Dim, size: SymDim) -> bool:
+    """Whether a number of elements is 0 if a size is 0."""
+    return substitute(total, dict.fromkeys(size.symbols, 0)) == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
 from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.host.steps import HostStep
 from clew.ir.dims import Dim, SymDim, product, substitute
@@ -120,8 +120,7 @@ class StepsJoiner(FlowWriter):
         if found is None:
             raise Refused
         template, names = found.template, found.meant
-        for name, dim in names.items():
-            self._need(dim - (name not in template.from_zero))
+        runs = self._runs(kernel, found)
         for condition in template.conditions:
             self._need(substitute(condition, names))
         program = template.program
@@ -132,9 +131,20 @@ class StepsJoiner(FlowWriter):
         results = list(zip(program.outputs, host.outputs, strict=True))
         wanted = {own: part.wanted[slot] for own, slot in results if slot in part.wanted}
         inner = Part(program, names, values, wanted)
+        first = len(self._steps)
         self._add(inner)
+        if runs != 1:
+            self._steps[first:] = [_at_most(step, runs) for step in self._steps[first:]]
         for own, slot in results:
             part.values[slot] = self._value(inner, own)
+
+    def _runs(self, kernel: DeferredKernel, found: ForAllSizes) -> Dim:
+        """Requires sizes that a kernel serves. Returns 1, or a factor that is 0 where it must not
+        run, since its results are empty.
+        """
+        for name, dim in found.meant.items():
+            self._need(dim - (name not in found.template.from_zero))
+        return 1
 
     def _shape(self, part: Part, host: RunHost) -> None:
         """Has the shape of a value written to memory."""
@@ -241,6 +251,12 @@ class StepsJoiner(FlowWriter):
             self._needs[dim] = None
         elif dim < 0:
             raise Refused
+
+
+def _at_most(step: Step, runs: Dim) -> Step:
+    """Returns a step whose grids are multiplied by a factor."""
+    entries = tuple([replace(entry, grid=entry.grid * runs) for entry in step.code.entries])
+    return replace(step, code=replace(step.code, entries=entries))
 
 
 def arena_of(plan: SegmentPlan | SegmentTemplate) -> Sequence[Dim]:
