@@ -88,7 +88,10 @@ def model(
         nodes,
         "drawn",
         [helper.make_tensor_value_info(n, k, s) for n, (k, s) in inputs.items()],
-        [helper.make_tensor_value_info(n, k or TensorProto.FLOAT, None) for n, k in outputs.items()],
+        [
+            helper.make_tensor_value_info(n, k or TensorProto.FLOAT, None)
+            for n, k in outputs.items()
+        ],
         [numpy_helper.from_array(v, n) for n, v in (held or {}).items()],
     )
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
+from clew.backends.cpu.flow_writer import COUNTER_BYTES
 from clew.backends.cpu.joined_steps import (
     Functions,
     Part,
@@ -93,6 +94,7 @@ class _Joiner(StepsJoiner):
         self._segment_of: NativeSegment | SizedSegment | None = None
         self._read_as_values: list[tuple[int, BufferRef, tuple[Dim, ...]]] = []
         self._current: Instruction | None = None
+        self._shown: Sequence[int] = ()  # slots that are read elsewhere
 
     def joined(self) -> Stretch:
         """Returns the part of the program. Errors: Refused."""
@@ -103,6 +105,7 @@ class _Joiner(StepsJoiner):
         roots = dict.fromkeys(self._root(slot, inside) for slot in shown)
         if not shown:
             raise Refused
+        self._shown = shown
         outputs = {root: BufferRef(BufferKind.OUTPUT, n) for n, root in enumerate(roots)}
         part = Part(self._whole, {}, {}, outputs)
         for number, instruction in enumerate(self._range, self._first):
@@ -166,8 +169,8 @@ class _Joiner(StepsJoiner):
                     slot = source
                 case RunHost(function=HostStep(op=Op(name="reshape" | "first_rows"))) as host:
                     slot = host.inputs[0]
-                case RunHost(function=HostStep()):
-                    raise Refused  # a size or a room
+                case RunHost(function=HostStep(op=Op(name="room"))):
+                    raise Refused
                 case _:
                     return slot
         raise Refused
@@ -208,6 +211,17 @@ class _Joiner(StepsJoiner):
                 size = self._count(self._value(part, instruction.inputs[1]), slot)
                 part.values[slot] = replace(rows, shape=(size, *rows.shape[1:]))
                 self._need(rows.shape[0] - size)
+                return
+            case RunHost(function=HostStep(op=Op(name="size_of"))) as host:
+                if part.program is self._whole and host.outputs[0] in self._shown:
+                    assert isinstance(host.function, HostStep)
+                    axis = host.function.attrs["axis"]
+                    size = self._value(part, host.inputs[0]).shape[axis]
+                    self._as_value(part, host.outputs[0], (), (size,))
+                return
+            case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
+                shape = self._value(part, host.inputs[0]).shape
+                self._as_value(part, host.outputs[0], (len(shape),), shape)
                 return
         super()._instruction(part, number, instruction)
 
@@ -255,18 +269,20 @@ class _Joiner(StepsJoiner):
                 self._need(dim - 1)
         return runs
 
-    def _shape(self, part: Part, host: RunHost) -> None:
-        """Has the last count write a shape to memory."""
+    def _as_value(
+        self, part: Part, slot: int, shape: tuple[int, ...], sizes: tuple[Dim, ...]
+    ) -> None:
+        """Has the last count write sizes to memory, as the value of a slot."""
         if not self._stages:
             raise Refused
-        super()._shape(part, host)
-        ref, shape = self._shapes.pop()
+        ref = self._room(COUNTER_BYTES * len(sizes))
         stage = len(self._stages) - 1
         place = self._stages[stage][0]
         flow = self._order[place]
         assert isinstance(flow, Flow)
         self._order[place] = replace(flow, args=(*flow.args, ref))
-        self._read_as_values.append((stage, ref, shape))
+        self._read_as_values.append((stage, ref, sizes))
+        part.values[slot] = Value(ref, np.dtype(np.int64), shape)
 
     # --- values from outside ---
 
