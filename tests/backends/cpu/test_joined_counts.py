@@ -128,7 +128,7 @@ def test_guarded(name: str, side: GuardSide) -> None:
 
 
 def test_several_threads_divide_what_the_run_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.runtime.counted.DEFAULTS", _Eager())
+    monkeypatch.setattr("clew.runtime.counted_tables.DEFAULTS", _Eager())
     compiled, peer = both("mask", threads=2)
     for rows, bound in [(700, 0.1), (700, 0.9), (701, 0.999), (9, 0.5), (700, 1.0)]:
         check(compiled, peer, feeds_of("mask", rows, bound))

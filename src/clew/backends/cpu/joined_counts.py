@@ -26,7 +26,8 @@ from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
 from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ops.registry import Op
-from clew.runtime.counted import CountedBody, CountedSegment, Result
+from clew.runtime.counted import CountedSegment
+from clew.runtime.counted_tables import CountedBody, Result
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
 from clew.runtime.program import Instruction, Program, RunHost, RunSegment, Stretch, View
 from clew.runtime.segment import NativeSegment

@@ -38,7 +38,7 @@ SUMS_PER_ELEMENT: Final = threshold(
     16, "multiply-adds", "that take as long as one element of other values"
 )
 COUNTED_BYTES: Final = threshold(
-    1 << 23, "bytes", "of memory for the largest counts, up to which counting and what follows is "
+    1 << 22, "bytes", "of memory for the largest counts, up to which counting and what follows is "
     "one native call: with more, the calls take little of the time", measured="Xeon with AMX",
 )  # fmt: skip
 LEAST_LIMIT: Final = threshold(
