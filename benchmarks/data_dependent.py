@@ -82,6 +82,7 @@ def model(
     inputs: dict[str, tuple[int, list[Any]]],
     outputs: dict[str, int | None],
     held: dict[str, Array] | None = None,
+    opset: int = 18,
 ) -> onnx.ModelProto:
     """Returns a model; outputs without a dtype have inferred types."""
     made = helper.make_graph(
@@ -94,7 +95,7 @@ def model(
         ],
         [numpy_helper.from_array(v, n) for n, v in (held or {}).items()],
     )
-    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
     return helper.make_model(made, opset_imports=imports, ir_version=9)
 
 
@@ -168,7 +169,7 @@ def select(draw: Draw) -> Drawn:
     inputs = {"x": (kind, stated)}
     outputs = {out: out_kind}
     if op == "Unique":
-        outputs.update({n: TensorProto.INT64 for n in ("first", "inverse", "counts")[: some - 1]})
+        outputs |= dict.fromkeys(("first", "inverse", "counts")[: some - 1], TensorProto.INT64)
     feeds = []
     for _ in range(_VALUES):
         value = draw.array(dtype, *shape)
@@ -296,7 +297,10 @@ def _growing(body_of: str, width: int, axis: int, work: str) -> onnx.GraphProto:
             value("n", TensorProto.INT64, []), value("go", TensorProto.BOOL, []),
             value("row", f, [1, width]), value("grown", f, shape),
         ],
-        [value("go1", TensorProto.BOOL, []), value("row1", f, [1, width]), value("grown1", f, shape)],
+        [
+            value("go1", TensorProto.BOOL, []), value("row1", f, [1, width]),
+            value("grown1", f, shape),
+        ],
         held,
     )  # fmt: skip
 
@@ -309,10 +313,11 @@ def grow(draw: Draw) -> Drawn:
     f = TensorProto.FLOAT
     shape: list[Any] = ["past", width] if axis == 0 else [width, "past"]
     start = [1, width] if axis == 0 else [width, 1]
-    held = {"trips": np.array(trips, np.int64), "go": np.array(True)}
+    held = {"go": np.array(True)}
     body = _growing("b_", width, axis, work)
     loop = helper.make_node("Loop", ["trips", "go", "row", "grown"], ["a", "b"], body=body)
-    inputs = {"row": (f, [1, width]), "grown": (f, shape)}
+    inputs: dict[str, tuple[int, list[Any]]]
+    inputs = {"row": (f, [1, width]), "grown": (f, shape), "trips": (TensorProto.INT64, [])}
     outputs: dict[str, int | None] = {"a": f, "b": f}
     if nested:
         value = helper.make_tensor_value_info
@@ -335,12 +340,16 @@ def grow(draw: Draw) -> Drawn:
         loop = helper.make_node("Loop", ["outer_trips", "go", "row"], ["a"], body=outer)
         outputs = {"a": f}
     feeds = [
-        {"row": draw.array("f4", 1, width), "grown": draw.array("f4", *start)}
+        {
+            "row": draw.array("f4", 1, width),
+            "grown": draw.array("f4", *start),
+            "trips": np.array(trips, np.int64),
+        }
         for _ in range(_VALUES)
     ]
     name = f"grow trips={trips} width={width} axis={axis} {work}"
     name += f" inside {held['outer_trips']}" if nested else ""
-    return Drawn(name, model([loop], inputs, outputs, held), feeds)
+    return Drawn(name, model([loop], inputs, outputs, held, opset=17), feeds)
 
 
 def sequence(draw: Draw) -> Drawn:
@@ -532,7 +541,7 @@ def main(
     match: Annotated[str, typer.Option(help="Only models with this in their name.")] = "",
     only_values: Annotated[bool, typer.Option(help="Compare values and stop.")] = False,
 ) -> None:
-    """Prints the models that are slowest beside ONNX Runtime first; ends with 1 for wrong values."""
+    """Prints the models that are slowest beside ONNX Runtime first; ends with 1 if values differ."""
     ready = []
     failed = 0
     for kind in kinds.split(","):

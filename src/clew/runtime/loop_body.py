@@ -109,6 +109,11 @@ class LoopBody:
         """The number of stacked values."""
         return len(self.segment.loops[0].rows_bytes)
 
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """`outputs_of` each state in `moving`."""
+        return [self.outputs_of(number) for number in range(len(self.moving))]
+
     def outputs_of(self, number: int) -> tuple[int, int]:
         """Returns the outputs that the state `moving[number]` is in after an odd and an even number
         of iterations.

@@ -26,6 +26,7 @@ from clew.runtime.plan import BufferSpec, Flow, LoopPlan
 from clew.support.addresses import address_of
 from clew.support.budgets import Budgets
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 
 # The most bytes of a table: some thousand iterations, which take longer than to make it.
 _TABLE_BYTES: Final = 1 << 20
@@ -115,6 +116,8 @@ class Window:
     chunks: ChunkRows
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
+    _rooms: dict[int, list[int]] = field(default_factory=dict)
+    _shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -163,7 +166,28 @@ class Window:
         same = self.budgets is budgets or self.budgets == budgets
         return same and (self.rows >= wanted or self.is_whole)
 
-    def shape(self, place: int, iterations: int) -> tuple[int, ...]:
+    @cached_property
+    def dtypes(self) -> list[np.dtype]:
+        """The dtypes of the outputs."""
+        return [np.dtype(spec.dtype) for spec in self.bound.outputs]
+
+    def room_of(self, rows: int) -> list[int]:
+        """Returns the bytes that each output needs for so many iterations."""
+        found = self._rooms.get(rows)
+        if found is None:
+            found = self._rooms[rows] = self.room[:, rows - 1].tolist()
+        return found
+
+    def shapes_after(self, iterations: int) -> list[tuple[int, ...]]:
+        """Returns the shapes of the states in `LoopBody.moving` after so many iterations."""
+        found = self._shapes.get(iterations)
+        if found is None:
+            body = self.numbers.body
+            places = [body.inputs.index(state) for state in body.moving]
+            found = self._shapes[iterations] = [self._shape(n, iterations) for n in places]
+        return found
+
+    def _shape(self, place: int, iterations: int) -> tuple[int, ...]:
         """Returns the shape of an input's state after so many iterations."""
         specs = self.bound.inputs
         begin = sum(len(spec.shape) for spec in specs[:place])
@@ -181,10 +205,13 @@ class Window:
         except IndexError:
             return None
 
+    @cached_property
+    def _keeps_contexts(self) -> bool:
+        return self.bound.working_bytes(self.numbers.threads) <= _IDLE_BYTES
+
     def give(self, context: LoopContext) -> None:
         """Keeps a context for later calls."""
-        size = self.bound.working_bytes(self.numbers.threads)
-        if len(self._idle) < _IDLE_CONTEXTS and size <= _IDLE_BYTES:
+        if len(self._idle) < _IDLE_CONTEXTS and self._keeps_contexts:
             self._idle.append(context)
 
 

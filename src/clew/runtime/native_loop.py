@@ -137,6 +137,18 @@ class NativeLoop(Shown):
         window = self._window(step, begin, wanted) if wanted > 0 else None
         return None if window is None else self._run(window, states, min(wanted, window.rows))
 
+    def run_whole(self, states: Sequence[Any]) -> list[Any] | None:
+        """Returns the states and the stacked values after all iterations; None if there are none,
+        or if Python must run some.
+        """
+        trips = self.trips(states)
+        if trips is None or trips <= 0:
+            return None
+        ran = self.run(states, 0, trips)
+        if ran is None or ran.iterations != trips:
+            return None
+        return [*ran.states, *ran.stacks]
+
     def _sizes_of(self, states: Sequence[Any]) -> tuple[int, ...] | None:
         """Returns the sizes that change, in the order of `growth`; None if a state has another
         shape or dtype than the loop's input.
@@ -223,7 +235,7 @@ class _Outputs:
         self._arrays: list[tuple[np.ndarray, int]] = []
         self._guarded: list[GuardedBuffer] = []
         self.addresses: list[int] = []
-        self._room = window.room[:, rows - 1].tolist()
+        self._room = window.room_of(rows)
         for spec, size in zip(window.bound.outputs, self._room, strict=True):
             if isinstance(guard, GuardSide):
                 buffer = GuardedBuffer(size, align_bytes=spec.itemsize, side=guard)
@@ -249,8 +261,7 @@ class _Outputs:
 
     def _array(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
         array, begin = self._arrays[output]
-        dtype = np.dtype(self._window.bound.outputs[output].dtype)
-        return np.ndarray(shape, dtype, array, begin)
+        return np.ndarray(shape, self._window.dtypes[output], array, begin)
 
     def check(self) -> None:
         """Asserts that nothing was written beside guarded outputs."""
@@ -261,10 +272,10 @@ class _Outputs:
         """Returns the states and the stacked values after so many iterations."""
         body, window = self._body, self._window
         found = list(states)
-        for number, state in enumerate(body.moving if done else ()):
-            output = body.outputs_of(number)[1 - done % 2]
-            shape = window.shape(body.inputs.index(state), done)
-            found[state] = self._shown(output, shape)
+        if done:
+            shapes = window.shapes_after(done)
+            for state, outputs, shape in zip(body.moving, body.ends, shapes, strict=True):
+                found[state] = self._shown(outputs[1 - done % 2], shape)
         specs = window.bound.outputs
         first = len(specs) - body.stacks
         stacks = [

@@ -351,26 +351,62 @@ class Program(Shown):
         return () if self._join is None else self._join(self)
 
     def _at_once(self, arrays: Sequence[Any]) -> list[Any] | None:
-        """Returns the outputs, in memory of their own, if one stretch is the whole program and can
-        run.
-        """
-        if self._only is None:
-            return None
-        run, inputs_of = self._only
-        return run(inputs_of(arrays))
+        """Returns the outputs, in memory of their own, if one native call computes all of them."""
+        return None if self._only is None else self._only(arrays)
 
     @cached_property
-    def _only(self) -> tuple[Callable[[Any], list[Any] | None], Callable[[Any], Any]] | None:
-        """What runs the only stretch, if that is the whole program, and picks its inputs."""
-        if len(self.stretches) != 1:
+    def _only(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """What computes all outputs in one native call, or returns None if it cannot."""
+        if len(self.stretches) == 1:
+            (only,) = self.stretches
+            is_whole = only.end - only.first == len(self.instructions)
+            if is_whole and only.outputs == self.outputs and only.native.owns_results:
+                return self._from_inputs(only.native.run, only.inputs)
+        if len(self.instructions) == 1 and isinstance(loop := self.instructions[0], Repeat):
+            return self._whole_loop(loop)
+        return None
+
+    def _whole_loop(self, loop: Repeat) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns `_only` of a program that consists of a loop; None if some output may be an
+        initial state.
+        """
+        native = loop.native
+        count, shown = len(loop.outputs) - loop.scans, []
+        for slot in self.outputs:
+            number = loop.outputs.index(slot) if slot in loop.outputs else -1
+            changes = native is not None and (number >= count or number in native.body.moving)
+            if not changes or number in shown:
+                return None
+            shown.append(number)
+        if native is None:
             return None
-        (only,) = self.stretches
-        is_whole = only.end - only.first == len(self.instructions)
-        if not is_whole or only.outputs != self.outputs or not only.native.owns_results:
+        of, run = picker(shown), native.run_whole
+
+        def outputs(states: Sequence[Any]) -> list[Any] | None:
+            found = run(states)
+            return None if found is None else list(of(found))
+
+        return self._from_inputs(outputs, loop.inputs)
+
+    def _from_inputs(
+        self, run: Callable[[Sequence[Any]], list[Any] | None], slots: Sequence[int]
+    ) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns a function of the program's inputs; None if some slot is neither one of them nor
+        a constant.
+        """
+        if not set(slots) <= {*self.inputs, *self.constants}:
             return None
-        if not set(only.inputs) <= set(self.inputs):
-            return None
-        return only.native.run, picker([self.inputs.index(slot) for slot in only.inputs])
+        held = {slot: self.constants[slot] for slot in slots if slot not in self.inputs}
+        if held:
+            frame, places = self._frame, tuple(slots)
+
+            def with_constants(arrays: Sequence[Any]) -> list[Any] | None:
+                given = dict(zip(self.inputs, arrays, strict=True))
+                return run([given.get(slot, frame[slot]) for slot in places])
+
+            return with_constants
+        inputs_of = picker([self.inputs.index(slot) for slot in slots])
+        return lambda arrays: run(inputs_of(arrays))
 
     @cached_property
     def _joined_steps(self) -> list[_Step]:
