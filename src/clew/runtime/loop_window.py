@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import field, replace
+from sys import getrefcount
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from clew.runtime.context import Context, Places
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
+from clew.runtime.results import UNHELD, Results, Room
 from clew.support.addresses import address_of
 from clew.support.budgets import Budgets
 from clew.support.dataclass import dataclass
@@ -116,7 +118,7 @@ class Window:
     chunks: ChunkRows
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
-    _rooms: dict[int, list[int]] = field(default_factory=dict)
+    _results: dict[int, Results] = field(default_factory=dict)
     _shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
 
     @staticmethod
@@ -171,11 +173,12 @@ class Window:
         """The dtypes of the outputs."""
         return [np.dtype(spec.dtype) for spec in self.bound.outputs]
 
-    def room_of(self, rows: int) -> list[int]:
-        """Returns the bytes that each output needs for so many iterations."""
-        found = self._rooms.get(rows)
+    def results_of(self, rows: int) -> Results:
+        """Returns the memory of each output, in bytes, for so many iterations."""
+        found = self._results.get(rows)
         if found is None:
-            found = self._rooms[rows] = self.room[:, rows - 1].tolist()
+            sizes = self.room[:, rows - 1].tolist()
+            found = self._results[rows] = Results([((size,), np.dtype(np.uint8)) for size in sizes])
         return found
 
     def shapes_after(self, iterations: int) -> list[tuple[int, ...]]:
@@ -281,6 +284,7 @@ class LoopContext(Context):
 
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
+        self._room_of: Results | None = None
         body = window.numbers.body
         targets, numbers = self._written(window)
         varies = (numbers != numbers[0]).any(axis=0)
@@ -298,6 +302,14 @@ class LoopContext(Context):
         self._steps[kernels, native.STEP_CHUNKS // 8] = window.chunks.used[0]
         place = self._layout.starts[body.rows]
         self._steps[place, native.STEP_EXTRA // 8] = address_of(self._rows)
+
+    def room_for(self, results: Results) -> Room:
+        """Returns memory for small results: that of an earlier call if nothing refers to it."""
+        room = self.room
+        if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
+            room, self._room_of = Room(results), results
+            self.room = room
+        return room
 
     def begin(self, rows: int, most_iterations: int) -> None:
         """Prepares a run of so many rows. No loop may take more iterations than given."""

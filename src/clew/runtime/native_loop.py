@@ -25,13 +25,11 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
-from clew.runtime.loop_window import Window
-from clew.runtime.memory import SMALL_BYTES, aligned_bytes, round_up, small_bytes
+from clew.runtime.loop_window import LoopContext, Window
 from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
-from clew.support.addresses import address_of
-from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.addresses import write_addresses
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 from clew.support.locks import Lock
@@ -187,10 +185,10 @@ class NativeLoop(Shown):
         if context is None:
             context = window.context(self._places(window))
         given = [readable(states[n]) for n in self.body.inputs]
-        memory = _Outputs(window, rows, self._guard)
+        memory = _Outputs(window, rows, context, self._guard)
         memory.fill(states)
-        addresses = (*map(address_of, given), *memory.addresses)
-        for position, address in enumerate(addresses):
+        first = write_addresses(given, context.bases)
+        for position, address in enumerate(memory.addresses, first):
             context.bases[position] = address
         context.begin(rows, current().loop_steps)
         run, segment, bases = driver().run_segment, context.segment_address, context.bases_address
@@ -228,28 +226,30 @@ class NativeLoop(Shown):
 class _Outputs:
     """The memory of the outputs of a call."""
 
-    def __init__(self, window: Window, rows: int, guard: GuardSide | bool) -> None:
+    def __init__(
+        self, window: Window, rows: int, context: LoopContext, guard: GuardSide | bool
+    ) -> None:
         self._window = window
         self._body = window.numbers.body
-        # The memory of each output: an array, and where it begins there.
-        self._arrays: list[tuple[np.ndarray, int]] = []
         self._guarded: list[GuardedBuffer] = []
-        self.addresses: list[int] = []
-        self._room = window.room_of(rows)
-        for spec, size in zip(window.bound.outputs, self._room, strict=True):
-            if isinstance(guard, GuardSide):
-                buffer = GuardedBuffer(size, align_bytes=spec.itemsize, side=guard)
-                self._guarded.append(buffer)
-                self._arrays.append((buffer.data, 0))
-                self.addresses.append(buffer.address)
-            elif size <= SMALL_BYTES:
-                array, begin, address = small_bytes(round_up(size, ALIGNMENT_BYTES))
-                self._arrays.append((array, begin))
-                self.addresses.append(address)
-            else:
-                array = aligned_bytes(size)
-                self._arrays.append((array, 0))
-                self.addresses.append(address_of(array))
+        self._results = results = window.results_of(rows)
+        # The memory of each output: an array, and where it begins there.
+        self._arrays: list[tuple[np.ndarray, int]]
+        self.addresses: list[int]
+        if isinstance(guard, GuardSide):
+            self._guarded = [
+                GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=guard)
+                for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
+            ]
+            self._arrays = [(buffer.data, 0) for buffer in self._guarded]
+            self.addresses = [buffer.address for buffer in self._guarded]
+        elif results.are_small:
+            room = context.room_for(results)
+            self._arrays = [(room.memory, begin) for _, _, begin in room.views]
+            self.addresses = [room.address + offset for offset in results.offsets]
+        else:
+            arrays, self.addresses = results.apart()
+            self._arrays = [(array, 0) for array in arrays]
 
     def fill(self, states: Sequence[Any]) -> None:
         """Copies states in to which the loop appends."""
@@ -287,6 +287,6 @@ class _Outputs:
     def _shown(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a result; a copy if much of its memory is unused."""
         array = self._array(output, shape)
-        room = self._room[output]
-        is_spare = room > SMALL_BYTES and room > 2 * array.nbytes + _SPARE_BYTES
+        ((room,), _) = self._results.specs[output]
+        is_spare = not self._results.are_small and room > 2 * array.nbytes + _SPARE_BYTES
         return array.copy() if self._guarded or is_spare else array
