@@ -33,6 +33,7 @@ from clew.runtime.program import Instruction, Program, RunHost, RunSegment, Stre
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
+from clew.support.lazy import cached_property
 
 _COUNTS: Final = ("room", "first_rows")
 _PASSING: Final = (*_COUNTS, "size_of", "shape_of", "reshape")
@@ -40,19 +41,28 @@ _PASSING: Final = (*_COUNTS, "size_of", "shape_of", "reshape")
 
 def joined_counts(program: Program) -> list[Stretch]:
     """Returns the parts of a program that may run as one native call each."""
-    found = []
+    found: list[Stretch] = []
     for first, end in _stretches(program.instructions):
-        while end - first > 1:
-            joiner = _Joiner(program, first, end)
-            try:
-                found.append(joiner.joined())
-            except Refused:
-                if joiner.at <= first:
-                    break
-                end = joiner.at  # what comes before may be joined
-                continue
-            break
+        while first < end:
+            stretch, first = _longest(program, first, end)
+            found += [stretch] if stretch else []
     return found
+
+
+def _longest(program: Program, first: int, end: int) -> tuple[Stretch | None, int]:
+    """Returns the longest part from an instruction on that can be joined, if there is one, and the
+    number of the instruction to go on with.
+    """
+    stop = following = end
+    while stop - first > 1:
+        joiner = _Joiner(program, first, stop)
+        try:
+            return joiner.joined(), following
+        except Refused:
+            if joiner.at == first:
+                break
+            stop, following = joiner.at, joiner.at + 1
+    return None, following
 
 
 def _stretches(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
@@ -100,7 +110,8 @@ class _Joiner(StepsJoiner):
     def joined(self) -> Stretch:
         """Returns the part of the program. Errors: Refused."""
         inside = {slot: i for i in self._range for slot in i.outputs}
-        others = (i for i in self._whole.instructions if not any(i is own for own in self._range))
+        every, end = self._whole.instructions, self._first + len(self._range)
+        others = (*every[: self._first], *every[end:])
         outside = {s for i in others for s in i.inputs} | set(self._whole.outputs)
         shown = [slot for slot in inside if slot in outside]
         roots = dict.fromkeys(self._root(slot, inside) for slot in shown)
@@ -130,7 +141,6 @@ class _Joiner(StepsJoiner):
         if segment is None or not self._stages:
             raise Refused
         native = CountedSegment(body, Functions(self.functions), segment.pool, guard=segment._guard)
-        end = self._first + len(self._range)
         return Stretch(self._first, end, tuple(self._inputs), tuple(shown), native)
 
     def _template(self, outputs: Sequence[SizedSpec]) -> SegmentTemplate:
@@ -228,17 +238,22 @@ class _Joiner(StepsJoiner):
 
     def _size_of(self, slot: int) -> SymDim:
         """Returns the name that kernels have for the first size of a slot's value."""
+        size = self._first_sizes.get(slot, SymDim.symbol(f"?slot{slot}", 0))
+        if not isinstance(size, SymDim) or plain_size(size) is None:
+            raise Refused
+        return size
+
+    @cached_property
+    def _first_sizes(self) -> dict[int, Dim]:
+        """The first sizes of the values that kernels read, by slot."""
+        found: dict[int, Dim] = {}
         for host in self._range:
             if isinstance(host, RunHost) and isinstance(host.function, DeferredKernel):
                 given = host.inputs[: parameter_count(host)]
-                for own, param in zip(given, host.function.function.params, strict=True):
-                    if own == slot and isinstance(param.type, TensorType):
-                        size = param.type.shape[0]
-                        if plain_size(size) is None:
-                            raise Refused
-                        assert isinstance(size, SymDim)
-                        return size
-        return SymDim.symbol(f"?slot{slot}", 0)
+                for slot, param in zip(given, host.function.function.params, strict=True):
+                    if isinstance(param.type, TensorType) and param.type.rank:
+                        found.setdefault(slot, param.type.shape[0])
+        return found
 
     def _count(self, count: Value, slot: int) -> SymDim:
         """Adds the step that reads a count and computes what follows from it. Returns the size,
