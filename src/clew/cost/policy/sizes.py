@@ -39,7 +39,7 @@ SUMS_PER_ELEMENT: Final = threshold(
 )
 COUNTED_BYTES: Final = threshold(
     1 << 22, "bytes", "of memory for the largest counts, up to which counting and what follows is "
-    "one native call: with more, the calls take little of the time", measured="Xeon with AMX",
+    "one native call: with more, the calls take little of the time"
 )  # fmt: skip
 LEAST_LIMIT: Final = threshold(
     64, "elements", "that tables of counted sizes are prepared for at first"
