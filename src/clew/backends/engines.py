@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clew.backends.loop_types import LoopTypes
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call
-from clew.runtime.program import Repeat, Runnable
+from clew.runtime.program import Program, Repeat, Runnable, Stretch
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 
@@ -28,6 +28,10 @@ class KernelEngine(Protocol):
 
     def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
         """Returns a loop that Python runs, with native steps where they can replace it."""
+        ...
+
+    def stretches(self, program: Program) -> Sequence[Stretch]:
+        """Returns the parts of a program that may run as one native call each."""
         ...
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:

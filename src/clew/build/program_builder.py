@@ -136,7 +136,15 @@ class ProgramBuilder:
     def _program(self, inputs: Sequence[int], outputs: Sequence[int]) -> Program:
         spaces = self._places.spaces
         count = len(self.types)
-        return Program(self.instructions, count, inputs, outputs, self._held, spaces)
+        return Program(
+            self.instructions,
+            count,
+            inputs,
+            outputs,
+            self._held,
+            spaces,
+            join=self.engines.kernels.stretches,
+        )
 
     def passing_sizes_on(self, states: int) -> Program:
         """Returns the built program with its sizes as more results, after the first `states`."""

@@ -9,6 +9,18 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Final
 
+from clew.cost.policy.ordering import (
+    CHAINS_TOGETHER,
+    COMPARED_TOGETHER,
+    DIGIT_BITS,
+    FEW_DIGIT_BITS,
+    FEW_WANTED,
+    LONG_DIGIT_BITS,
+    LONG_ROW,
+    MOST_RANKED,
+    PART_OF_LOOP,
+    RANKED_TOGETHER,
+)
 from clew.ir.dims import Dim, ceil_div, product, typical
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block, nested
@@ -35,24 +47,7 @@ from clew.te.sequential import Collect, Follow, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
 from clew.te.walk import substitute
 
-_DIGIT_BITS: Final = 8
-# Wider digits need more counters, which is profitable only for many elements.
-_LONG: Final = 4096
-_LONG_DIGIT_BITS: Final = 11
-_SHORT: Final = 32
-_SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
-# Elements in each part of a loop; parts without work are skipped.
-_PART: Final = 64
-# The number of candidates that one candidate is compared with at a time.
-_TOGETHER: Final = 8
-# Up to this many elements, comparing all of them takes less time than clearing and adding up the
-# counters of digits.
-_MOST_RANKED: Final = 128
-# The number of elements whose ranks are counted at a time.
-_RANKED_TOGETHER: Final = 16
-# Chains of links that are followed at once, because each waits for memory at every step.
-_CHAINS: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
 OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
@@ -106,11 +101,11 @@ def _collect(
     )
     count = stage.shape[0]
     loops = nested(axes, If(at < size(count), step))
-    part = Index(f"{name}.rest.part", ceil_div(count, _PART), IN_ORDER)
-    one = Index(f"{name}.rest", _PART, IN_ORDER)
-    place, nothing = part * _PART + one, Imm(0, stage.dtype)
+    part = Index(f"{name}.rest.part", ceil_div(count, PART_OF_LOOP), IN_ORDER)
+    one = Index(f"{name}.rest", PART_OF_LOOP, IN_ORDER)
+    place, nothing = part * PART_OF_LOOP + one, Imm(0, stage.dtype)
     rest = If((at <= place) & (place < size(count)), Store(buffer, (place,), nothing, name))
-    ends = nested([part], If(at < (part + 1) * _PART, nested([one], rest)))
+    ends = nested([part], If(at < (part + 1) * PART_OF_LOOP, nested([one], rest)))
     steps = [ends] if any(a.extent == 0 for a in axes) else [loops, ends]
     return [Store(found, _ONLY, Imm(0, INDEX), name), *steps]
 
@@ -213,22 +208,22 @@ class _Sorting:
         self.ends = Buffer(f"{name}.ends", (self.passes, self.digits), INDEX, "scratch")
         room = total
         if not (self.all_take_part and isinstance(total, int)):  # for whole parts, and to be ranked
-            room = ceil_div(total, _MOST_RANKED) * _MOST_RANKED
-        filled = room + _RANKED_TOGETHER
+            room = ceil_div(total, MOST_RANKED) * MOST_RANKED
+        filled = room + RANKED_TOGETHER
         self.keys = [Buffer(f"{name}.keys{n}", (filled,), dtype, "scratch") for n in (0, 1)]
         self.places = [Buffer(f"{name}.places{n}", (room,), place, "scratch") for n in (0, 1)]
         self.found, self.place, self.sum = (
             _register(f"{name}.{what}") for what in ("found", "place", "sum")
         )
         self.last = stage.axes[-1]
-        self.rank = Buffer(f"{name}.rank", (_MOST_RANKED,), "i32", "scratch")
-        self.ranks = Buffer(f"{name}.ranks", (_RANKED_TOGETHER,), "i32", "register")
+        self.rank = Buffer(f"{name}.rank", (MOST_RANKED,), "i32", "scratch")
+        self.ranks = Buffer(f"{name}.ranks", (RANKED_TOGETHER,), "i32", "register")
 
     def _best_digit_bits(self) -> int:
         """Returns the bits of a digit: wider digits take fewer passes but more counters."""
         if self.all_take_part:
-            return _LONG_DIGIT_BITS if typical(self.total) >= _LONG else _DIGIT_BITS
-        return _SHORT_DIGIT_BITS if typical(self.wanted) <= _SHORT else _DIGIT_BITS
+            return LONG_DIGIT_BITS if typical(self.total) >= LONG_ROW else DIGIT_BITS
+        return FEW_DIGIT_BITS if typical(self.wanted) <= FEW_WANTED else DIGIT_BITS
 
     def put(self, to: Buffer, at: Sequence[Scalar], what: Scalar, combiner: str = "") -> Stmt:
         """Returns a store of this stage."""
@@ -269,9 +264,9 @@ class _Sorting:
         compared with each other.
         """
         if self.all_take_part and isinstance(self.total, int):
-            return [self.ranked()] if self.total <= _MOST_RANKED else passes
+            return [self.ranked()] if self.total <= MOST_RANKED else passes
         number = self.taking_part
-        is_few, is_many = number <= _MOST_RANKED, number > _MOST_RANKED
+        is_few, is_many = number <= MOST_RANKED, number > MOST_RANKED
         return [If(is_few, self.ranked()), If(is_many, block(*passes))]
 
     def ranked(self) -> Stmt:
@@ -280,24 +275,24 @@ class _Sorting:
         """
         found, keys, dtype = self.taking_part, self.keys[0], self.ranks.dtype
         total, wanted = (
-            min(n, _MOST_RANKED) if isinstance(n, int) else _MOST_RANKED
+            min(n, MOST_RANKED) if isinstance(n, int) else MOST_RANKED
             for n in (self.total, self.wanted)
         )
         part, others = (
-            Index(f"{self.name}.{what}.part", -(-total // _RANKED_TOGETHER), IN_ORDER)
+            Index(f"{self.name}.{what}.part", -(-total // RANKED_TOGETHER), IN_ORDER)
             for what in ("ranked", "others")
         )
         after, start, copied = (
-            Index(f"{self.name}.{what}", _RANKED_TOGETHER)
+            Index(f"{self.name}.{what}", RANKED_TOGETHER)
             for what in ("after", "rank.start", "rank.copied")
         )
-        first = part * _RANKED_TOGETHER
+        first = part * RANKED_TOGETHER
 
         def counts(what: str, precedes: Callable[[Scalar, Scalar, Scalar], Scalar]) -> Stmt:
             """Counts, for each key of the part, the keys of another part that precede it."""
-            other = Index(f"{self.name}.{what}.other", _RANKED_TOGETHER, IN_ORDER)
-            lane = Index(f"{self.name}.{what}", _RANKED_TOGETHER)
-            its_key = Load(keys, (others * _RANKED_TOGETHER + other,))
+            other = Index(f"{self.name}.{what}.other", RANKED_TOGETHER, IN_ORDER)
+            lane = Index(f"{self.name}.{what}", RANKED_TOGETHER)
+            its_key = Load(keys, (others * RANKED_TOGETHER + other,))
             its_place, place = cast(dtype, other), cast(dtype, lane)
             holds = precedes(its_key, Load(keys, (first + lane,)), its_place < place)
             return nested([other, lane], self.put(self.ranks, [lane], cast(dtype, holds), "sum"))
@@ -314,7 +309,7 @@ class _Sorting:
         )
         ranks = block(
             nested([start], self.put(self.ranks, [start], Imm(0, dtype))),
-            nested([others], If(others * _RANKED_TOGETHER < found, both)),
+            nested([others], If(others * RANKED_TOGETHER < found, both)),
             nested([copied], self.put(self.rank, [first + copied], Load(self.ranks, (copied,)))),
         )
         # No branch depends on a rank: all places are put in order before the wanted ones are read.
@@ -337,9 +332,9 @@ class _Sorting:
         if self.all_take_part:
             axis = Index(f"{self.name}.{what}", self.total, IN_ORDER)
             return nested([axis], body(axis))
-        part = Index(f"{self.name}.{what}.part", ceil_div(self.total, _PART), IN_ORDER)
-        one = Index(f"{self.name}.{what}", _PART, IN_ORDER)
-        found, start = Load(self.found, _ONLY), part * _PART
+        part = Index(f"{self.name}.{what}.part", ceil_div(self.total, PART_OF_LOOP), IN_ORDER)
+        one = Index(f"{self.name}.{what}", PART_OF_LOOP, IN_ORDER)
+        found, start = Load(self.found, _ONLY), part * PART_OF_LOOP
         inner = nested([one], If(start + one < found, body(start + one)))
         return nested([part], If(start < found, inner))
 
@@ -412,8 +407,12 @@ def _follow(
     """
     name, number = stage.name, _along(stage.shape)
     axis, extent = axes[id(stage.axes[number])], stage.shape[number]
-    parts = ceil_div(extent, _CHAINS)
-    chains = -(-extent // parts) if isinstance(extent, int) and isinstance(parts, int) else _CHAINS
+    parts = ceil_div(extent, CHAINS_TOGETHER)
+    chains = (
+        -(-extent // parts)
+        if isinstance(extent, int) and isinstance(parts, int)
+        else CHAINS_TOGETHER
+    )
     ragged = not isinstance(extent, int) or extent % chains != 0
     part = Index(f"{axis.name}.part", ceil_div(extent, chains), axis.role)
     own = [axes[id(a)] for a in stage.axes]
@@ -450,13 +449,13 @@ def _follow(
     each_place: list[Scalar] = [Load(places, (Imm(n, INDEX),)) for n in range(chains)]
     all_places = reduce(partial(binary, "and"), each_place)
     total = body.over[0].extent
-    group = Index(f"{name}.{body.over[0].name}.part", ceil_div(total, _PART), IN_ORDER)
+    group = Index(f"{name}.{body.over[0].name}.part", ceil_div(total, PART_OF_LOOP), IN_ORDER)
     one = Index(
         f"{name}.{body.over[0].name}",
-        min(total, _PART) if isinstance(total, int) else _PART,
+        min(total, PART_OF_LOOP) if isinstance(total, int) else PART_OF_LOOP,
         IN_ORDER,
     )
-    goes_on = all_of(group * _PART + one < size(total), all_places >= 0)
+    goes_on = all_of(group * PART_OF_LOOP + one < size(total), all_places >= 0)
     steps = nested([group], If(all_places >= 0, nested([one], If(goes_on, each("chain", advance)))))
     return [nested([*before, part, *after], block(each("first", first), steps, each("last", last)))]
 
@@ -464,7 +463,9 @@ def _follow(
 def _along(shape: Sequence[Dim]) -> int:
     """Returns the first axis with enough elements for several chains, or the longest axis."""
     extents = list(map(typical, shape))
-    return next((n for n, e in enumerate(extents) if e >= _CHAINS), extents.index(max(extents)))
+    return next(
+        (n for n, e in enumerate(extents) if e >= CHAINS_TOGETHER), extents.index(max(extents))
+    )
 
 
 def _greedy(
@@ -535,11 +536,11 @@ class _Selection:
 
     def visits(self) -> Stmt:
         """Returns the loop over candidates."""
-        part = Index(f"{self.name}.part", ceil_div(self.total, _PART), IN_ORDER)
-        one = Index(f"{self.name}.{self.body.over[0].name}", _PART, IN_ORDER)
-        place = part * _PART + one
+        part = Index(f"{self.name}.part", ceil_div(self.total, PART_OF_LOOP), IN_ORDER)
+        one = Index(f"{self.name}.{self.body.over[0].name}", PART_OF_LOOP, IN_ORDER)
+        place = part * PART_OF_LOOP + one
         visit = If(self.goes_on(place), self.visit(place))
-        return nested([part], If(self.goes_on(part * _PART), nested([one], visit)))
+        return nested([part], If(self.goes_on(part * PART_OF_LOOP), nested([one], visit)))
 
     def goes_on(self, place: Scalar) -> Scalar:
         """Returns whether there is a candidate at a place, and room to keep another one."""
@@ -551,13 +552,13 @@ class _Selection:
         stores. If one clashed, the next candidate overwrites these, so they need no branch.
         """
         values: dict[int, Scalar] = {}
-        groups = Index(f"{self.name}.kept.part", ceil_div(self.most, _PART), IN_ORDER)
-        blocks = Index(f"{self.name}.kept.block", _PART // _TOGETHER, IN_ORDER)
-        slot = Index(f"{self.name}.kept", _TOGETHER)
-        first = groups * _PART + blocks * _TOGETHER
+        groups = Index(f"{self.name}.kept.part", ceil_div(self.most, PART_OF_LOOP), IN_ORDER)
+        blocks = Index(f"{self.name}.kept.block", PART_OF_LOOP // COMPARED_TOGETHER, IN_ORDER)
+        slot = Index(f"{self.name}.kept", COMPARED_TOGETHER)
+        first = groups * PART_OF_LOOP + blocks * COMPARED_TOGETHER
         at = {**self.axes, **dict.fromkeys(map(id, self.body.over), place)}
         known, own = self.own_parts(at, slot, values)
-        stored = self.stored_parts(at, known, first + slot, groups.extent * _PART, values)
+        stored = self.stored_parts(at, known, first + slot, groups.extent * PART_OF_LOOP, values)
         compare = self.put(self.clashes, _ONLY, substitute(self.body.clash, values), "or")
         inner = nested([slot], If(first + slot < self.kept, compare))
         inner = nested([blocks], If(all_of(first < self.kept, ~self.clash), inner))
@@ -565,7 +566,7 @@ class _Selection:
         return block(
             *own,
             self.put(self.clashes, _ONLY, Imm(False, "bool")),
-            nested([groups], If(all_of(groups * _PART < self.kept, ~self.clash), inner)),
+            nested([groups], If(all_of(groups * PART_OF_LOOP < self.kept, ~self.clash), inner)),
             *stored,
             self.put(self.buffer, (*self.rows, self.kept), value),
             self.put(self.found, _ONLY, cast(INDEX, ~self.clash), "sum"),
@@ -582,14 +583,16 @@ class _Selection:
         known: dict[int, Scalar] = {}
         steps: list[Stmt] = []
         copies: list[Stmt] = []
-        lane = Index(f"{self.name}.lane", _TOGETHER)
+        lane = Index(f"{self.name}.lane", COMPARED_TOGETHER)
         fixed, _ = self.body.parts()
         for number, part in enumerate(fixed):
             register = Buffer(f"{self.name}.own{number}", (1,), part.dtype, "register")
             steps.append(self.put(register, _ONLY, self.on_buffers(part, {**at, **numbers})))
             value = numbers[id(part)] = Load(register, _ONLY)
             known[self.structures.number(part)] = value
-            copy = Buffer(f"{self.name}.own{number}.lanes", (_TOGETHER,), part.dtype, "register")
+            copy = Buffer(
+                f"{self.name}.own{number}.lanes", (COMPARED_TOGETHER,), part.dtype, "register"
+            )
             copies.append(self.put(copy, [lane], value))
             values[id(part)] = Load(copy, (slot,))
         if copies:

@@ -37,7 +37,7 @@ from clew.passes.manager import PassManager
 from clew.runtime.cache import default_cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.program import Repeat, Runnable
+from clew.runtime.program import Program, Repeat, Runnable, Stretch
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.spaces import HOST
@@ -194,6 +194,9 @@ class _NoKernels:
 
     def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
         return loop
+
+    def stretches(self, program: Program) -> Sequence[Stretch]:
+        return ()
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
         return _not_run

@@ -40,6 +40,7 @@ from clew.runtime.program import (
     Runnable,
     RunRegion,
     RunSegment,
+    Stretch,
     View,
 )
 from clew.runtime.regions import RegionCall, ValueType
@@ -79,6 +80,8 @@ class Regions(Protocol):
 HostResolver = Callable[[Json, ThreadPool, "ProgramTemplate | None"], Callable[..., Any]]
 # Returns a loop with its native steps, given the record of its states' types.
 LoopResolver = Callable[[Repeat, Json, ThreadPool], Repeat]
+# Returns the parts of a program that may run as one native call each.
+Joiner = Callable[[Program], Sequence[Stretch]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,6 +204,7 @@ class BuildReader:
         resolve_host: HostResolver | None,
         regions: Regions | None = None,
         resolve_loop: LoopResolver | None = None,
+        join: Joiner | None = None,
     ) -> None:
         self._regions = regions
         self._text = container.text
@@ -208,6 +212,7 @@ class BuildReader:
         self._pool = pool
         self._resolve_host = resolve_host
         self._resolve_loop = resolve_loop
+        self._join = join
         self._codes = [_code(code) for code in self._text["kernels"]]
         self._library = self._linked([self._object(o) for o in self._text["objects"]])
 
@@ -321,7 +326,13 @@ class BuildReader:
         if wrong := [slot for slot in used if slot not in slots]:
             raise ValueError(f"there is no slot {wrong[0]} of {len(slots)}")
         return Program(
-            instructions, len(slots), record["inputs"], record["outputs"], constants, spaces
+            instructions,
+            len(slots),
+            record["inputs"],
+            record["outputs"],
+            constants,
+            spaces,
+            join=self._join,
         )
 
     def _standby(self, record: Json) -> Callable[..., Sequence[Any]]:

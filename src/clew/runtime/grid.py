@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from clew.codegen.artifact import Access, EntryPoint
+from clew.ir.dims import Dim
 from clew.machine.costs import DEFAULTS
 from clew.runtime.division import Work, are_shared, divide
 from clew.runtime.plan import BufferKind, BufferRef
@@ -40,6 +41,14 @@ def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
         else:
             found.append([entry])
     return found
+
+
+def lines_of(entry: EntryPoint) -> Dim:
+    """Returns the number of lines of an entry point; 1 if it has none."""
+    total: Dim = 0
+    for count, _ in entry.lines:
+        total = total + count
+    return total if entry.lines else 1
 
 
 @dataclass(frozen=True)

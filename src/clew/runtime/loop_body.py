@@ -19,7 +19,7 @@ from clew.ir.dim_code import DimArrays, DimLists
 from clew.ir.dims import Dim, SymDim
 from clew.machine.costs import FS_PER_NS
 from clew.runtime.context import Constants
-from clew.runtime.grid import phases
+from clew.runtime.grid import lines_of, phases
 from clew.runtime.layout import Layout
 from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
@@ -109,6 +109,11 @@ class LoopBody:
         """The number of stacked values."""
         return len(self.segment.loops[0].rows_bytes)
 
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """`outputs_of` each state in `moving`."""
+        return [self.outputs_of(number) for number in range(len(self.moving))]
+
     def outputs_of(self, number: int) -> tuple[int, int]:
         """Returns the outputs that the state `moving[number]` is in after an odd and an even number
         of iterations.
@@ -148,7 +153,7 @@ class LoopNumbers:
         return {
             "sizes": [size for step in segment.steps for size in step.code.sizes],
             "grids": [entry.grid for entry in entries],
-            "lines": [_lines(entry) for entry in entries],
+            "lines": [lines_of(entry) for entry in entries],
             "costs": [entry.cost_fs or round(entry.cost * FS_PER_NS) for entry in entries],
             "scratch": [step.code.scratch_bytes for step in segment.steps],
             "arena": list(segment.arena_bytes),
@@ -221,14 +226,6 @@ class LoopNumbers:
         """Asserts that the steps of an iteration stay inside the arena's buffers."""
         arena, distances = (columns[name][:, turn].tolist() for name in ("arena", "distances"))
         self._references.check(BufferKind.ARENA, arena, distances)
-
-
-def _lines(entry: EntryPoint) -> Dim:
-    """Returns the number of lines of an entry point; 1 if it has none."""
-    total: Dim = 0
-    for count, _ in entry.lines:
-        total = total + count
-    return total if entry.lines else 1
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:

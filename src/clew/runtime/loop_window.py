@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import field, replace
+from sys import getrefcount
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,9 +24,11 @@ from clew.runtime.context import Context, Places
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
+from clew.runtime.results import UNHELD, Results, Room
 from clew.support.addresses import address_of
 from clew.support.budgets import Budgets
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 
 # The most bytes of a table: some thousand iterations, which take longer than to make it.
 _TABLE_BYTES: Final = 1 << 20
@@ -115,6 +118,8 @@ class Window:
     chunks: ChunkRows
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
+    _results: dict[int, Results] = field(default_factory=dict)
+    _shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -163,7 +168,29 @@ class Window:
         same = self.budgets is budgets or self.budgets == budgets
         return same and (self.rows >= wanted or self.is_whole)
 
-    def shape(self, place: int, iterations: int) -> tuple[int, ...]:
+    @cached_property
+    def dtypes(self) -> list[np.dtype]:
+        """The dtypes of the outputs."""
+        return [np.dtype(spec.dtype) for spec in self.bound.outputs]
+
+    def results_of(self, rows: int) -> Results:
+        """Returns the memory of each output, in bytes, for so many iterations."""
+        found = self._results.get(rows)
+        if found is None:
+            sizes = self.room[:, rows - 1].tolist()
+            found = self._results[rows] = Results([((size,), np.dtype(np.uint8)) for size in sizes])
+        return found
+
+    def shapes_after(self, iterations: int) -> list[tuple[int, ...]]:
+        """Returns the shapes of the states in `LoopBody.moving` after so many iterations."""
+        found = self._shapes.get(iterations)
+        if found is None:
+            body = self.numbers.body
+            places = [body.inputs.index(state) for state in body.moving]
+            found = self._shapes[iterations] = [self._shape(n, iterations) for n in places]
+        return found
+
+    def _shape(self, place: int, iterations: int) -> tuple[int, ...]:
         """Returns the shape of an input's state after so many iterations."""
         specs = self.bound.inputs
         begin = sum(len(spec.shape) for spec in specs[:place])
@@ -181,10 +208,13 @@ class Window:
         except IndexError:
             return None
 
+    @cached_property
+    def _keeps_contexts(self) -> bool:
+        return self.bound.working_bytes(self.numbers.threads) <= _IDLE_BYTES
+
     def give(self, context: LoopContext) -> None:
         """Keeps a context for later calls."""
-        size = self.bound.working_bytes(self.numbers.threads)
-        if len(self._idle) < _IDLE_CONTEXTS and size <= _IDLE_BYTES:
+        if len(self._idle) < _IDLE_CONTEXTS and self._keeps_contexts:
             self._idle.append(context)
 
 
@@ -254,6 +284,7 @@ class LoopContext(Context):
 
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
+        self._room_of: Results | None = None
         body = window.numbers.body
         targets, numbers = self._written(window)
         varies = (numbers != numbers[0]).any(axis=0)
@@ -271,6 +302,14 @@ class LoopContext(Context):
         self._steps[kernels, native.STEP_CHUNKS // 8] = window.chunks.used[0]
         place = self._layout.starts[body.rows]
         self._steps[place, native.STEP_EXTRA // 8] = address_of(self._rows)
+
+    def room_for(self, results: Results) -> Room:
+        """Returns memory for small results: that of an earlier call if nothing refers to it."""
+        room = self.room
+        if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
+            room, self._room_of = Room(results), results
+            self.room = room
+        return room
 
     def begin(self, rows: int, most_iterations: int) -> None:
         """Prepares a run of so many rows. No loop may take more iterations than given."""

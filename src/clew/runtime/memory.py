@@ -7,10 +7,9 @@ import contextlib
 import heapq
 import itertools
 import mmap
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +36,6 @@ from clew.support.lazy import cached_property
 HUGE_PAGE_BYTES = 2 << 20
 # From this size, a buffer gets its own mapping, which the OS may back with huge pages.
 _MAPPED_FROM_BYTES = 2 * HUGE_PAGE_BYTES
-SMALL_BYTES = 512
-_BLOCK_BYTES = 4096
 # Addresses per byte that memory which may grow needs at first.
 _ROOM_TO_GROW = 8
 # Up to this many pairs of buffers per buffer that are live together, the arena is planned from the
@@ -49,43 +46,6 @@ _FEW_BESIDE = 16
 def round_up(value: int, multiple: int) -> int:
     """Returns the smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
-
-
-class _Block:
-    """An allocation that is cut into small pieces."""
-
-    def __init__(self) -> None:
-        self._array = np.empty(0, np.uint8)
-        self._address = self._end = self._begin = 0
-
-    def cut(self, size_bytes: int) -> tuple[np.ndarray, int, int]:
-        """Returns the next piece (see `small_bytes`), of a new allocation if this one is used."""
-        begin = self._begin
-        if begin + size_bytes > self._end:
-            self._array = aligned_bytes(_BLOCK_BYTES)
-            self._address, self._end, begin = address_of(self._array), _BLOCK_BYTES, 0
-        self._begin = begin + size_bytes
-        return self._array, begin, self._address + begin
-
-
-# Blocks that no thread cuts at the moment; pop and append need no lock.
-_blocks: Final[deque[_Block]] = deque()
-
-
-def small_bytes(size_bytes: int) -> tuple[np.ndarray, int, int]:
-    """Returns memory for a result of a call, of a multiple of 64 bytes, up to `SMALL_BYTES`: an
-    array, the position in it, and the address.
-
-    Several results come from one allocation, which takes half the time; a result that is kept keeps
-    the whole allocation.
-    """
-    try:
-        block = _blocks.pop()
-    except IndexError:
-        block = _Block()
-    piece = block.cut(size_bytes)
-    _blocks.append(block)
-    return piece
 
 
 def private_pages(size_bytes: int) -> mmap.mmap:

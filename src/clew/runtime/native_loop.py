@@ -25,13 +25,11 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
-from clew.runtime.loop_window import Window
-from clew.runtime.memory import SMALL_BYTES, aligned_bytes, round_up, small_bytes
+from clew.runtime.loop_window import LoopContext, Window
 from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
-from clew.support.addresses import address_of
-from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.addresses import write_addresses
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 from clew.support.locks import Lock
@@ -137,6 +135,18 @@ class NativeLoop(Shown):
         window = self._window(step, begin, wanted) if wanted > 0 else None
         return None if window is None else self._run(window, states, min(wanted, window.rows))
 
+    def run_whole(self, states: Sequence[Any]) -> list[Any] | None:
+        """Returns the states and the stacked values after all iterations; None if there are none,
+        or if Python must run some.
+        """
+        trips = self.trips(states)
+        if trips is None or trips <= 0:
+            return None
+        ran = self.run(states, 0, trips)
+        if ran is None or ran.iterations != trips:
+            return None
+        return [*ran.states, *ran.stacks]
+
     def _sizes_of(self, states: Sequence[Any]) -> tuple[int, ...] | None:
         """Returns the sizes that change, in the order of `growth`; None if a state has another
         shape or dtype than the loop's input.
@@ -175,10 +185,10 @@ class NativeLoop(Shown):
         if context is None:
             context = window.context(self._places(window))
         given = [readable(states[n]) for n in self.body.inputs]
-        memory = _Outputs(window, rows, self._guard)
+        memory = _Outputs(window, rows, context, self._guard)
         memory.fill(states)
-        addresses = (*map(address_of, given), *memory.addresses)
-        for position, address in enumerate(addresses):
+        first = write_addresses(given, context.bases)
+        for position, address in enumerate(memory.addresses, first):
             context.bases[position] = address
         context.begin(rows, current().loop_steps)
         run, segment, bases = driver().run_segment, context.segment_address, context.bases_address
@@ -216,28 +226,30 @@ class NativeLoop(Shown):
 class _Outputs:
     """The memory of the outputs of a call."""
 
-    def __init__(self, window: Window, rows: int, guard: GuardSide | bool) -> None:
+    def __init__(
+        self, window: Window, rows: int, context: LoopContext, guard: GuardSide | bool
+    ) -> None:
         self._window = window
         self._body = window.numbers.body
-        # The memory of each output: an array, and where it begins there.
-        self._arrays: list[tuple[np.ndarray, int]] = []
         self._guarded: list[GuardedBuffer] = []
-        self.addresses: list[int] = []
-        self._room = window.room[:, rows - 1].tolist()
-        for spec, size in zip(window.bound.outputs, self._room, strict=True):
-            if isinstance(guard, GuardSide):
-                buffer = GuardedBuffer(size, align_bytes=spec.itemsize, side=guard)
-                self._guarded.append(buffer)
-                self._arrays.append((buffer.data, 0))
-                self.addresses.append(buffer.address)
-            elif size <= SMALL_BYTES:
-                array, begin, address = small_bytes(round_up(size, ALIGNMENT_BYTES))
-                self._arrays.append((array, begin))
-                self.addresses.append(address)
-            else:
-                array = aligned_bytes(size)
-                self._arrays.append((array, 0))
-                self.addresses.append(address_of(array))
+        self._results = results = window.results_of(rows)
+        # The memory of each output: an array, and where it begins there.
+        self._arrays: list[tuple[np.ndarray, int]]
+        self.addresses: list[int]
+        if isinstance(guard, GuardSide):
+            self._guarded = [
+                GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=guard)
+                for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
+            ]
+            self._arrays = [(buffer.data, 0) for buffer in self._guarded]
+            self.addresses = [buffer.address for buffer in self._guarded]
+        elif results.are_small:
+            room = context.room_for(results)
+            self._arrays = [(room.memory, begin) for _, _, begin in room.views]
+            self.addresses = [room.address + offset for offset in results.offsets]
+        else:
+            arrays, self.addresses = results.apart()
+            self._arrays = [(array, 0) for array in arrays]
 
     def fill(self, states: Sequence[Any]) -> None:
         """Copies states in to which the loop appends."""
@@ -249,8 +261,7 @@ class _Outputs:
 
     def _array(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
         array, begin = self._arrays[output]
-        dtype = np.dtype(self._window.bound.outputs[output].dtype)
-        return np.ndarray(shape, dtype, array, begin)
+        return np.ndarray(shape, self._window.dtypes[output], array, begin)
 
     def check(self) -> None:
         """Asserts that nothing was written beside guarded outputs."""
@@ -261,10 +272,10 @@ class _Outputs:
         """Returns the states and the stacked values after so many iterations."""
         body, window = self._body, self._window
         found = list(states)
-        for number, state in enumerate(body.moving if done else ()):
-            output = body.outputs_of(number)[1 - done % 2]
-            shape = window.shape(body.inputs.index(state), done)
-            found[state] = self._shown(output, shape)
+        if done:
+            shapes = window.shapes_after(done)
+            for state, outputs, shape in zip(body.moving, body.ends, shapes, strict=True):
+                found[state] = self._shown(outputs[1 - done % 2], shape)
         specs = window.bound.outputs
         first = len(specs) - body.stacks
         stacks = [
@@ -276,6 +287,6 @@ class _Outputs:
     def _shown(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a result; a copy if much of its memory is unused."""
         array = self._array(output, shape)
-        room = self._room[output]
-        is_spare = room > SMALL_BYTES and room > 2 * array.nbytes + _SPARE_BYTES
+        ((room,), _) = self._results.specs[output]
+        is_spare = not self._results.are_small and room > 2 * array.nbytes + _SPARE_BYTES
         return array.copy() if self._guarded or is_spare else array

@@ -120,6 +120,7 @@ class FlowKind(enum.Enum):
     JUMP = native_flow.JUMP
     END = native_flow.END
     ROW = native_flow.ROW
+    SIZES = native_flow.SIZES
 
 
 @dataclass(frozen=True)

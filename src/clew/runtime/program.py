@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
+from clew.runtime.counted import CountedSegment
 from clew.runtime.native_loop import NativeLoop
 from clew.runtime.ownership import (
     ANY,
@@ -242,9 +243,28 @@ class Repeat:
         return [state] * count + [Memory(Owner.RUN, slot) for slot in self.outputs[count:]]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive instructions, from number `first` to `end`, that may run as one native call:
+    `native` takes the values of the slots in `inputs` and returns those of `outputs`.
+    """
+
+    first: int
+    end: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    native: CountedSegment
+
+
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
 # Called around each instruction of a run with the instruction, its inputs, and a function that runs
 # it; returns its results. Calls for instructions inside a branch or loop are nested in its call.
+# What runs an instruction on its inputs, what picks these from the slots, its output if it has only
+# one (otherwise -1), and its outputs.
+_Step: TypeAlias = (
+    "tuple[Callable[[Sequence[Any]], Sequence[Any]], Callable[[list[Any]], Sequence[Any]], int, "
+    "tuple[int, ...]]"
+)
 Observer: TypeAlias = Callable[
     [Instruction, Sequence[Any], Callable[[], Sequence[Any]]], Sequence[Any]
 ]
@@ -271,8 +291,11 @@ class Program(Shown):
         constants: dict[int, Array],
         spaces: Mapping[int, MemorySpace] | None = None,
         borders: Callable[[], Borders] | None = None,
+        join: Callable[[Program], Sequence[Stretch]] | None = None,
     ) -> None:
-        """`borders` returns those of a program that differs only in sizes."""
+        """`borders` returns those of a program that differs only in sizes. `join` returns the parts
+        of the program that may run as one native call each.
+        """
         self.instructions = tuple(instructions)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -296,6 +319,7 @@ class Program(Shown):
             for i in self.instructions
         ]
         self._like = borders
+        self._join = join
 
     def _about(self) -> str:
         return f"of {counted(len(self.instructions), 'instruction')}"
@@ -304,7 +328,11 @@ class Program(Shown):
         """Returns the memory space of a slot's value."""
         return self.spaces.get(slot, HOST)
 
-    def with_instructions(self, instructions: Sequence[Instruction]) -> Program:
+    def with_instructions(
+        self,
+        instructions: Sequence[Instruction],
+        join: Callable[[Program], Sequence[Stretch]] | None = None,
+    ) -> Program:
         """Returns the program with other instructions over the same slots."""
         return Program(
             instructions,
@@ -314,7 +342,99 @@ class Program(Shown):
             self.constants,
             self.spaces,
             lambda: self.borders,
+            join,
         )
+
+    @cached_property
+    def stretches(self) -> Sequence[Stretch]:
+        """The parts that may run as one native call each, in order."""
+        return () if self._join is None else self._join(self)
+
+    def _at_once(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """Returns the outputs, in memory of their own, if one native call computes all of them."""
+        return None if self._only is None else self._only(arrays)
+
+    @cached_property
+    def _only(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """What computes all outputs in one native call, or returns None if it cannot."""
+        if len(self.stretches) == 1:
+            (only,) = self.stretches
+            is_whole = only.end - only.first == len(self.instructions)
+            if is_whole and only.outputs == self.outputs and only.native.owns_results:
+                return self._from_inputs(only.native.run, only.inputs)
+        if len(self.instructions) == 1 and isinstance(loop := self.instructions[0], Repeat):
+            return self._whole_loop(loop)
+        return None
+
+    def _whole_loop(self, loop: Repeat) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns `_only` of a program that consists of a loop; None if some output may be an
+        initial state.
+        """
+        native = loop.native
+        count, shown = len(loop.outputs) - loop.scans, []
+        for slot in self.outputs:
+            number = loop.outputs.index(slot) if slot in loop.outputs else -1
+            changes = native is not None and (number >= count or number in native.body.moving)
+            if not changes or number in shown:
+                return None
+            shown.append(number)
+        if native is None:
+            return None
+        of, run = picker(shown), native.run_whole
+
+        def outputs(states: Sequence[Any]) -> list[Any] | None:
+            found = run(states)
+            return None if found is None else list(of(found))
+
+        return self._from_inputs(outputs, loop.inputs)
+
+    def _from_inputs(
+        self, run: Callable[[Sequence[Any]], list[Any] | None], slots: Sequence[int]
+    ) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns a function of the program's inputs; None if some slot is neither one of them nor
+        a constant.
+        """
+        if not set(slots) <= {*self.inputs, *self.constants}:
+            return None
+        held = {slot: self.constants[slot] for slot in slots if slot not in self.inputs}
+        if held:
+            frame, places = self._frame, tuple(slots)
+
+            def with_constants(arrays: Sequence[Any]) -> list[Any] | None:
+                given = dict(zip(self.inputs, arrays, strict=True))
+                return run([given.get(slot, frame[slot]) for slot in places])
+
+            return with_constants
+        inputs_of = picker([self.inputs.index(slot) for slot in slots])
+        return lambda arrays: run(inputs_of(arrays))
+
+    @cached_property
+    def _joined_steps(self) -> list[_Step]:
+        """The steps of a run, with those of each stretch as one."""
+        steps: list[_Step] = []
+        done = 0
+        for stretch in self.stretches:
+            steps += self._steps[done : stretch.first]
+            own = self._steps[stretch.first : stretch.end]
+            run = partial(self._stretch, stretch, own)
+            outputs = stretch.outputs
+            only = outputs[0] if len(outputs) == 1 else -1
+            steps.append((run, picker(stretch.inputs), only, outputs))
+            done = stretch.end
+        return [*steps, *self._steps[done:]]
+
+    def _stretch(
+        self, stretch: Stretch, steps: Sequence[_Step], inputs: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Returns the results of a stretch, from one native call if possible."""
+        found = stretch.native.run(inputs)
+        if found is None:
+            frame = self._frame.copy()
+            for slot, value in zip(stretch.inputs, inputs, strict=True):
+                frame[slot] = value
+            _run_steps(steps, frame)
+            found = [frame[slot] for slot in stretch.outputs]
+        return found
 
     @cached_property
     def borders(self) -> Borders:
@@ -369,6 +489,9 @@ class Program(Shown):
         whole = self.whole
         if whole is not None:
             return whole(arrays)
+        found = self._at_once(arrays)
+        if found is not None:
+            return found
         if self.may_warn:
             with self._quiet():
                 results = self.run_inside(arrays)
@@ -385,13 +508,7 @@ class Program(Shown):
         frame = self._frame.copy()
         for slot, array in zip(self.inputs, arrays):  # noqa: B905 - faster
             frame[slot] = array
-        for run, inputs_of, only, outputs in self._steps:
-            results = run(inputs_of(frame))
-            if only >= 0:  # takes half the time
-                (frame[only],) = results
-                continue
-            for slot, value in zip(outputs, results, strict=True):
-                frame[slot] = value
+        _run_steps(self._joined_steps, frame)
         return [frame[slot] for slot in self.outputs]
 
     def inside(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
@@ -439,6 +556,17 @@ class Program(Shown):
             elif isinstance(instruction, Repeat):
                 found += instruction.cond.walk() + instruction.body.walk()
         return found
+
+
+def _run_steps(steps: Sequence[_Step], frame: list[Any]) -> None:
+    """Runs steps on the values in a frame."""
+    for run, inputs_of, only, outputs in steps:
+        results = run(inputs_of(frame))
+        if only >= 0:  # takes half the time
+            (frame[only],) = results
+            continue
+        for slot, value in zip(outputs, results, strict=True):
+            frame[slot] = value
 
 
 def _may_warn(instruction: Instruction) -> bool:

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from clew.codegen.artifact import EntryPoint
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
 from clew.machine.costs import FS_PER_NS
@@ -22,7 +21,7 @@ from clew.runtime.bound import Bound, Chunks, chunks_of, distances_of, uses_of
 from clew.runtime.context import SharedMemory
 from clew.runtime.division import Work, divide
 from clew.runtime.flow import check_flow, check_stacks
-from clew.runtime.grid import choose_cuts, phases
+from clew.runtime.grid import choose_cuts, lines_of, phases
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import Layout, SymbolTable
 from clew.runtime.memory import limits_of
@@ -158,7 +157,7 @@ class Numbers:
         self._lists = DimLists(
             [size for step in steps for size in step.code.sizes],
             [entry.grid for entry in entries],
-            [_lines(entry) for entry in entries],
+            [lines_of(entry) for entry in entries],
             [step.code.scratch_bytes for step in steps],
             template.arena_bytes,
             [_cost(entry.cost_fs, entry.cost) for entry in several],
@@ -255,11 +254,3 @@ class Numbers:
 def _cost(sized: SymDim | None, nanoseconds: float) -> Dim:
     """Returns a cost in femtoseconds."""
     return round(nanoseconds * FS_PER_NS) if sized is None else sized
-
-
-def _lines(entry: EntryPoint) -> Dim:
-    """Returns the number of lines of an entry point; 1 if it has none."""
-    total: Dim = 0
-    for count, _ in entry.lines:
-        total = total + count
-    return total if entry.lines else 1

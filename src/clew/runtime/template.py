@@ -16,7 +16,16 @@ import numpy as np
 
 from clew.ir.dim_code import DimCode
 from clew.ir.dims import TYPICAL_SIZES, Sizes, SymDim
-from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
+from clew.runtime.program import (
+    Branch,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunSegment,
+    Stretch,
+    View,
+)
 from clew.runtime.segment import NativeSegment
 from clew.runtime.sized_segment import SizedSegment
 from clew.support.errors import ClewError, GraphTypeError
@@ -125,7 +134,13 @@ class ProgramTemplate(Shown):
                     return replace(before, cond=cond, body=body, empty=empty, native=native)
             return before
 
-        return program.with_instructions([instruction(i) for i in program.instructions])
+        def stretches(made: Program) -> list[Stretch]:
+            return [
+                replace(stretch, native=stretch.native.at(sizes.by_name))
+                for stretch in program.stretches
+            ]
+
+        return program.with_instructions([instruction(i) for i in program.instructions], stretches)
 
 
 def _functions(program: Program) -> list[object]:

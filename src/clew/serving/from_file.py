@@ -144,13 +144,14 @@ def _read(
                 from clew.backends.regions import RegionReader  # noqa: PLC0415
 
             regions = RegionReader(backends, count)
-        loops = None
+        loops = join = None
         if resolve is not None:  # native loops join kernels that are compiled during the run
             with LOADING, held_interrupts():
+                from clew.backends.cpu.joined_counts import joined_counts  # noqa: PLC0415
                 from clew.backends.cpu.joined_loop import saved_loop  # noqa: PLC0415
 
-            loops = saved_loop
-        reader = BuildReader(container, pool, resolve, regions, loops)
+            loops, join = saved_loop, joined_counts
+        reader = BuildReader(container, pool, resolve, regions, loops, join)
         return _chain(reader, text, text)
     except _CONTRADICTIONS as error:
         raise CompileError(

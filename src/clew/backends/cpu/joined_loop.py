@@ -4,17 +4,24 @@ sizes, and the sizes grow by the same numbers in each iteration (`runtime.loop_b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clew.backends.cpu.deferred_kernel import DeferredKernel
-from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
-from clew.backends.host.steps import HostStep
+from clew.backends.cpu.flow_writer import COUNTER_BYTES
+from clew.backends.cpu.joined_steps import (
+    Functions,
+    Part,
+    Refused,
+    StepsJoiner,
+    Value,
+    parameter_count,
+)
 from clew.backends.loop_types import LoopTypes
-from clew.ir.dims import Dim, SymDim, product, substitute
+from clew.ir.dims import Dim, SymDim, substitute
 from clew.ir.expr import Call, Function
 from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, Type, is_native, to_numpy
@@ -22,29 +29,12 @@ from clew.ops.registry import Op
 from clew.runtime.guard import GuardSide
 from clew.runtime.loop_body import Growth, LoopBody
 from clew.runtime.native_loop import NativeLoop
-from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Flow, FlowKind, SegmentPlan, Step
-from clew.runtime.program import Program, Repeat, RunHost, RunSegment, View
-from clew.runtime.segment import NativeSegment
+from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
+from clew.runtime.program import Instruction, Program, Repeat, RunHost
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
-from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
 
 _SIZE = TensorType((), "i64")
-
-
-@dataclass(frozen=True)
-class _Functions:
-    """The functions that the steps of a loop call: by name, what returns the address."""
-
-    functions: Mapping[str, Callable[[str], int]]
-
-    def address(self, symbol: str) -> int:
-        """Returns the address of a function."""
-        return self.functions[symbol](symbol)
-
-
-class _Refused(Exception):
-    """The loop is no sequence of native steps."""
 
 
 def with_native_steps(
@@ -54,9 +44,9 @@ def with_native_steps(
     try:
         joiner = _Joiner(loop, types)
         body = joiner.joined()
-    except _Refused:
+    except Refused:
         return loop
-    return replace(loop, native=NativeLoop(body, _Functions(joiner.functions), pool, guard=guard))
+    return replace(loop, native=NativeLoop(body, Functions(joiner.functions), pool, guard=guard))
 
 
 def saved_loop(loop: Repeat, record: Mapping[str, Any], pool: ThreadPool) -> Repeat:
@@ -67,35 +57,9 @@ def saved_loop(loop: Repeat, record: Mapping[str, Any], pool: ThreadPool) -> Rep
     return with_native_steps(loop, LoopTypes.of_record(record), pool)
 
 
-@dataclass(frozen=True)
-class _Value:
-    """A value in memory."""
-
-    ref: BufferRef
-    dtype: np.dtype[Any]
-    shape: tuple[Dim, ...]
-
-    @property
-    def size_bytes(self) -> Dim:
-        """The size of the whole value."""
-        return product(self.shape) * self.dtype.itemsize
-
-
-@dataclass
-class _Part:
-    """A program, what the names of its sizes stand for, its values by slot, and the places that
-    wait for some of them.
-    """
-
-    program: Program
-    names: Mapping[str, SymDim]
-    values: dict[int, _Value]
-    wanted: Mapping[int, BufferRef]
-
-
-class _Joiner(FlowWriter):
+class _Joiner(StepsJoiner):
     def __init__(self, loop: Repeat, types: LoopTypes) -> None:
-        """Errors: _Refused."""
+        """Errors: Refused."""
         super().__init__()
         self._loop, self._types = loop, types
         self._growth = _growth(types)
@@ -107,15 +71,9 @@ class _Joiner(FlowWriter):
         # By number of an instruction of the body: the state that it appends to.
         self._appends = dict(_appends(loop.body))
         self._inputs: dict[int, BufferRef] = {}
-        self._steps: list[Step] = []
         # By step: whether it is the condition's, the number of the instruction, and the step there.
         self._origins: list[tuple[bool, int, int]] = []
         self._at = False, 0
-        self._constants: list[np.ndarray[Any, Any]] = []
-        # Shapes that the body reads as values: where they go.
-        self._shapes: list[tuple[BufferRef, tuple[Dim, ...]]] = []
-        self._needs: dict[SymDim, None] = {}
-        self.functions: dict[str, Callable[[str], int]] = {}
         rows = tuple([self._row(type_).memory_bytes for type_ in types.rows])
         self._loops = [LoopTemplate(0, (0,) * len(self._moving), rows)]
         self._buffers = self._loops[0].moving
@@ -123,13 +81,13 @@ class _Joiner(FlowWriter):
     def _row(self, type_: Type) -> TensorType:
         grows = {g.name for g in self._growth if g.step}
         if not isinstance(type_, TensorType) or not is_native(type_):
-            raise _Refused
+            raise Refused
         if any(isinstance(dim, SymDim) and dim.symbols & grows for dim in type_.shape):
-            raise _Refused
+            raise Refused
         return type_
 
     def joined(self) -> LoopBody:
-        """Returns the loop. Errors: _Refused."""
+        """Returns the loop. Errors: Refused."""
         clock, now, following = (self._room(COUNTER_BYTES) for _ in range(3))
         appended = set(self._appends.values())
         outputs: list[SizedSpec] = []
@@ -189,18 +147,18 @@ class _Joiner(FlowWriter):
             frozenset(appended),
         )
         if not body.names <= self._names or body.divides_by_sizes:
-            raise _Refused
+            raise Refused
         return body
 
     def _check_places(self) -> None:
-        """Errors: _Refused if a size moves a position in an input or output: the driver does not
+        """Errors: Refused if a size moves a position in an input or output: the driver does not
         write these in each iteration.
         """
         fixed = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT)
         args = (ref for e in self._order if isinstance(e, Flow) for ref in e.args)
         for ref in (*args, *(ref for step in self._steps for ref in step.args)):
             if ref.kind in fixed and not isinstance(ref.sized_bytes, int):
-                raise _Refused
+                raise Refused
 
     # --- parts ---
 
@@ -216,7 +174,7 @@ class _Joiner(FlowWriter):
             goals.append((slot, _moved(first + number)))
         for slot, ref in goals:
             wanted.setdefault(slot, ref)
-        part = _Part(program, {}, self._values(program, now), wanted)
+        part = Part(program, {}, self._values(program, now), wanted)
         self._add(part)
         for slot, ref in goals:
             value = self._value(part, slot)
@@ -226,19 +184,19 @@ class _Joiner(FlowWriter):
         """Adds the condition of the next iteration; returns the place of its test."""
         program = self._loop.cond
         if any(isinstance(instruction, RunHost) for instruction in program.instructions):
-            raise _Refused  # its sizes would be those of the iteration before
-        part = _Part(program, {}, self._values(program, following), {})
+            raise Refused  # its sizes would be those of the iteration before
+        part = Part(program, {}, self._values(program, following), {})
         self._add(part)
         decides = self._value(part, program.outputs[0]).ref
         return self._flow(Flow(FlowKind.TEST, (clock, decides), loop=0))
 
-    def _values(self, program: Program, counter: BufferRef) -> dict[int, _Value]:
+    def _values(self, program: Program, counter: BufferRef) -> dict[int, Value]:
         """Returns the values of a program's inputs: the iteration's number, and the states that it
         reads.
         """
         count, *states = program.inputs
         read = {slot for i in program.instructions for slot in i.inputs} | set(program.outputs)
-        values = {count: _Value(counter, np.dtype(np.int64), ())}
+        values = {count: Value(counter, np.dtype(np.int64), ())}
         for state, slot in enumerate(states):
             if slot not in read or (state >= len(self._types.before) and state not in self._moving):
                 continue  # sizes are no values in memory
@@ -248,81 +206,25 @@ class _Joiner(FlowWriter):
             ref = self._input(state)
             if state in self._moving:
                 ref = _moved(3 * self._moving.index(state))
-            values[slot] = _Value(ref, to_numpy(type_.dtype), type_.shape)
+            values[slot] = Value(ref, to_numpy(type_.dtype), type_.shape)
         return values
 
-    def _add(self, part: _Part) -> None:
-        """Adds the steps of a program."""
-        for number, instruction in enumerate(part.program.instructions):
-            if part.program in (self._loop.body, self._loop.cond):
-                self._at = part.program is self._loop.cond, number
-            match instruction:
-                case RunSegment():
-                    self._segment(part, instruction)
-                case View():
-                    value = self._value(part, instruction.source)
-                    shape = tuple([substitute(dim, part.names) for dim in instruction.shape])
-                    skipped = substitute(instruction.offset, part.names) * value.dtype.itemsize
-                    ref = value.ref.beyond(skipped)
-                    part.values[instruction.target] = _Value(ref, value.dtype, shape)
-                case RunHost(function=DeferredKernel()):
-                    if part.program is self._loop.body and number in self._appends:
-                        self._append(part, instruction, self._appends[number])
-                    else:
-                        self._kernel(part, instruction)
-                case RunHost(function=HostStep(op=Op(name="size_of"))):
-                    pass  # the sizes of kernels are known
-                case RunHost(function=HostStep(op=Op(name="shape_of"))):
-                    self._shape(part, instruction)
-                case RunHost(function=HostStep(op=Op(name="reshape"))):
-                    self._reshape(part, instruction)
-                case _:
-                    raise _Refused
+    def _instruction(self, part: Part, number: int, instruction: Instruction) -> None:
+        if part.program in (self._loop.body, self._loop.cond):
+            self._at = part.program is self._loop.cond, number
+        if part.program is self._loop.body and number in self._appends:
+            assert isinstance(instruction, RunHost)
+            self._append(part, instruction, self._appends[number])
+        else:
+            super()._instruction(part, number, instruction)
 
-    def _kernel(self, part: _Part, host: RunHost) -> None:
-        """Adds the steps of a kernel whose sizes depend on the iteration."""
-        kernel = host.function
-        assert isinstance(kernel, DeferredKernel)
-        found = kernel.for_all_sizes()
-        if found is None:
-            raise _Refused
-        template, names = found.template, found.meant
-        for name, dim in names.items():
-            self._need(dim - (name not in template.from_zero))
-        for condition in template.conditions:
-            self._need(substitute(condition, names))
-        program = template.program
-        given = host.inputs[: len(program.inputs)]
-        values = {
-            own: self._value(part, slot) for own, slot in zip(program.inputs, given, strict=True)
-        }
-        results = list(zip(program.outputs, host.outputs, strict=True))
-        wanted = {own: part.wanted[slot] for own, slot in results if slot in part.wanted}
-        inner = _Part(program, names, values, wanted)
-        self._add(inner)
-        for own, slot in results:
-            part.values[slot] = self._value(inner, own)
+    def _began(self, step: int) -> None:
+        self._origins.append((*self._at, step))
 
-    def _shape(self, part: _Part, host: RunHost) -> None:
-        """Has the rows write the shape of a value to memory."""
-        shape = self._value(part, host.inputs[0]).shape
-        ref = self._room(COUNTER_BYTES * len(shape))
-        self._shapes.append((ref, shape))
-        part.values[host.outputs[0]] = _Value(ref, np.dtype(np.int64), (len(shape),))
-
-    def _reshape(self, part: _Part, host: RunHost) -> None:
-        """Adds another shape of a value in the same memory."""
-        assert isinstance(host.function, HostStep)
-        value, shape = self._value(part, host.inputs[0]), host.function.attrs["shape"]
-        are_sizes = all(isinstance(size, (int, SymDim)) for size in shape)
-        if not are_sizes or product(tuple(shape)) != product(value.shape):
-            raise _Refused
-        part.values[host.outputs[0]] = _Value(value.ref, value.dtype, tuple(shape))
-
-    def _append(self, part: _Part, host: RunHost, state: int) -> None:
+    def _append(self, part: Part, host: RunHost, state: int) -> None:
         """Adds copies of values to the end of a state."""
         place = _moved(3 * self._moving.index(state))
-        parts = [self._value(part, slot) for slot in host.inputs[: _count(host)]]
+        parts = [self._value(part, slot) for slot in host.inputs[: parameter_count(host)]]
         whole: Dim = parts[0].size_bytes
         for value in parts[1:]:
             self._copy(place.beyond(whole), value.ref, value.size_bytes)
@@ -330,78 +232,7 @@ class _Joiner(FlowWriter):
         kernel = host.function
         assert isinstance(kernel, DeferredKernel)
         shape = kernel.function.body.tensor.shape
-        part.values[host.outputs[0]] = _Value(place, parts[0].dtype, shape)
-
-    def _segment(self, part: _Part, instruction: RunSegment) -> None:
-        """Adds the steps of a segment."""
-        segment, names = instruction.segment, part.names
-        assert isinstance(segment, (NativeSegment, SizedSegment))
-        plan: SegmentPlan | SegmentTemplate
-        plan = segment.plan if isinstance(segment, NativeSegment) else segment.template
-        if any(spec.is_stack for spec in plan.outputs):
-            raise _Refused
-        inputs = [self._value(part, slot).ref for slot in instruction.inputs]
-        outputs = []
-        specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
-        for slot, spec in zip(instruction.outputs, specs, strict=True):
-            dtype = np.dtype(spec.dtype)
-            shape = tuple([substitute(dim, names) for dim in spec.shape])
-            ref = part.wanted.get(slot) or self._room(product(shape) * dtype.itemsize)
-            part.values[slot] = _Value(ref, dtype, shape)
-            outputs.append(ref)
-        arena, constants = len(self._arena), len(self._constants)
-        self._arena += [substitute(size, names) for size in _arena_of(plan)]
-        self._constants += plan.constants
-        bases = {
-            BufferKind.CONSTANT: constants,
-            BufferKind.ARENA: arena,
-            BufferKind.MOVING: self._buffers,
-        }
-
-        def placed(args: Iterable[BufferRef]) -> tuple[BufferRef, ...]:
-            found = []
-            for ref in args:
-                match ref.kind:
-                    case BufferKind.INPUT:
-                        base = inputs[ref.index]
-                    case BufferKind.OUTPUT:
-                        base = outputs[ref.index]
-                    case _:
-                        base = BufferRef(ref.kind, bases[ref.kind] + ref.index)
-                distance = substitute(ref.sized_bytes, names)
-                found.append(base.beyond(ref.offset_bytes).beyond(distance))
-            return tuple(found)
-
-        first, loops = len(self._order), len(self._loops)
-        copied = plan.copied if isinstance(plan, SegmentTemplate) else {}
-        for place, entry in enumerate(plan.order or range(len(plan.steps))):
-            if isinstance(entry, Flow):
-                loop = entry.loop + loops if entry.loop >= 0 else entry.loop
-                target = entry.target + first
-                self._flow(replace(entry, args=placed(entry.args), target=target, loop=loop))
-                if place in copied:
-                    self._copied[first + place] = substitute(copied[place], names)
-                continue
-            step = plan.steps[entry]
-            code = step.code.meaning(names)
-            for point in code.entries:
-                self.functions[point.symbol] = segment.function_address
-            self._order.append(len(self._steps))
-            self._steps.append(Step(code, placed(step.args), step.label, step.checked))
-            self._origins.append((*self._at, entry))
-        for inner in plan.loops:
-            if names or (inner.trips is None and inner.rows_bytes):
-                raise _Refused
-            self._loops.append(
-                LoopTemplate(
-                    inner.first + bases[BufferKind.MOVING],
-                    inner.states_bytes,
-                    inner.rows_bytes,
-                    inner.trips,
-                    inner.reads_trips,
-                )
-            )
-        self._buffers += sum(inner.moving for inner in self._loops[loops:])
+        part.values[host.outputs[0]] = Value(place, parts[0].dtype, shape)
 
     # --- memory ---
 
@@ -411,23 +242,6 @@ class _Joiner(FlowWriter):
             self._inputs[state] = BufferRef(BufferKind.INPUT, len(self._inputs))
         return self._inputs[state]
 
-    def _value(self, part: _Part, slot: int) -> _Value:
-        """Returns the value of a slot. Errors: _Refused if it is not in memory."""
-        if slot not in part.values and slot in part.program.constants:
-            data = np.ascontiguousarray(part.program.constants[slot])
-            ref = BufferRef(BufferKind.CONSTANT, len(self._constants))
-            self._constants.append(data)
-            part.values[slot] = _Value(ref, data.dtype, data.shape)
-        if slot not in part.values:
-            raise _Refused
-        return part.values[slot]
-
-    def _need(self, dim: Dim) -> None:
-        if isinstance(dim, SymDim):
-            self._needs[dim] = None
-        elif dim < 0:
-            raise _Refused
-
 
 def _moved(number: int) -> BufferRef:
     return BufferRef(BufferKind.MOVING, number)
@@ -435,19 +249,6 @@ def _moved(number: int) -> BufferRef:
 
 def _spec(name: str, type_: TensorType) -> SizedSpec:
     return SizedSpec(name, type_.shape, to_numpy(type_.dtype).name)
-
-
-def _arena_of(plan: SegmentPlan | SegmentTemplate) -> Sequence[Dim]:
-    """Returns the bytes of each arena buffer."""
-    if isinstance(plan, SegmentTemplate):
-        return plan.arena_bytes
-    return [buffer.size_bytes for buffer in plan.arena_buffers]
-
-
-def _count(host: RunHost) -> int:
-    """Returns the number of arguments of a deferred kernel that are no sizes."""
-    assert isinstance(host.function, DeferredKernel)
-    return len(host.function.function.params)
 
 
 def _appends(body: Program) -> Iterable[tuple[int, int]]:
@@ -474,13 +275,13 @@ def _is_append(function: Function) -> bool:
 
 
 def _growth(types: LoopTypes) -> list[Growth]:
-    """Returns the sizes of the states. Errors: _Refused if one grows by more than a number."""
+    """Returns the sizes of the states. Errors: Refused if one grows by more than a number."""
     found: dict[str, Growth] = {}
     for number, (before, after) in enumerate(zip(types.before, types.after, strict=True)):
         if not isinstance(before, TensorType):
             continue
         if not isinstance(after, TensorType) or after.rank != before.rank:
-            raise _Refused
+            raise Refused
         for axis, (dim, then) in enumerate(zip(before.shape, after.shape, strict=True)):
             name, step = plain_size(dim), then - dim
             if name is not None and isinstance(step, int):
@@ -491,7 +292,7 @@ def _growth(types: LoopTypes) -> list[Growth]:
 
 
 def _check(types: LoopTypes, growth: Iterable[Growth]) -> None:
-    """Errors: _Refused unless the shapes of all states after an iteration follow from how the
+    """Errors: Refused unless the shapes of all states after an iteration follow from how the
     sizes grow.
     """
     grown = {g.name: SymDim.symbol(g.name) + g.step for g in growth}
@@ -499,12 +300,12 @@ def _check(types: LoopTypes, growth: Iterable[Growth]) -> None:
         if isinstance(before, TensorType) and isinstance(after, TensorType):
             shape = tuple([substitute(dim, grown) for dim in before.shape])
             if shape != after.shape or before.dtype != after.dtype:
-                raise _Refused
+                raise Refused
 
 
 def _state(types: LoopTypes, number: int) -> TensorType:
-    """Returns the type of a state. Errors: _Refused for one that kernels cannot read."""
+    """Returns the type of a state. Errors: Refused for one that kernels cannot read."""
     type_ = types.before[number] if number < len(types.before) else _SIZE
     if not isinstance(type_, TensorType) or not is_native(type_):
-        raise _Refused
+        raise Refused
     return type_

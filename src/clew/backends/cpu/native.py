@@ -7,6 +7,7 @@ from typing import Any
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.deferred_kernel import BuildsKernels, DeferredKernel
+from clew.backends.cpu.joined_counts import joined_counts
 from clew.backends.cpu.joined_loop import with_native_steps
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
@@ -22,7 +23,7 @@ from clew.runtime.layout import SymbolTable
 from clew.runtime.library import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.program import Repeat
+from clew.runtime.program import Program, Repeat, Stretch
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
@@ -166,6 +167,11 @@ class NativeKernels:
     def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
         """Returns a loop that Python runs, with native steps where they can replace it."""
         return with_native_steps(loop, types, self.pool, self.options.guard)
+
+    @staticmethod
+    def stretches(program: Program) -> Sequence[Stretch]:
+        """Returns the parts of a program that may run as one native call each."""
+        return joined_counts(program)
 
     def _of_plan(self, plan: SegmentPlan) -> NativeSegment:
         assert self._library is not None

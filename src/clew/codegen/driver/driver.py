@@ -34,6 +34,7 @@ from __future__ import annotations
 from clew.codegen.driver import flow as native_flow
 from clew.codegen.driver import pool as native_pool
 from clew.codegen.driver import run as native_run
+from clew.codegen.driver import sizes as native_sizes
 from clew.codegen.driver import system as native_system
 
 MAX_CHUNKS = 0xFFFF
@@ -153,7 +154,12 @@ define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
 _OFFSETS |= {"PAUSED": PAUSED, "FULL": FULL, "COMPANY": COMPANY}
-_FLOW = {name: value for name, value in vars(native_flow).items() if isinstance(value, int)}
+_FLOW = {
+    name: value
+    for part in (native_flow, native_sizes)
+    for name, value in vars(part).items()
+    if isinstance(value, int)
+}
 
 
 def driver_text(triple: str, counter: bool = False) -> str:
@@ -176,7 +182,8 @@ def driver_text(triple: str, counter: bool = False) -> str:
         "counter_declaration": platform.counter_declaration if counts else "",
     }
     system = native_system.LINUX if platform.calls else native_system.WITHOUT_THREADS
-    text = system + _BASICS + native_pool.TEXT + native_flow.TEXT + native_run.TEXT
+    parts = (native_pool.TEXT, native_sizes.TEXT, native_flow.TEXT, native_run.TEXT)
+    text = system + _BASICS + "".join(parts)
     for name, value in words.items():
         text = text.replace("{" + name + "}", str(value))
     return text

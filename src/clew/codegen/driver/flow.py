@@ -17,6 +17,10 @@ table holds addresses, as a kernel's does.
 - `ROW`: begins an iteration of a loop whose sizes change: writes the next row of a table of numbers
   to the addresses in the table's header. The target comes next if no row is left. Arguments: what
   the rows write to, for its lifetime.
+- `SIZES`: reads counts that kernels before it have found, computes what follows from them, and
+  writes the results to the addresses in the header of its table. If a count is negative or larger
+  than its limit, or a number that must be at least 0 is negative, the table's fault is set and the
+  target comes next. Arguments: the counts, then what else it writes to, for its lifetime.
 
 A loop moves three buffers for each of its states: one that an iteration reads, one that it writes,
 and a spare one. The next iteration reads the buffer that this one wrote, and writes the spare one.
@@ -36,7 +40,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END, ROW = range(9)
+KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END, ROW, SIZES = range(10)
 
 # A loop: 64-bit words. `TOTAL` counts the iterations of all entries of the loop since Python last
 # reset it. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the loop. The
@@ -110,6 +114,7 @@ entry:
     i64 {UNLESS}, label %unless
     i64 {JUMP}, label %jump
     i64 {ROW}, label %row_begins
+    i64 {SIZES}, label %sizes
   ]
 fall:
   ret i64 %next
@@ -155,6 +160,10 @@ repatch:
   %rmoving = load ptr, ptr %rmovingp, align 8
   call void @clew_patch_loop(ptr %rloop, ptr %rmoving)
   ret i64 %next
+sizes:
+  %fits_all = call i1 @compute_sizes(ptr %loop, ptr %args)
+  %sized = select i1 %fits_all, i64 %next, i64 %target
+  ret i64 %sized
 copy:
   %fromp = getelementptr i8, ptr %args, i64 8
   %to = load ptr, ptr %args, align 8

@@ -37,3 +37,10 @@ FEW_COUNT_BITS: Final = threshold(
 SUMS_PER_ELEMENT: Final = threshold(
     16, "multiply-adds", "that take as long as one element of other values"
 )
+COUNTED_BYTES: Final = threshold(
+    1 << 22, "bytes", "of memory for the largest counts, up to which counting and what follows is "
+    "one native call: with more, the calls take little of the time"
+)  # fmt: skip
+LEAST_LIMIT: Final = threshold(
+    64, "elements", "that tables of counted sizes are prepared for at first"
+)

@@ -11,6 +11,7 @@ from clew.cost.policy import (
     folding,
     fusion,
     layouts,
+    ordering,
     precision,
     sizes,
     sums,
@@ -21,7 +22,7 @@ from clew.cost.policy.facts import Facts
 
 _SUBJECTS: Final = (
     layouts, convolutions, precision, fusion, folding,
-    tiles, caches, sums, elementwise, threads, sizes,
+    tiles, caches, sums, elementwise, threads, sizes, ordering,
 )  # fmt: skip
 
 

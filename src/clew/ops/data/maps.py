@@ -33,17 +33,14 @@ _KEYS: Final = ("i64", "str")
         Sample(f32(3, 2), f32(2), error="T105"),
     ),
 )
-def map_zip(x: Array, keys: Array) -> list[dict[Any, Array]]:
-    """Maps the keys `[C]` to the elements of each row of `x[N, C]` (or `x[C]`).
+def map_zip(x: Array, keys: Array) -> list[dict[Any, Any]]:
+    """Maps the keys `[C]` to the elements of each row of `x[N, C]` (or `x[C]`), NumPy's scalars.
 
     Errors: T105, T108. Source: ONNX ml ZipMap-1.
     """
-    names, values = keys.tolist(), list(map(np.asarray, x.reshape(-1)))
-    width = len(names)
-    return [
-        dict(zip(names, values[first : first + width], strict=True))
-        for first in range(0, len(values), width)
-    ]
+    names, values = keys.tolist(), iter(x.reshape(-1))
+    rows = zip(*[values] * len(names), strict=True)  # the next elements for each row
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 @map_zip.types

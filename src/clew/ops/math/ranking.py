@@ -5,11 +5,12 @@ or by comparison with the largest.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from clew import te
+from clew.cost.policy.ordering import MOST_RANKED_ACROSS
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import is_float
@@ -20,8 +21,6 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-_MOST_RANKED: Final = 16
-
 
 def selects_by_rank(size: Dim, k: Expr | int, *, is_last: bool = True) -> bool:
     """Whether `top_k_ranked` is faster than `top_k`: for one element, which it finds in linear
@@ -30,7 +29,7 @@ def selects_by_rank(size: Dim, k: Expr | int, *, is_last: bool = True) -> bool:
     """
     if isinstance(k, Constant):
         k = int(k.data.reshape(-1)[0]) if k.data.size == 1 else 0
-    return isinstance(size, int) and (k == 1 or (not is_last and size <= _MOST_RANKED))
+    return isinstance(size, int) and (k == 1 or (not is_last and size <= MOST_RANKED_ACROSS))
 
 
 @register_op(

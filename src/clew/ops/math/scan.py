@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from clew import te
+from clew.cost.policy.ordering import SHORT_SCAN
 from clew.ir.expr import Attrs
 from clew.ir.types import Type
 from clew.ops.common import (
@@ -28,10 +29,6 @@ from clew.te.expr import Index
 from clew.te.interpret import identity_of
 
 Array = np.ndarray[Any, Any]
-
-_SHORT: Final = 8
-"""The longest axis along which separate reductions, whose work is quadratic, beat a scan."""
-
 _SCANS = (
     Sample(f32(3, 5), axis=1),
     Sample(i64(3, 5), axis=0, exclusive=True),
@@ -55,7 +52,7 @@ def _scanned(
     need_number(name, x)
     n = axis_of(name, axis, x.rank)
     size = x.shape[n]
-    if isinstance(size, int) and size <= _SHORT:
+    if isinstance(size, int) and size <= SHORT_SCAN:
         made = _in_parallel(name, x, n, size, exclusive, reverse, combiner)
     else:
 

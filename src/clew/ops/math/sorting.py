@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
+from clew.cost.policy.ordering import GROUPS_FOR_ONE, GROUPS_OF_BOUND, MOST_COMPARED_GROUPS
 from clew.ir.dims import Dim, ceil_div, dim_max, typical, unknown_dim
 from clew.ir.expr import Attrs, Expr
 from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float
@@ -33,12 +34,6 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# Elements of a group. The lowest keys of groups give a bound on the lowest keys of a row.
-_GROUPS: Final = (64, 16, 8, 4)
-# The least number of groups per wanted element; with fewer, many more elements reach the bound.
-_GROUPS_FOR_ONE: Final = 2
-# Up to this many groups, comparing all of them takes less time than sorting them.
-_COMPARED: Final = 256
 _SIGN: Final = {"u32": 1 << 31, "u64": 1 << 63}
 
 
@@ -127,8 +122,8 @@ def _group_for(k: Dim, size: Dim) -> int:
     if not isinstance(k, int) or k == 0:
         return 0
     if not isinstance(size, int):
-        return min(_GROUPS)  # large sizes gain more than small ones lose
-    return next((g for g in _GROUPS if k * _GROUPS_FOR_ONE * g <= typical(size)), 0)
+        return min(GROUPS_OF_BOUND)  # large sizes gain more than small ones lose
+    return next((g for g in GROUPS_OF_BOUND if k * GROUPS_FOR_ONE * g <= typical(size)), 0)
 
 
 def _order_within_bound(
@@ -168,7 +163,7 @@ def _of_rank(keys: Tensor, rank: int) -> Tensor:
     """Returns, for each row, the key at position `rank` in ascending order."""
     rows, size = keys.shape[:-1], keys.shape[-1]
     other = te.reduce_axis(size, "other")
-    if not isinstance(size, int) or size > _COMPARED:
+    if not isinstance(size, int) or size > MOST_COMPARED_GROUPS:
         first = te.compute(
             (*rows, rank + 1), lambda *i: te.sort(keys[(*i[:-1], other)], [other]), "first"
         )

@@ -1,0 +1,339 @@
+"""Joins the instructions between which data decide sizes to one sequence of native steps: kernels
+that count, and kernels for all sizes that run at the counts (`runtime.counted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
+from clew.backends.cpu.flow_writer import COUNTER_BYTES
+from clew.backends.cpu.joined_steps import (
+    Functions,
+    Part,
+    Refused,
+    StepsJoiner,
+    Value,
+    parameter_count,
+)
+from clew.backends.host.steps import HostStep
+from clew.cost.policy.sizes import COUNTED_BYTES
+from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
+from clew.ir.late_sizes import plain_size
+from clew.ir.types import TensorType, is_native, leaves, to_numpy
+from clew.ops.registry import Op
+from clew.runtime.counted import CountedSegment
+from clew.runtime.counted_tables import CountedBody, Result
+from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
+from clew.runtime.program import Instruction, Program, RunHost, RunSegment, Stretch, View
+from clew.runtime.segment import NativeSegment
+from clew.runtime.segment_template import SegmentTemplate, SizedSpec
+from clew.runtime.sized_segment import SizedSegment
+from clew.support.lazy import cached_property
+
+_COUNTS: Final = ("room", "first_rows")
+_PASSING: Final = (*_COUNTS, "size_of", "shape_of", "reshape")
+
+
+def joined_counts(program: Program) -> list[Stretch]:
+    """Returns the parts of a program that may run as one native call each."""
+    found: list[Stretch] = []
+    for first, end in _stretches(program.instructions):
+        while first < end:
+            stretch, first = _longest(program, first, end)
+            found += [stretch] if stretch else []
+    return found
+
+
+def _longest(program: Program, first: int, end: int) -> tuple[Stretch | None, int]:
+    """Returns the longest part from an instruction on that can be joined, if there is one, and the
+    number of the instruction to go on with.
+    """
+    stop = following = end
+    while stop - first > 1:
+        joiner = _Joiner(program, first, stop)
+        try:
+            return joiner.joined(), following
+        except Refused:
+            if joiner.at == first:
+                break
+            stop, following = joiner.at, joiner.at + 1
+    return None, following
+
+
+def _stretches(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
+    """Yields ranges of consecutive instructions that can be joined, each with a count."""
+    first = 0
+    for number in range(len(instructions) + 1):
+        if number < len(instructions) and _can_join(instructions[number]):
+            continue
+        if any(_op_of(i) in _COUNTS for i in instructions[first:number]):
+            yield first, number
+        first = number + 1
+
+
+def _can_join(instruction: Instruction) -> bool:
+    match instruction:
+        case RunSegment(segment=NativeSegment() | SizedSegment()) | View():
+            return True
+        case RunHost(function=DeferredKernel()):
+            return True
+    return _op_of(instruction) in _PASSING
+
+
+def _op_of(instruction: Instruction) -> str:
+    """Returns the operator of a host step; "" for any other instruction."""
+    match instruction:
+        case RunHost(function=HostStep(op=Op() as op)):
+            return op.name
+    return ""
+
+
+class _Joiner(StepsJoiner):
+    def __init__(self, program: Program, first: int, end: int) -> None:
+        super().__init__()
+        self._whole, self._first = program, first
+        self._range = program.instructions[first:end]
+        self.at = first  # the instruction that is being joined
+        self._inputs: dict[int, tuple[BufferRef, SizedSpec]] = {}
+        # The steps that compute sizes: their places, and the names of the counts that they read.
+        self._stages: list[tuple[int, tuple[str, ...]]] = []
+        self._segment_of: NativeSegment | SizedSegment | None = None
+        self._read_as_values: list[tuple[int, BufferRef, tuple[Dim, ...]]] = []
+        self._current: Instruction | None = None
+        self._shown: Sequence[int] = ()  # slots that are read elsewhere
+
+    def joined(self) -> Stretch:
+        """Returns the part of the program. Errors: Refused."""
+        inside = {slot: i for i in self._range for slot in i.outputs}
+        every, end = self._whole.instructions, self._first + len(self._range)
+        others = (*every[: self._first], *every[end:])
+        outside = {s for i in others for s in i.inputs} | set(self._whole.outputs)
+        shown = [slot for slot in inside if slot in outside]
+        roots = dict.fromkeys(self._root(slot, inside) for slot in shown)
+        if not shown:
+            raise Refused
+        self._shown = shown
+        outputs = {root: BufferRef(BufferKind.OUTPUT, n) for n, root in enumerate(roots)}
+        part = Part(self._whole, {}, {}, outputs)
+        for number, instruction in enumerate(self._range, self._first):
+            self.at, self._current = number, instruction
+            self._instruction(part, number, instruction)
+        self.at = self._first  # what follows concerns all of them
+        specs = [self._output(part, root, ref) for root, ref in outputs.items()]
+        results = tuple([self._result(part, slot, inside, outputs) for slot in shown])
+        for place, _ in self._stages:
+            self._aim(place)
+        template = self._template(specs)
+        body = CountedBody(
+            template,
+            tuple(self._stages),
+            tuple([(stage, self._argument(stage, ref), shape)
+                   for stage, ref, shape in self._read_as_values]),
+            tuple(self._needs),
+            results,
+        )  # fmt: skip
+        segment = self._segment_of
+        if segment is None or not self._stages:
+            raise Refused
+        native = CountedSegment(body, Functions(self.functions), segment.pool, guard=segment._guard)
+        return Stretch(self._first, end, tuple(self._inputs), tuple(shown), native)
+
+    def _template(self, outputs: Sequence[SizedSpec]) -> SegmentTemplate:
+        """Returns the segment. Errors: Refused if sizes move positions in inputs and outputs."""
+        fixed = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT, BufferKind.MOVING)
+        args = [ref for e in self._order if isinstance(e, Flow) for ref in e.args]
+        for ref in (*args, *(ref for step in self._steps for ref in step.args)):
+            if ref.kind in fixed and not isinstance(ref.sized_bytes, int):
+                raise Refused
+        if sum(size for size in self._arena if isinstance(size, int)) > 8 * COUNTED_BYTES:
+            raise Refused
+        return SegmentTemplate(
+            tuple(self._steps),
+            tuple([spec for _, spec in self._inputs.values()]),
+            tuple(outputs),
+            tuple(self._constants),
+            tuple(self._arena),
+            tuple(self._order),
+            tuple(self._loops),
+            self._copied,
+        )
+
+    def _argument(self, stage: int, ref: BufferRef) -> int:
+        flow = self._order[self._stages[stage][0]]
+        assert isinstance(flow, Flow)
+        return flow.args.index(ref)
+
+    # --- results ---
+
+    def _root(self, slot: int, inside: Mapping[int, Instruction]) -> int:
+        """Returns the slot that owns the memory of a slot's value. Errors: Refused if it is one
+        from outside.
+        """
+        while slot in inside:
+            match inside[slot]:
+                case View(source=source):
+                    slot = source
+                case RunHost(function=HostStep(op=Op(name="reshape" | "first_rows"))) as host:
+                    slot = host.inputs[0]
+                case RunHost(function=HostStep(op=Op(name="room"))):
+                    raise Refused
+                case _:
+                    return slot
+        raise Refused
+
+    def _output(self, part: Part, root: int, ref: BufferRef) -> SizedSpec:
+        """Returns the spec of an output; copies its value there if a kernel wrote it elsewhere."""
+        value = self._value(part, root)
+        self._copy(ref, value.ref, value.size_bytes)
+        return SizedSpec(f"out{ref.index}", value.shape, value.dtype.name)
+
+    def _result(
+        self,
+        part: Part,
+        slot: int,
+        inside: Mapping[int, Instruction],
+        outputs: Mapping[int, BufferRef],
+    ) -> Result:
+        root, value = self._root(slot, inside), self._value(part, slot)
+        whole = self._value(part, root).ref
+        offset = value.ref.sized_bytes - whole.sized_bytes
+        offset = offset + (value.ref.offset_bytes - whole.offset_bytes)
+        return Result(outputs[root].index, offset, value.shape, value.dtype)
+
+    # --- instructions ---
+
+    def _instruction(self, part: Part, number: int, instruction: Instruction) -> None:
+        match instruction:
+            case RunSegment(segment=NativeSegment() | SizedSegment() as segment):
+                self._segment_of = self._segment_of or segment
+            case RunHost(function=HostStep(op=Op(name="room"))):
+                (slot,) = instruction.outputs
+                size = self._count(self._value(part, instruction.inputs[0]), slot)
+                part.values[slot] = Value(self._room(0), np.dtype(bool), (size,))
+                return
+            case RunHost(function=HostStep(op=Op(name="first_rows"))):
+                (slot,) = instruction.outputs
+                rows = self._value(part, instruction.inputs[0])
+                size = self._count(self._value(part, instruction.inputs[1]), slot)
+                part.values[slot] = replace(rows, shape=(size, *rows.shape[1:]))
+                self._need(rows.shape[0] - size)
+                return
+            case RunHost(function=HostStep(op=Op(name="size_of"))) as host:
+                if part.program is self._whole and host.outputs[0] in self._shown:
+                    assert isinstance(host.function, HostStep)
+                    axis = host.function.attrs["axis"]
+                    size = self._value(part, host.inputs[0]).shape[axis]
+                    self._as_value(part, host.outputs[0], (), (size,))
+                return
+            case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
+                shape = self._value(part, host.inputs[0]).shape
+                self._as_value(part, host.outputs[0], (len(shape),), shape)
+                return
+        super()._instruction(part, number, instruction)
+
+    def _size_of(self, slot: int) -> SymDim:
+        """Returns the name that kernels have for the first size of a slot's value."""
+        size = self._first_sizes.get(slot, SymDim.symbol(f"?slot{slot}", 0))
+        if not isinstance(size, SymDim) or plain_size(size) is None:
+            raise Refused
+        return size
+
+    @cached_property
+    def _first_sizes(self) -> dict[int, Dim]:
+        """The first sizes of the values that kernels read, by slot."""
+        found: dict[int, Dim] = {}
+        for host in self._range:
+            if isinstance(host, RunHost) and isinstance(host.function, DeferredKernel):
+                given = host.inputs[: parameter_count(host)]
+                for slot, param in zip(given, host.function.function.params, strict=True):
+                    if isinstance(param.type, TensorType) and param.type.rank:
+                        found.setdefault(slot, param.type.shape[0])
+        return found
+
+    def _count(self, count: Value, slot: int) -> SymDim:
+        """Adds the step that reads a count and computes what follows from it. Returns the size,
+        which is the first of a slot's value.
+        """
+        if count.dtype != np.int64 or product(count.shape) != 1:
+            raise Refused
+        size = self._size_of(slot)
+        name = plain_size(size)
+        assert name is not None
+        if not any(name in names for _, names in self._stages):
+            place = self._flow(Flow(FlowKind.SIZES, (count.ref,)))
+            self._stages.append((place, (name,)))
+        return size
+
+    def _runs(self, kernel: DeferredKernel, found: ForAllSizes) -> Dim:
+        """A kernel that does not serve a size of 0 does not run for it if its results are empty."""
+        runs: Dim = 1
+        sizes = [t.size for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
+        for name, dim in found.meant.items():
+            if name in found.template.from_zero:
+                self._need(dim)
+                continue
+            size = dim if plain_size(dim) else None
+            if size is not None and all(_is_multiple(total, size) for total in sizes):
+                self._need(dim)
+                runs = runs * dim_min(dim, 1)
+            else:
+                self._need(dim - 1)
+        return runs
+
+    def _as_value(
+        self, part: Part, slot: int, shape: tuple[int, ...], sizes: tuple[Dim, ...]
+    ) -> None:
+        """Has the last count write sizes to memory, as the value of a slot."""
+        if not self._stages:
+            raise Refused
+        ref = self._room(COUNTER_BYTES * len(sizes))
+        stage = len(self._stages) - 1
+        place = self._stages[stage][0]
+        flow = self._order[place]
+        assert isinstance(flow, Flow)
+        self._order[place] = replace(flow, args=(*flow.args, ref))
+        self._read_as_values.append((stage, ref, sizes))
+        part.values[slot] = Value(ref, np.dtype(np.int64), shape)
+
+    # --- values from outside ---
+
+    def _outside(self, part: Part, slot: int) -> Value:
+        if part.program is not self._whole:
+            raise Refused
+        shape, dtype = self._type_of(slot)
+        for dim in shape:
+            if isinstance(dim, SymDim) and any(name.startswith("?") for name in dim.symbols):
+                raise Refused  # an earlier part of the program decides it
+        ref = BufferRef(BufferKind.INPUT, len(self._inputs))
+        self._inputs[slot] = ref, SizedSpec(f"in{slot}", shape, dtype.name)
+        return Value(ref, dtype, shape)
+
+    def _type_of(self, slot: int) -> tuple[tuple[Dim, ...], np.dtype]:
+        """Returns the shape and dtype of a value that the current instruction reads.
+
+        Errors: Refused if the instruction does not tell.
+        """
+        match self._current:
+            case RunSegment(segment=NativeSegment() as segment, inputs=inputs):
+                spec = segment.plan.inputs[inputs.index(slot)]
+                return spec.shape, np.dtype(spec.dtype)
+            case RunSegment(segment=SizedSegment() as sized, inputs=inputs):
+                sized_spec = sized.template.inputs[inputs.index(slot)]
+                return sized_spec.shape, np.dtype(sized_spec.dtype)
+            case RunHost(function=DeferredKernel() as kernel, inputs=inputs):
+                number = inputs.index(slot)
+                params = kernel.function.params
+                type_ = params[number].type if number < len(params) else None
+                if isinstance(type_, TensorType) and is_native(type_):
+                    return type_.shape, to_numpy(type_.dtype)
+        raise Refused
+
+
+def _is_multiple(total: Dim, size: SymDim) -> bool:
+    """Whether a number of elements is 0 if a size is 0."""
+    return substitute(total, dict.fromkeys(size.symbols, 0)) == 0
