@@ -130,7 +130,7 @@ class InputSpec:
             count = self._count_of(given) if self.is_count else None
             if count is not None:
                 return self._counted(count)
-            array = as_array(given, self.dtype, f"input {self.name!r}", dtype_name(self.dtype))
+            array = as_array(given, self.dtype, self._what, lambda: dtype_name(self.dtype))
         shape = array.shape
         if self.dtype is None:
             return array

@@ -98,6 +98,11 @@ class RunHost:
         """Whether the function runs no kernel and computes nothing."""
         return getattr(self.function, "only_moves", False)
 
+    @property
+    def reinterprets(self) -> bool:
+        """Whether the function only reads memory as another dtype (`Traits.reinterprets`)."""
+        return getattr(self.function, "reinterprets", False)
+
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of new arrays, or of the arguments."""
         if getattr(self.function, "owns_results", False):
@@ -242,6 +247,10 @@ class Repeat:
         return [state] * count + [Memory(Owner.RUN, slot) for slot in self.outputs[count:]]
 
 
+# The number of an array, and the step that reads it as another dtype, if there is one.
+_Read: TypeAlias = tuple[int, Callable[..., Any] | None]
+_NOWHERE: Final[_Read] = (-1, None)
+
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
 # Called around each instruction of a run with the instruction, its inputs, and a function that runs
 # it; returns its results. Calls for instructions inside a branch or loop are nested in its call.
@@ -339,7 +348,7 @@ class Program(Shown):
         may leave inputs unread and have its outputs in another order.
         """
         if len(self.instructions) != 1:
-            return None
+            return self._single_segment()
         only = self.instructions[0]
         run = self._reading(only)
         if run is None:
@@ -351,6 +360,34 @@ class Program(Shown):
         whole, shown = run, [only.outputs.index(slot) for slot in self.outputs]
         again = [n for n, place in enumerate(shown) if place in shown[:n]]
         return lambda arrays: _chosen(whole(arrays), shown, again)
+
+    def _single_segment(self) -> Runnable | None:
+        """Returns what runs a program of one segment whose other instructions read inputs before
+        it, or its outputs after it, as another dtype; None for other programs.
+        """
+        segment: Runnable | None = None
+        reads: list[_Read | None] = []
+        given: dict[int, _Read] = {slot: (n, None) for n, slot in enumerate(self.inputs)}
+        made: dict[int, _Read] = {}
+        for instruction in self.instructions:
+            if isinstance(instruction, RunSegment) and segment is None:
+                segment, reads = instruction.segment, [given.get(s) for s in instruction.inputs]
+                made = {slot: (n, None) for n, slot in enumerate(instruction.outputs)}
+            elif isinstance(instruction, RunHost) and instruction.reinterprets:
+                (source,), (target,) = instruction.inputs, instruction.outputs
+                values = made if source in made else given
+                number, change = values.get(source, _NOWHERE)
+                if number < 0 or change is not None:
+                    return None
+                values[target] = number, instruction.function
+            else:
+                return None
+        shown = [made.get(slot) for slot in self.outputs]
+        if segment is None or None in reads or None in shown:
+            return None
+        if len({read[0] for read in shown if read}) < len(shown):  # they would share memory
+            return None
+        return partial(_reread, segment, [r for r in reads if r], [r for r in shown if r])
 
     def _reading(self, only: Instruction) -> Runnable | None:
         """Returns what runs an instruction on the program's inputs; None if it reads anything else,
@@ -456,6 +493,17 @@ def _may_warn(instruction: Instruction) -> bool:
 
 def _reordered(run: Runnable, places: list[int]) -> Runnable:
     return lambda arrays: run([arrays[place] for place in places])
+
+
+def _reread(
+    run: Runnable, reads: Sequence[_Read], shown: Sequence[_Read], arrays: Sequence[Array]
+) -> list[Array]:
+    """Returns the shown results of a run that reads some of the arrays."""
+    return _taken(run(_taken(arrays, reads)), shown)
+
+
+def _taken(arrays: Sequence[Array], reads: Sequence[_Read]) -> list[Array]:
+    return [arrays[n] if change is None else change(arrays[n]) for n, change in reads]
 
 
 def _collected(
