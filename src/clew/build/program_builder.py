@@ -12,6 +12,7 @@ from clew.backends.cpu.segment_writer import SegmentWriter, Work, counted_trips,
 from clew.backends.engines import Engines
 from clew.backends.loop_types import LoopTypes
 from clew.backends.regions import layers_of
+from clew.build.node_order import in_order
 from clew.build.places import Places
 from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import (
@@ -36,7 +37,6 @@ from clew.ir.types import (
     leaves,
     to_numpy,
 )
-from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.program import (
@@ -110,7 +110,7 @@ class ProgramBuilder:
         for name in self.sizes:
             self.size_slots[name] = self._new_slot()
         inputs += self.size_slots.values()
-        for node in post_order(self.function.body):
+        for node in in_order(self.function):
             self._collect(node)
         return inputs
 

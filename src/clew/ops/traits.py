@@ -136,5 +136,10 @@ class Traits:
     nothing.
     """
 
+    reinterprets: bool = False
+    """The result is the memory of the only operand, read as another dtype. Read by the runtime:
+    such steps before and after a segment are part of its call. Otherwise as `passes_on`.
+    """
+
 
 NO_TRAITS: Final = Traits()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -130,7 +131,7 @@ class InputSpec:
             count = self._count_of(given) if self.is_count else None
             if count is not None:
                 return self._counted(count)
-            array = as_array(given, self.dtype, f"input {self.name!r}", dtype_name(self.dtype))
+            array = as_array(given, self.dtype, self._what, partial(dtype_name, self.dtype))
         shape = array.shape
         if self.dtype is None:
             return array

@@ -6,7 +6,7 @@ caller's value is checked once, completely, before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,9 +26,9 @@ _NUMBERS: Final = (bool, int, float, complex, list, tuple, range)
 _KINDS: Final = {"b": "b", "i": "i", "f": "if", "c": "ifc"}
 
 
-def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
+def as_array(given: Any, dtype: Any, what: str, expected: Callable[[], str]) -> Any:
     """Returns a tensor of a dtype from an array, a number, nested lists of numbers, or another
-    library's tensor; `what` names it in errors, and `expected` what the model takes.
+    library's tensor; `what` names it in errors, and `expected()` what the model takes.
 
     Subclasses of arrays become plain arrays, and a foreign byte order the machine's. Python numbers
     have no dtype, so they take the model's if it has their kind of numbers.
@@ -63,7 +63,7 @@ def as_array(given: Any, dtype: Any, what: str, expected: str) -> Any:
         raise InputError("I043", f"{what} has numbers that {dtype} cannot hold")
     raise InputError(
         "I043",
-        f"{what} is {array.dtype}, the model expects {expected}",
+        f"{what} is {array.dtype}, the model expects {expected()}",
         hint=f"convert it: x.astype({str(dtype)!r})",
     )
 
@@ -142,7 +142,7 @@ class Kind:
         elif given is None or isinstance(given, Mapping):
             raise self._wrong(given, what)
         else:
-            array = as_array(given, self.dtype, what, str(self))
+            array = as_array(given, self.dtype, what, self.__str__)
         fits = self.shape is None or (
             len(self.shape) == array.ndim
             and all(w is None or w == s for w, s in zip(self.shape, array.shape, strict=True))

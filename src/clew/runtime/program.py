@@ -99,6 +99,11 @@ class RunHost:
         """Whether the function runs no kernel and computes nothing."""
         return getattr(self.function, "only_moves", False)
 
+    @property
+    def reinterprets(self) -> bool:
+        """Whether the function only reads memory as another dtype (`Traits.reinterprets`)."""
+        return getattr(self.function, "reinterprets", False)
+
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of new arrays, or of the arguments."""
         if getattr(self.function, "owns_results", False):
@@ -157,6 +162,11 @@ class View:
     target: int
     shape: tuple[Dim, ...]
     offset: Dim = 0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether its shape and offset are numbers."""
+        return all(isinstance(d, int) for d in (*self.shape, self.offset))
 
     @property
     def numbers(self) -> tuple[tuple[int, ...], int]:
@@ -255,6 +265,9 @@ class Stretch:
     outputs: tuple[int, ...]
     native: CountedSegment
 
+# The number of an array, and what shows it in another way (`_shower`), if anything does.
+_Read: TypeAlias = tuple[int, Callable[[Any], Any] | None]
+_NOWHERE: Final[_Read] = (-1, None)
 
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
 # Called around each instruction of a run with the instruction, its inputs, and a function that runs
@@ -455,34 +468,50 @@ class Program(Shown):
         return [found[slot] for slot in self.outputs]
 
     def _single_step(self) -> Callable[[Sequence[Array]], list[Array]] | None:
-        """Returns what runs the only instruction of a program, if it makes new arrays. The program
-        may leave inputs unread and have its outputs in another order.
+        """Returns what runs a program of one step, if that makes new arrays. The program may leave
+        inputs unread, have its outputs in another order, and show both in another way.
         """
-        if len(self.instructions) != 1:
+        step: Instruction | None = None
+        given: dict[int, _Read] = {slot: (n, None) for n, slot in enumerate(self.inputs)}
+        made: dict[int, _Read] = {}
+        for instruction in self.instructions:
+            show = _shower(instruction)
+            if show is not None:
+                (source,), (target,) = instruction.inputs, instruction.outputs
+                values = made if source in made else given
+                number, shown_before = values.get(source, _NOWHERE)
+                if number < 0 or shown_before is not None:
+                    return None
+                values[target] = number, show
+            elif step is None:
+                step = instruction
+                made = {slot: (n, None) for n, slot in enumerate(step.outputs)}
+            else:
+                return None
+        if step is None or not made.keys() >= set(self.outputs):
             return None
-        only = self.instructions[0]
-        run = self._reading(only)
-        if run is None:
-            return None
-        if only.outputs == self.outputs:
+        run = self._reading(step, given)
+        if run is None or step.outputs == self.outputs:
             return run
-        if not set(self.outputs) <= set(only.outputs):
-            return None
-        whole, shown = run, [only.outputs.index(slot) for slot in self.outputs]
-        again = [n for n, place in enumerate(shown) if place in shown[:n]]
+        whole, shown = run, [made[slot] for slot in self.outputs]
+        places = [place for place, _ in shown]
+        again = [n for n, place in enumerate(places) if place in places[:n]]
+        if again and any(show is not None for _, show in shown):
+            return None  # parts that are apart need no copies, which the border knows
         return lambda arrays: _chosen(whole(arrays), shown, again)
 
-    def _reading(self, only: Instruction) -> Runnable | None:
+    def _reading(self, only: Instruction, given: Mapping[int, _Read]) -> Runnable | None:
         """Returns what runs an instruction on the program's inputs; None if it reads anything else,
         or if its results may not be new arrays.
         """
-        places = [self.inputs.index(s) if s in self.inputs else -1 for s in only.inputs]
         if isinstance(only, RunHost) and only.collects:
             constants = [self.constants.get(slot) for slot in only.inputs]
-            return partial(_collected, only, constants, [p for p in enumerate(places) if p[1] >= 0])
-        if not isinstance(only, RunSegment) or -1 in places:
+            read = [(n, *given[slot]) for n, slot in enumerate(only.inputs) if slot in given]
+            return partial(_collected, only, constants, read)
+        if not isinstance(only, RunSegment) or not given.keys() >= set(only.inputs):
             return None
-        return only.segment if only.inputs == self.inputs else _reordered(only.segment, places)
+        reads = [given[slot] for slot in only.inputs]
+        return only.segment if only.inputs == self.inputs else _reordered(only.segment, reads)
 
     def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs, which own their memory except the held ones."""
@@ -582,27 +611,43 @@ def _may_warn(instruction: Instruction) -> bool:
     return True
 
 
-def _reordered(run: Runnable, places: list[int]) -> Runnable:
-    return lambda arrays: run([arrays[place] for place in places])
+def _shower(instruction: Instruction) -> Callable[[Any], Any] | None:
+    """Returns what shows an array in another way, on the same memory; None for other steps."""
+    if isinstance(instruction, RunHost) and instruction.reinterprets:
+        return instruction.function
+    if isinstance(instruction, View) and instruction.is_static:
+        return partial(_view, *instruction.numbers)
+    return None
+
+
+def _taken(arrays: Sequence[Array], reads: Sequence[_Read]) -> list[Array]:
+    return [arrays[n] if show is None else show(arrays[n]) for n, show in reads]
+
+
+def _reordered(run: Runnable, reads: Sequence[_Read]) -> Runnable:
+    return lambda arrays: run(_taken(arrays, reads))
 
 
 def _collected(
-    step: RunHost, constants: list[Any], read: list[tuple[int, int]], arrays: Sequence[Any]
+    step: RunHost,
+    constants: list[Any],
+    read: Sequence[tuple[int, int, Callable[[Any], Any] | None]],
+    arrays: Sequence[Any],
 ) -> list[Any]:
     """Returns the results of a host step whose arguments are constants, except those at places that
-    `read` pairs with the program's inputs.
+    `read` lists with the program's inputs.
     """
     inputs = constants.copy()
-    for place, number in read:
-        inputs[place] = arrays[number]
+    for place, number, show in read:
+        inputs[place] = arrays[number] if show is None else show(arrays[number])
     return list(_on_host(step, inputs))
 
 
-def _chosen(values: Sequence[Any], places: list[int], again: list[int]) -> list[Any]:
-    """Returns the values at some places. Those with a number in `again` are copies, because another
-    one is the same value.
+def _chosen(values: Sequence[Any], shown: Sequence[_Read], again: list[int]) -> list[Any]:
+    """Returns the shown values. Those with a number in `again` are copies, because another one is
+    the same value.
     """
-    chosen = [values[place] for place in places]
+    chosen = _taken(values, shown)
     for number in again:
         chosen[number] = copied_value(chosen[number])
     return chosen
@@ -615,7 +660,7 @@ def _runner(instruction: Instruction) -> Callable[[Sequence[Any]], Sequence[Any]
             return instruction.segment
         case RunHost():
             return partial(_on_host, instruction)
-        case View() if all(isinstance(d, int) for d in (*instruction.shape, instruction.offset)):
+        case View() if instruction.is_static:
             return partial(_viewed, *instruction.numbers)
         case Branch():
             return partial(_branch, instruction.then, instruction.orelse)
@@ -663,10 +708,14 @@ def _copy(copy: Copy, value: Any) -> Any:
 
 
 def _viewed(shape: tuple[int, ...], offset: int, inputs: Sequence[Array]) -> tuple[Array]:
-    source, count = inputs[0], math.prod(shape)
+    return (_view(shape, offset, inputs[0]),)
+
+
+def _view(shape: tuple[int, ...], offset: int, source: Array) -> Array:
+    count = math.prod(shape)
     if count != source.size:
         source = source.reshape(-1)[offset : offset + count]
-    return (source.reshape(shape),)
+    return source.reshape(shape)
 
 
 def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
+from clew.support.lazy import cached_property
 
 Tree: TypeAlias = "int | tuple[Any, ...]"
 """A tensor's number, or a tuple: `("=", value)` for a fixed value, `("number", n)` for a tensor
@@ -62,6 +63,11 @@ class CallForm:
             for n, tree in enumerate(self.parameters)
         )
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether the parameters are the inputs in order, and tensors."""
+        return self.parameters == tuple(range(len(self.parameters)))
+
     @property
     def counts(self) -> tuple[int, ...]:
         """The numbers of the inputs that are integers, which programs take as sizes of vectors."""
@@ -81,6 +87,8 @@ class CallForm:
         """Returns the `count` inputs in order from the arguments of a call; None if the arguments
         are not in this form.
         """
+        if self._is_plain and not named and len(given) == count == len(self.names):
+            return None if any(isinstance(v, (Mapping, tuple)) for v in given) else list(given)
         if len(given) > len(self.names) or any(n not in self.names for n in named):
             return None
         values = dict(zip(self.names, given, strict=False))

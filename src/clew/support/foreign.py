@@ -37,6 +37,11 @@ def _of_torch(tensor: Any, torch: Any) -> Array:
     and lacks tensors that are part of a gradient's graph.
     """
     found: Array
+    try:
+        found = tensor.numpy()
+        return found
+    except (RuntimeError, TypeError):  # one of these, or a dtype that NumPy lacks
+        pass
     bits = _BITS.get(str(tensor.dtype))
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if bits is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+import clew
 from clew.support.errors import UnsupportedError
 
-from .torch_calls import agrees, run
+from .torch_calls import Call, agrees, run
 
 
 def test_spectrum():
@@ -44,6 +45,48 @@ def test_transforms_and_arithmetic():
 def test_complex_inputs_and_results():
     x, y = torch.randn(2, 8), torch.randn(2, 5, dtype=torch.complex64)
     agrees(lambda x, y: (torch.fft.rfft(x) * y, torch.fft.fft(y)), x, y, more=[(-x, y.conj())])
+
+
+def test_complex_inputs_and_results_are_part_of_the_only_segments_call():
+    def transforms(x, y):
+        return torch.fft.rfft(x), y * 2j, x + 1
+
+    x, y = torch.randn(2, 8), torch.randn(2, 5, dtype=torch.complex64)
+    model = clew.compile(clew.from_torch(Call(transforms), (x, y)), threads=1)
+    program = model.served(x, y).program
+    assert len(program.instructions) == 4
+    assert program.whole is not None
+    for given in ((x, y), (-x, y.conj()), (x, torch.randn(5, 2, dtype=torch.complex64).T)):
+        given = tuple(g.clone() for g in given)
+        for want, got in zip(transforms(*given), model(*given), strict=True):
+            torch.testing.assert_close(torch.from_numpy(got), want)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x, x * 1), lambda x: (x * 2j, 2j * x), lambda x: (x * 2j, (x * 2j).real, x.conj())],
+)
+def test_complex_results_own_their_memory(function):
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    model = clew.compile(clew.from_torch(Call(function), (x,)), threads=1)
+    given = x.clone()
+    results = [torch.from_numpy(r) for r in model(given)]
+    wanted = [r.clone() for r in function(x)]
+    for written in [given, *results]:
+        written.zero_()
+        for want, got in zip(wanted, results, strict=True):
+            if got is written:
+                want.zero_()
+            torch.testing.assert_close(got, want)
+
+
+def test_tensors_that_numpy_cannot_view():
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    model = clew.compile(clew.from_torch(Call(lambda x, y: x * y), (x, x.real)), threads=1)
+    given = (x.clone().requires_grad_(), x.conj().imag)
+    assert given[1].is_neg()
+    torch.testing.assert_close(torch.from_numpy(model(*given)), (given[0] * given[1]).detach())
+    assert torch.equal(torch.from_numpy(model(x.conj(), x.real)), x.conj() * x.real)
 
 
 def test_functions_and_sums():

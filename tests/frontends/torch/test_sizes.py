@@ -151,3 +151,16 @@ def test_counts_of_elements_as_numbers(dynamic: Any) -> None:
         found, wanted = model(x.numpy()), Positives()(x)
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+class Triangles(torch.nn.Module):
+    def forward(self, x):
+        return torch.tril(x, x.shape[0] - x.shape[1]), torch.triu(x, 2 - x.shape[1])
+
+
+def test_diagonals_of_free_sizes() -> None:
+    model = compiled_from(Triangles(), torch.randn(4, 6), dynamic=({0: Dim.AUTO, 1: Dim.AUTO},))
+    for shape in ((4, 6), (6, 4), (1, 1), (0, 3)):
+        x = torch.randn(shape)
+        for found, wanted in zip(model(x.numpy()), Triangles()(x), strict=True):
+            np.testing.assert_array_equal(found, wanted)

@@ -52,7 +52,9 @@ class HostStep:
         self.bounds = bounds
         self._held = len(argument_references(attrs))
         self.collects = self.owns_results = op.traits.collects
-        self.is_quiet = self.only_moves = op.traits.collects or op.traits.passes_on
+        self.reinterprets = op.traits.reinterprets
+        passes_on = op.traits.passes_on or self.reinterprets
+        self.is_quiet = self.only_moves = op.traits.collects or passes_on
         # Without sizes and values in the attributes, arguments with elements need no preparation.
         self._direct: Callable[..., Any] | None = None
         is_host = op.host or self.collects

@@ -34,6 +34,7 @@ from clew.ops.common import (
 from clew.ops.convolution.windows import blocks
 from clew.ops.math.fourier import sides, tables
 from clew.ops.registry import Sample, get_op, register_op
+from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -106,17 +107,18 @@ def complex_multiply(a: Tensor, b: Tensor) -> Tensor:
         Sample(np.array(0.5 - 1j, "c16")),
         Sample(f32(3), error="T105"),
     ),
+    traits=Traits(reinterprets=True),
 )
 def complex_parts(x: Array) -> Array:
     """Complex numbers as pairs of real ones in a last axis. All other operators take pairs.
 
     Errors: T105.
     """
-    real = np.dtype(f"f{x.dtype.itemsize // 2}")
-    return np.ascontiguousarray(x).view(real).reshape(*x.shape, 2)
+    return np.ascontiguousarray(x).view(x.real.dtype).reshape(*x.shape, 2)
 
 
 _REALS: Final = {"c64": "f32", "c128": "f64"}
+_COMPLEX: Final = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 
 
 @complex_parts.types
@@ -136,13 +138,14 @@ def _complex_parts_types(x: Type) -> Type:
         Sample(f32(3), error="T108"),
         Sample(i32(2), error="T105"),
     ),
+    traits=Traits(reinterprets=True),
 )
 def complex_of(x: Array) -> Array:
     """The complex numbers of pairs of real ones in the last axis.
 
     Errors: T105, T108.
     """
-    return np.ascontiguousarray(x).view(f"c{x.dtype.itemsize * 2}")[..., 0]
+    return np.ascontiguousarray(x).view(_COMPLEX[x.dtype])[..., 0]
 
 
 @complex_of.types

@@ -338,7 +338,7 @@ def _flip_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
         Sample(f32(4), error="T102"),
     ),
 )
-def trilu(x: Tensor, *, k: int = 0, upper: bool = True) -> Tensor:
+def trilu(x: Tensor, *, k: Dim = 0, upper: bool = True) -> Tensor:
     """The part of matrices on and above (or below) diagonal `k`, else 0. Source: ONNX Trilu-14."""
     if x.rank < 2:
         raise GraphTypeError("T102", f"trilu: input is {x.type}, expected at least two axes")

@@ -317,7 +317,7 @@ def diagonal(layer: Layer) -> Result:
 def triangle(layer: Layer) -> Result:
     """The part above or below a diagonal."""
     upper = layer.op.startswith("triu")
-    return call("trilu", layer.tensor(), k=layer.integer("diagonal", 0), upper=upper)
+    return call("trilu", layer.tensor(), k=layer.dim("diagonal", 0), upper=upper)
 
 
 @converter("unfold")
