@@ -12,6 +12,7 @@ from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind, as_array
 from clew.runtime.texts import are_texts
+from clew.support.arrays import number_dtype
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
 from clew.support.near import listed
@@ -46,7 +47,7 @@ class InputSpec:
     ) -> None:
         self.name = name
         self.kind = kind
-        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.dtype = None if dtype is None else number_dtype(dtype)
         self.shape = tuple(shape)
         self.expressions: Mapping[int, SymDim] = {}
         self.rules: tuple[SizeRule, ...] = ()

@@ -31,7 +31,7 @@ from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.addresses import address_of
-from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.arrays import ALIGNMENT_BYTES, number_dtype
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 from clew.support.locks import Lock
@@ -249,7 +249,7 @@ class _Outputs:
 
     def _array(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
         array, begin = self._arrays[output]
-        dtype = np.dtype(self._window.bound.outputs[output].dtype)
+        dtype = number_dtype(self._window.bound.outputs[output].dtype)
         return np.ndarray(shape, dtype, array, begin)
 
     def check(self) -> None:

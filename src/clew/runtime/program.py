@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
-from clew.runtime.native_loop import NativeLoop
 from clew.runtime.ownership import (
     ANY,
     NOTHING_HELD,
@@ -37,6 +36,9 @@ from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, RunError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
+
+if TYPE_CHECKING:  # imported with models that hold loops
+    from clew.runtime.native_loop import NativeLoop
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

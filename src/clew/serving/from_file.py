@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.machine.needs import check_machine
 from clew.runtime.artifact import (
@@ -29,7 +29,6 @@ from clew.runtime.artifact import (
 from clew.runtime.container import Container, read_container
 from clew.runtime.input_spec import size_names
 from clew.runtime.output_spec import OutputSpec
-from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import shared_pool, thread_count
 from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
@@ -41,6 +40,9 @@ from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
+
+if TYPE_CHECKING:
+    from clew.runtime.template import ProgramTemplate
 
 # Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (

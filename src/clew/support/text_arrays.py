@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.support.arrays import number_dtype
+
 Array = np.ndarray[Any, Any]
 
 _CHUNK: Final = 4096
@@ -38,7 +40,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def dtype_named(name: str) -> np.dtype[Any]:
     """Returns the dtype with a name. Raises `TypeError` for an unknown name."""
-    return TEXT if name == TEXT_NAME else np.dtype(name)
+    return TEXT if name == TEXT_NAME else number_dtype(name)
 
 
 def holds_text(array: Array) -> bool:
