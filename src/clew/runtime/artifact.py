@@ -43,7 +43,6 @@ from clew.runtime.program import (
     RunSegment,
     View,
 )
-from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.spaces import HOST, MemorySpace
@@ -57,7 +56,8 @@ from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import TEXT, dtype_named, unpacked
 
-if TYPE_CHECKING:  # imported with models of free sizes
+if TYPE_CHECKING:  # imported with models of free sizes, or with regions
+    from clew.runtime.regions import RegionCall
     from clew.runtime.segment_template import LoopTemplate, SizedSpec
     from clew.runtime.sized_segment import SizedSegment
     from clew.runtime.template import ProgramTemplate
@@ -377,6 +377,9 @@ class BuildReader:
                 layers = tuple(record.get("layers", ()))  # older files have none
                 return RunHost(function, reads, writes, record["label"], layers)
             case "copy":
+                with LOADING, held_interrupts():
+                    from clew.runtime.regions import ValueType  # noqa: PLC0415
+
                 (source,), (target,) = reads, writes
                 ends = spaces.get(source, HOST), spaces.get(target, HOST)
                 return Copy(source, target, *ends, ValueType.of_record(record["type"]))

@@ -10,8 +10,7 @@ import numpy as np
 from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
-from clew.runtime.kinds import Kind, as_array
-from clew.runtime.texts import are_texts
+from clew.runtime.kinds import Kind, as_array, texts
 from clew.support.arrays import number_dtype
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
@@ -115,7 +114,7 @@ class InputSpec:
             type(given) is _ARRAY
             and given.dtype is self.dtype
             and given.shape == self._fitted
-            and (not self._is_text or are_texts(given))  # an array of objects may hold others
+            and (not self._is_text or texts().are_texts(given))  # an array of objects may hold others
         ):
             return given
         if self.kind is not None:

@@ -28,7 +28,6 @@ from clew.runtime.ownership import (
     joined,
     within,
 )
-from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.calling import picker
@@ -37,8 +36,9 @@ from clew.support.errors import ClewError, RunError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 
-if TYPE_CHECKING:  # imported with models that hold loops
+if TYPE_CHECKING:  # imported with models that hold loops or regions
     from clew.runtime.native_loop import NativeLoop
+    from clew.runtime.regions import RegionCall, ValueType
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -529,6 +529,8 @@ def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
 
 def _copy(copy: Copy, value: Any) -> Any:
     """Returns a value copied to the other space. Errors: I362, with the layer added."""
+    from clew.runtime.regions import copied  # noqa: PLC0415 - imported with the type of a `Copy`
+
     try:
         return copied(value, copy.source_space, copy.target_space, copy.type)
     except ClewError as error:

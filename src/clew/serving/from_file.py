@@ -36,13 +36,13 @@ from clew.serving.interface import Interface
 from clew.serving.saved import SavedAllSizes, SavedBuilds, loaded
 from clew.serving.served import Declined, Provider, Request
 from clew.serving.variants import Variants
-from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 
 if TYPE_CHECKING:
     from clew.runtime.template import ProgramTemplate
+    from clew.support.call_form import CallForm
 
 # Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (
@@ -173,7 +173,12 @@ def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
     if not builds and template is None and not variants:
         raise AssertionError("no build")
     interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
-    form = CallForm.of(whole.get("form"))
+    form = None
+    if "form" in whole:
+        with LOADING, held_interrupts():
+            from clew.support.call_form import CallForm  # noqa: PLC0415
+
+        form = CallForm.of(whole["form"])
     outputs, options = read_outputs(whole), whole.get("options")
     return LoadedChain(interface, outputs, builds, template, variants, form, options)
 

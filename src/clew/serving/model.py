@@ -18,8 +18,7 @@ from clew.serving.chain import Chain
 from clew.serving.ready import KernelTime, Ready
 from clew.serving.served import B, Served
 from clew.support.budgets import Budgets, in_force
-from clew.support.call_form import CallForm, plain_count
-from clew.support.calling import in_order, one_argument, picker
+from clew.support.calling import in_order, one_argument, picker, plain_count
 from clew.support.errors import InputError, RunError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -28,6 +27,7 @@ from clew.support.shown import Shown
 
 if TYPE_CHECKING:  # imported by the first call of what returns it
     from clew.runtime.session import Session
+    from clew.support.call_form import CallForm
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 K = TypeVar("K")

@@ -17,7 +17,7 @@ import numpy as np
 from clew.support import text_tables as tables
 from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
-from clew.support.text_arrays import TEXT
+from clew.support.text_arrays import TEXT, provided
 
 Array = np.ndarray[Any, Any]
 
@@ -47,17 +47,10 @@ class TextCode:
     count_grams: Function
 
 
-_provided: list[Callable[[], TextCode | None]] = []
-
-
-def provide(code: Callable[[], TextCode | None]) -> None:
-    """Sets the function that loads the native functions on first use."""
-    _provided[:] = [code]
-
-
 def text_code() -> TextCode | None:
     """Returns the native functions; None where there are none."""
-    return _provided[0]() if _provided else None
+    load = provided()
+    return None if load is None else load()
 
 
 def flat_texts(array: Array) -> Array:

@@ -8,7 +8,7 @@ use `packed` instead.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import countOf
 from typing import Any, Final
 
@@ -24,6 +24,19 @@ _WIDEST_BYTES: Final = 4  # of a character
 TEXT: Final = np.dtype(object)
 TEXT_NAME: Final = "str"
 """The dtype's name in files and messages."""
+
+
+_provided: Final[list[Callable[[], Any]]] = []
+
+
+def provide(code: Callable[[], Any]) -> None:
+    """Sets the function that loads native code on texts on first use (`native_texts`)."""
+    _provided[:] = [code]
+
+
+def provided() -> Callable[[], Any] | None:
+    """Returns the function that loads native code on texts; None if none is set."""
+    return _provided[0] if _provided else None
 
 
 def is_text(value: object) -> bool:
