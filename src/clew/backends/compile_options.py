@@ -22,7 +22,6 @@ from typing import (
     ClassVar,
     Concatenate,
     Final,
-    NamedTuple,
     ParamSpec,
     Self,
     TypeAlias,
@@ -492,7 +491,8 @@ class CompileOptions(Group):
 # --- the table of options -------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Where an option stands: the name of its group, "" for `CompileOptions` itself, its field and
     its facts.
     """

@@ -14,7 +14,6 @@ import numpy as np
 from clew.ir.dims import Atom, Dim, Sizes, SymDim
 from clew.support.errors import GraphTypeError
 
-
 # Compiling the code of dimensions takes about as long as evaluating them so often without it.
 _FIRST_EVALUATIONS: Final = 8
 

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 from clew.support.dataclass import dataclass
 from clew.support.folders import (
@@ -87,7 +87,8 @@ _unseen_bytes: Counter[Path] = Counter()
 _unseen_lock = Lock()
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry:
     """A file of the cache. `key` is "" for files of unfinished writes."""
 
     path: Path
@@ -96,7 +97,8 @@ class Entry(NamedTuple):
     used_s: float
 
 
-class Index(NamedTuple):
+@dataclass(frozen=True)
+class Index:
     """A stored build: the keys of its parts, and a description."""
 
     parts: tuple[str, ...]

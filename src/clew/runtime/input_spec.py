@@ -114,7 +114,8 @@ class InputSpec:
             type(given) is _ARRAY
             and given.dtype is self.dtype
             and given.shape == self._fitted
-            and (not self._is_text or texts().are_texts(given))  # an array of objects may hold others
+            # An array of objects may hold others.
+            and (not self._is_text or texts().are_texts(given))
         ):
             return given
         if self.kind is not None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, Sizes

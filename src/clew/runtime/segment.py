@@ -93,7 +93,8 @@ class NativeSegment(Shown):
         self._starts, self._places = bound.layout.starts, bound.layout.places
         self._inputs = [(spec.shape, number_dtype(spec.dtype)) for spec in bound.inputs]
         self._outputs = [
-            ((0,) if spec.is_stack else spec.shape, number_dtype(spec.dtype))  # until the rows exist
+            # Stacks have no rows yet.
+            ((0,) if spec.is_stack else spec.shape, number_dtype(spec.dtype))
             for spec in bound.outputs
         ]
         self._results = Results(

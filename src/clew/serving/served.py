@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # imported with models of free sizes
 B = TypeVar("B")
 
 
-class Declined(NamedTuple):
+@dataclass(frozen=True)
+class Declined:
     """Why a provider does not serve a call."""
 
     provider: str

@@ -21,12 +21,14 @@ def number_dtype(name: Any) -> np.dtype[Any]:
 
     The package of narrow floats and integers, whose names NumPy then knows, is imported for them.
     """
+    found: np.dtype[Any]
     try:
-        return np.dtype(name)
+        found = np.dtype(name)
     except TypeError:
         with LOADING, held_interrupts():
             import ml_dtypes  # noqa: F401, PLC0415
-        return np.dtype(name)
+        found = np.dtype(name)
+    return found
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
