@@ -128,19 +128,17 @@ def _atom_record(atom: Atom, dim_record: Callable[[Dim], Any]) -> Any:
 
 
 def _symbolic(record: Any, atom: Callable[[Any], Atom]) -> SymDim:
-    def power(part: Any) -> int:
-        if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
-            raise ValueError(f"{part!r} is not a power of a size")
-        return part
-
-    def coefficient(part: Any) -> int:
-        if not isinstance(part, int):
-            raise ValueError(f"{part!r} is not a coefficient")
-        return part
-
-    return SymDim(
-        {tuple((atom(a), power(p)) for a, p in monomial): coefficient(c) for c, monomial in record}
-    )
+    terms = {}
+    for coefficient, monomial in record:
+        if type(coefficient) is not int:
+            raise ValueError(f"{coefficient!r} is not a coefficient")
+        factors = []
+        for part, power in monomial:
+            if type(power) is not int or not 1 <= power <= _MOST_POWER:
+                raise ValueError(f"{power!r} is not a power of a size")
+            factors.append((atom(part), power))
+        terms[tuple(factors)] = coefficient
+    return SymDim(terms)
 
 
 def _atom(record: Any, dim: Callable[[Any], Dim]) -> Atom:

@@ -61,12 +61,13 @@ PART: Final = ".part"
 START: Final = ".start"
 SEEN: Final = ".seen"
 NATIVE: Final = ".native"
-_KEY = re.compile(r"[0-9a-f]{8,128}(\.index|\.part|\.start|\.seen|\.native)?")
-_FOLDER = re.compile(r"[0-9a-f]{2}")
+_KINDS: Final = frozenset(("", INDEX, PART, START, SEEN, NATIVE))
+_KEY_DIGITS: Final = range(8, 129)
+_DIGITS: Final = frozenset("0123456789abcdef")
 _TEMPORARY_PREFIX = "writing-"
 _WRITING = (_TEMPORARY_PREFIX, WRITTEN_PREFIX)
 # Other files in a cache: modules that LLVM could not compile, and the marker of the last check.
-_OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
+_OURS: Final = r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll"
 # Permissions of everybody but the owner.
 _OF_OTHERS = 0o077
 # The longest time that any writer takes.
@@ -295,7 +296,7 @@ class Cache:
 
     def _path(self, key: str) -> Path:
         assert self.root is not None
-        if not _KEY.fullmatch(key):
+        if not _is_key(key):
             raise AssertionError(f"{key!r} is not a cache key")
         return self.root / key[:2] / key[2:]
 
@@ -343,11 +344,11 @@ class Cache:
         if self.root is None:
             return
         for folder in _listed(self.root):
-            is_folder = folder.is_dir(follow_symlinks=False) and _FOLDER.fullmatch(folder.name)
+            is_folder = folder.is_dir(follow_symlinks=False) and _is_folder(folder.name)
             for entry in _listed(folder.path) if is_folder else ():
                 path = Path(entry.path)
                 key = folder.name + entry.name
-                if not _KEY.fullmatch(key):
+                if not _is_key(key):
                     if not _is_temporary(path):
                         continue
                     key = ""
@@ -360,6 +361,15 @@ class Cache:
             self._warned = True
             reason = error.strerror if error.errno == errno.EPERM else error
             warnings.warn(f"clew continues without its disk cache: {reason}", stacklevel=3)
+
+
+def _is_key(text: str) -> bool:
+    digits, dot, kind = text.partition(".")
+    return len(digits) in _KEY_DIGITS and _DIGITS.issuperset(digits) and dot + kind in _KINDS
+
+
+def _is_folder(name: str) -> bool:
+    return len(name) == 2 and _DIGITS.issuperset(name)
 
 
 def _checked(key: str, content: bytes) -> bytes | None:
@@ -376,7 +386,7 @@ def _index_of(data: bytes | None) -> Index | None:
     try:
         found = json.loads(data)
         parts = tuple(map(str, found["parts"]))
-        if not all(map(_KEY.fullmatch, parts)):
+        if not all(map(_is_key, parts)):
             return None
         return Index(parts, dict(found["about"]))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -455,10 +465,10 @@ def _reclaim(folder: Path) -> None:
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             os.chmod(folder, PRIVATE)
             for entry in _listed(folder):
-                if _KEY.fullmatch(folder.name + entry.name) or entry.name.startswith(_WRITING):
+                if _is_key(folder.name + entry.name) or entry.name.startswith(_WRITING):
                     _remove(Path(entry.path))
 
 
 def _is_of_cache(entry: os.DirEntry[str]) -> bool:
     """Whether an entry of a folder was created by a cache."""
-    return bool(_OURS.fullmatch(entry.name)) or entry.name.startswith(_WRITING)
+    return bool(re.fullmatch(_OURS, entry.name)) or entry.name.startswith(_WRITING)
