@@ -1,8 +1,8 @@
 """Starts one model in a process of its own, calls it once, and prints the times as JSON.
 
 `python -m harness.start_child ENGINE MODEL INPUTS THREADS`, where ENGINE is `clew`, `untraced`
-(clew without its trace) or `onnxruntime`, and INPUTS an `.npz` file. The cache is that of the environment. Nothing is imported
-before the first clock is read but Python's own modules.
+(clew without its trace) or `onnxruntime`, and INPUTS an `.npz` file. The cache is that of the
+environment. Nothing is imported before the first clock is read but Python's own modules.
 """
 
 import json
