@@ -202,7 +202,7 @@ def main(
         console.print(f"{shorter.model} → {longer.model}: {growth:.1f} × the time")
     console.print(circumstances())
     if results is not None:
-        every = [*found, *models_cold, *chains_cold]
+        every: list[Start | ColdStart] = [*found, *models_cold, *chains_cold]
         results.write_text(json.dumps([asdict(each) for each in every], indent=1) + "\n")
 
 
