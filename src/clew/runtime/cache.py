@@ -32,7 +32,6 @@ import os
 import re
 import stat
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from clew.support.dataclass import dataclass
+from clew.support.errors import ClewWarning, warn
 from clew.support.folders import (
     PRIVATE,
     create_in,
@@ -123,7 +123,6 @@ class Cache:
     def __init__(self, root: Path | None):
         self.root = root
         self._hits = self._misses = self._damaged = 0
-        self._warned = False
         self._lock = Lock()
 
     def get(self, key: str) -> bytes | None:
@@ -163,7 +162,9 @@ class Cache:
                         os.unlink(name, dir_fd=folder)
                     raise
         except OSError as error:
-            self._warn(error)
+            assert self.root is not None
+            reason = error.strerror if error.errno == errno.EPERM else error
+            _go_on_without(self.root, str(reason))
             return False
         return True
 
@@ -356,12 +357,6 @@ class Cache:
                     status = entry.stat(follow_symlinks=False)
                     yield Entry(path, key, status.st_size, status.st_mtime)
 
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            reason = error.strerror if error.errno == errno.EPERM else error
-            warnings.warn(f"clew continues without its disk cache: {reason}", stacklevel=3)
-
 
 def _is_key(text: str) -> bool:
     digits, dot, kind = text.partition(".")
@@ -427,13 +422,22 @@ def default_cache() -> Cache:
     reason = why_not_ours(root) or _why_open(root)
     if not reason:
         return Cache(root)
+    _go_on_without(root, reason)
+    return Cache(None)
+
+
+def _go_on_without(root: Path, reason: str) -> None:
+    """Warns once of a cache that cannot be used."""
     with _unseen_lock:
         known = root in _warned_of
         _warned_of.add(root)
     if not known:
-        hint = "CLEW_CACHE_DIR names another place"
-        warnings.warn(f"clew continues without its disk cache: {reason}; {hint}", stacklevel=3)
-    return Cache(None)
+        warning = ClewWarning(
+            "C170",
+            f"clew continues without its disk cache: {reason}",
+            hint="CLEW_CACHE_DIR names another folder; CLEW_CACHE=0 switches the cache off",
+        )
+        warn(warning, of_model=False)
 
 
 _warned_of: set[Path] = set()
