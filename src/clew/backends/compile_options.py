@@ -398,7 +398,7 @@ class CompileOptions(Group):
                 continue
             group = own.get(place.group, getattr(self, place.group))
             own[place.group] = replace(group, **{name: value})
-        return replace(self, **own)
+        return replace(self, **own) if own else self
 
     def group(self, kind: type[G]) -> G:
         """Returns the options of one group."""

@@ -90,6 +90,12 @@ def _describe(made: Any, frozen: bool, eq: bool, repr: bool) -> None:
     parameters.init, parameters.repr, parameters.eq, parameters.frozen = True, repr, eq, frozen
 
 
+def fields(made: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    """Returns the fields of a class, as `dataclasses.fields`, which completes the class."""
+    later = made.__dict__.get("__dataclass_fields__")
+    return tuple(later.fields) if isinstance(later, _Later) else dataclasses.fields(made)
+
+
 class _Deferred:
     """A class whose methods and fields are made on first use."""
 
@@ -197,6 +203,11 @@ class _Later:
     def __init__(self, name: str, deferred: _Deferred) -> None:
         self._name = name
         self._deferred = deferred
+
+    @property
+    def fields(self) -> list[dataclasses.Field[Any]]:
+        """The fields of the class."""
+        return self._deferred.fields
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         self._deferred.complete()
