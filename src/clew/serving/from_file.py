@@ -80,9 +80,14 @@ class LoadedChain(Chain[LoadedBuild]):
         known += map(str, self.variants)
         refuse = partial(_refusal, known, bool(interface.deciding))
         super().__init__(interface, self._providers(interface), only, refuse)
-        if template is not None:
-            names = size_names(interface.inputs)
-            template.template.prepare(names, dict(interface.ranges.expected))
+
+    def prepare(self) -> None:
+        """Makes programs at likely sizes, so that the first call is no slower than later ones."""
+        if self.template is not None:
+            names = size_names(self.interface.inputs)
+            self.template.template.prepare(names, dict(self.interface.ranges.expected))
+        for variant in self.variants.values():
+            variant.prepare()
 
     def _providers(self, interface: Interface) -> list[Provider[LoadedBuild]]:
         found: list[Provider[LoadedBuild]] = [SavedBuilds(self.builds)] if self.builds else []
@@ -109,7 +114,9 @@ class LoadedChain(Chain[LoadedBuild]):
 def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
     """Returns the chain of a model in a file. Errors: as `load_compiled`."""
     thread_count(threads)  # reports a wrong number first
-    return _read(read_container(Path(path)), str(path), threads, backends)
+    found = _read(read_container(Path(path)), str(path), threads, backends)
+    found.prepare()
+    return found
 
 
 def read_stored(
@@ -120,7 +127,8 @@ def read_stored(
     made_here: bool = False,
 ) -> LoadedChain:
     """Returns the chain of a stored model. With `made_here`, it was compiled on a machine like this
-    one, which is not compared: that takes LLVM. Errors: as `load_compiled`.
+    one, which is not compared: that takes LLVM. It is not prepared for likely sizes, since a call
+    with others usually follows at once. Errors: as `load_compiled`.
     """
     return _read(container, "the stored build", threads, backends, made_here=made_here)
 
