@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.machine.costs import DEFAULTS, figures, Costs
+from clew.machine.costs import DEFAULTS, Costs, figures
 from clew.machine.target import host
 
 from .test_app import Run, run  # noqa: F401

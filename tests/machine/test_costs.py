@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.machine.costs import DEFAULTS, figures, Costs
+from clew.machine.costs import DEFAULTS, Costs, figures
 from clew.machine.kept import costs_file, forget, is_kept, keep, kept_costs
 from clew.machine.measure import measured_costs
 from clew.machine.target import Target, describe_host, host, target_of
