@@ -8,6 +8,7 @@ environment. Nothing is imported before the first clock is read but Python's own
 import json
 import sys
 import time
+from typing import Any
 
 _began = time.perf_counter(), time.process_time()
 
@@ -28,9 +29,11 @@ def main() -> None:
         import clew  # noqa: PLC0415
 
         compile_ = clew.compile
-        options = {} if engine == "clew" else {"diagnostics": clew.Diagnostics(trace=False)}
+        given: dict[str, Any] = {"threads": int(threads)}
+        if engine == "untraced":
+            given["diagnostics"] = clew.Diagnostics(trace=False)
         lap()
-        model = compile_(path, threads=int(threads), **options)
+        model = compile_(path, **given)
         lap()
         model.run(feed)
     else:
