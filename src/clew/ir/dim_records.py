@@ -100,16 +100,20 @@ class DimRows:
         (number,) = record
         found = self._dims.get(number)
         if found is None or number >= end:
-            found = _symbolic(self._row(number, end), lambda part: self._atom(part, number))
-            self._dims[number] = found
+            found = self._dims[number] = self._polynomial(number, end)
         return found
 
-    def _atom(self, number: int, end: int) -> Atom:
-        found = self._atoms.get(number)
-        if found is None or number >= end:
-            found = _atom(self._row(number, end), lambda operand: self._dim(operand, number))
-            self._atoms[number] = found
-        return found
+    def _polynomial(self, number: int, end: int) -> SymDim:
+        known = self._atoms
+
+        def atom(place: int) -> Atom:
+            found = known.get(place)
+            if found is None or place >= number:
+                row = self._row(place, number)
+                found = known[place] = _atom(row, lambda operand: self._dim(operand, place))
+            return found
+
+        return _symbolic(self._row(number, end), atom)
 
     def _row(self, number: Any, end: int) -> Any:
         if type(number) is not int or not 0 <= number < end:

@@ -112,7 +112,8 @@ class StoredBuild:
             known = [file for file in files if file is not None]
             if len(known) == len(files):
                 try:
-                    return self._loaded(index, known, made_here)
+                    with no_collections():
+                        return self._loaded(index, known, made_here)
                 except ClewError:
                     pass
         self._drop(index)
