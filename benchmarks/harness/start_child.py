@@ -1,13 +1,14 @@
 """Starts one model in a process of its own, calls it once, and prints the times as JSON.
 
-`python -m harness.start_child ENGINE MODEL INPUTS THREADS`, where ENGINE is `clew` or
-`onnxruntime`, and INPUTS an `.npz` file. The cache is that of the environment. Nothing is imported
-before the first clock is read but Python's own modules.
+`python -m harness.start_child ENGINE MODEL INPUTS THREADS`, where ENGINE is `clew`, `untraced`
+(clew without its trace) or `onnxruntime`, and INPUTS an `.npz` file. The cache is that of the
+environment. Nothing is imported before the first clock is read but Python's own modules.
 """
 
 import json
 import sys
 import time
+from typing import Any
 
 _began = time.perf_counter(), time.process_time()
 
@@ -24,12 +25,15 @@ def main() -> None:
 
     feed = dict(np.load(inputs))
     lap()
-    if engine == "clew":
+    if engine != "onnxruntime":
         import clew  # noqa: PLC0415
 
         compile_ = clew.compile
+        given: dict[str, Any] = {"threads": int(threads)}
+        if engine == "untraced":
+            given["diagnostics"] = clew.Diagnostics(trace=False)
         lap()
-        model = compile_(path, threads=int(threads))
+        model = compile_(path, **given)
         lap()
         model.run(feed)
     else:
@@ -48,7 +52,7 @@ def main() -> None:
         step: [after - before for before, after in zip(laps[n], laps[n + 1], strict=True)]
         for n, step in enumerate(steps)
     }
-    is_stored = engine == "clew" and model.from_cache
+    is_stored = engine != "onnxruntime" and model.from_cache
     print(json.dumps({"steps": spans, "modules": len(sys.modules), "from_cache": is_stored}))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.machine.costs import DEFAULTS, FIGURES, Costs
+from clew.machine.costs import DEFAULTS, Costs, figures
 from clew.machine.target import host
 
 from .test_app import Run, run  # noqa: F401
@@ -37,7 +37,7 @@ def test_costs_are_measured_once(run: Run, measured: list[float]) -> None:  # no
     assert first.code == 0
     row = next(line for line in first.out.splitlines() if line.startswith("ghz"))
     assert row.split()[:5] == ["ghz", "4", "2", "GHz", "measured"]
-    assert all(any(line.startswith(f.name) for line in first.out.splitlines()) for f in FIGURES)
+    assert all(any(line.startswith(f.name) for line in first.out.splitlines()) for f in figures())
     assert "machine.json" in first.out
     assert run("machine").out == first.out
     assert measured == [2.0]

@@ -42,8 +42,10 @@ def test_a_division_by_zero() -> None:
     assert isinstance(dim, SymDim)
     code = DimCode([dim])
     assert code.at({"n": 5}).value(dim) == 6
-    with pytest.raises(ZeroDivisionError):
-        code.at({"n": 3})
+    for _ in range(20):  # at first without compiled code
+        with pytest.raises(ZeroDivisionError):
+            code.at({"n": 3})
+    assert code.at({"n": 5}).value(dim) == 6
 
 
 def test_no_dimensions() -> None:

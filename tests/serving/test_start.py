@@ -501,9 +501,19 @@ def test_a_start_imports_the_run_time_alone(path: Path, tmp_path: Path, free: bo
     options = ("compile_options", "option_checks", "option_fields", "option_records")
     backends = {f"clew.backends.{name}" for name in options}
     assert {m for m in ours if m.startswith("clew.backends.")} == backends
-    assert len(ours) < 135
-    heavy = {"onnx", "llvmlite", "rich", "typer", "asyncio", "sqlite3", "tempfile", "statistics"}
+    assert len(ours) < (130 if free else 115)
+    heavy = {
+        "onnx", "llvmlite", "ml_dtypes", "rich", "typer", "asyncio", "sqlite3", "tempfile",
+        "statistics", "secrets",
+    }  # fmt: skip
     assert not heavy & set(modules)
+    unused = {
+        "runtime.drawing", "runtime.session", "runtime.state", "runtime.timing", "runtime.regions",
+        "runtime.native_loop", "runtime.texts", "support.call_form", "support.native_texts",
+    }  # fmt: skip
+    sized = {"serving.often", "runtime.sized_segment", "runtime.template", "ir.dim_code"}
+    unused |= set() if free else sized
+    assert not {f"clew.{name}" for name in unused} & set(ours)
 
 
 def test_import_clew_imports_little() -> None:

@@ -6,12 +6,14 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from clew.support.dataclass import dataclass as lazy
+from clew.support.dataclass import fields
 
 STANDARD = dataclasses.dataclass
 
@@ -168,3 +170,42 @@ class PickledSlots:
     """At module level."""
 
     a: int
+
+
+@lazy(frozen=True)
+class Options:
+    """With a name of the class, keywords alone, and defaults that are fields."""
+
+    kind: ClassVar[str] = "options"
+    name: str
+    _: dataclasses.KW_ONLY
+    size: int = field(default=3, metadata={"unit": "bytes"})
+    parts: list[int] = field(default_factory=list)
+
+
+def test_a_class_before_its_first_object() -> None:
+    assert Options.size == 3
+    assert [f.name for f in fields(Options)] == ["name", "size", "parts"]
+    assert fields(Options)[1].metadata["unit"] == "bytes"
+    assert str(inspect.signature(Options)).startswith("(name: 'str', *, size: 'int' = 3")
+    assert [f.kw_only for f in dataclasses.fields(Options)] == [False, True, True]
+    assert Options.__match_args__ == ("name",)
+    assert not hasattr(Options, "parts")
+
+
+def test_first_objects_are_like_later_ones() -> None:
+    made = classes(lazy)["Loose"]
+    objects = [made(1, b=number) for number in range(40)]
+    assert [vars(one) for one in objects] == [{"a": 1, "b": n, "total": n + 1} for n in range(40)]
+    assert pickle.loads(pickle.dumps(Options("a"))) == Options("a")
+    assert Options("a").parts is not Options("a").parts
+    with pytest.raises(TypeError, match=r"__init__\(\) takes 2 positional arguments"):
+        Options("a", 4)  # type: ignore[misc]
+
+
+def test_a_class_is_finished_by_several_threads() -> None:
+    for name in ("Point", "Loose", "Empty"):
+        made = classes(lazy)[name]
+        with ThreadPoolExecutor(8) as pool:
+            seen = set(pool.map(lambda _, made=made: len(dataclasses.fields(made)), range(16)))
+        assert len(seen) == 1

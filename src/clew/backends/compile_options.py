@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, replace
+from dataclasses import KW_ONLY, Field, replace
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -22,7 +22,6 @@ from typing import (
     ClassVar,
     Concatenate,
     Final,
-    NamedTuple,
     ParamSpec,
     Self,
     TypeAlias,
@@ -60,6 +59,7 @@ from clew.backends.option_fields import (
 from clew.backends.option_records import LIVE, recorded, value_of_record
 from clew.support.bounds import BOUNDS, check_bounds
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.links import LINKS
 from clew.support.near import did_you_mean
@@ -398,7 +398,7 @@ class CompileOptions(Group):
                 continue
             group = own.get(place.group, getattr(self, place.group))
             own[place.group] = replace(group, **{name: value})
-        return replace(self, **own)
+        return replace(self, **own) if own else self
 
     def group(self, kind: type[G]) -> G:
         """Returns the options of one group."""
@@ -491,7 +491,8 @@ class CompileOptions(Group):
 # --- the table of options -------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Where an option stands: the name of its group, "" for `CompileOptions` itself, its field and
     its facts.
     """
@@ -552,12 +553,18 @@ def keywords_of(
     return decorated
 
 
-def _document() -> None:
-    for kind in (*_GROUPS.values(), CompileOptions):
-        kind.__doc__ = f"{inspect.cleandoc(kind.__doc__ or '')}\n\n{described(kind)}"
+class _Documentation:
+    """The documentation of a group with its options, which is written when it is read."""
+
+    def __init__(self, about: str) -> None:
+        self._about = about
+
+    def __get__(self, instance: object, kind: type[Group]) -> str:
+        return f"{inspect.cleandoc(self._about)}\n\n{described(kind)}"
 
 
-_document()
+for _kind in (*_GROUPS.values(), CompileOptions):
+    _kind.__doc__ = _Documentation(_kind.__doc__ or "")  # type: ignore[assignment]
 
 
 def _words(values: Any) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.support.dataclass import dataclass, fields
 from clew.support.errors import InputError
 from clew.support.size_ranges import SizeRange
 
@@ -58,7 +59,7 @@ def grouped(default: Any, kind: type[Group]) -> Any:
 
 def fields_of(kind: type[Group]) -> tuple[Field[Any], ...]:
     """Returns the fields of a group."""
-    return fields(kind)  # type: ignore[arg-type]
+    return fields(kind)
 
 
 class Group:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from clew.cli import options as opt
 from clew.cli.output import emit_json, progress, stdout
-from clew.machine.costs import FIGURES
+from clew.machine.costs import figures
 from clew.machine.kept import costs_file, forget, is_kept, keep
 from clew.support.errors import InputError
 from clew.support.tables import table
@@ -68,7 +68,7 @@ def _record(target: Target, kept: bool) -> dict[str, Any]:
         "file": str(costs_file()) if kept else None,
         "dot_products": [[u.data, u.weight, u.lanes] for u in target.dot_units],
         "tiles": [[u.data, u.weight, u.rows, u.columns, u.depth] for u in target.tile_units],
-        "defaults": {f.name: f.default for f in FIGURES},
+        "defaults": {f.name: f.default for f in figures()},
     }
 
 
@@ -97,7 +97,7 @@ def _show(target: Target, kept: bool) -> None:
         out.print(Text(f"  {name}: {text}"))
     numbers = ("default", "in use")
     made = table("cost", *numbers, "unit", "source", "meaning", right=numbers)
-    for figure in FIGURES:
+    for figure in figures():
         value = f"{getattr(target.costs, figure.name):g}"
         source = "measured" if kept and figure.probed else "default"
         row = (figure.name, f"{figure.default:g}", value, figure.unit, source, figure.meaning)

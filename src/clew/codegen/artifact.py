@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
-from clew.ir.dim_records import of_record, symbolic_of_record, to_record
+from clew.ir.dim_records import DimRows, DimTable
 from clew.ir.dims import (
     Dim,
     Sizes,
@@ -45,10 +45,10 @@ class Access:
         return Access(self.argument, sizes.value(self.size_bytes), *runs)
 
     @staticmethod
-    def of_record(record: Mapping[str, Any]) -> Access:
+    def of_record(record: Mapping[str, Any], dims: DimRows) -> Access:
         """Returns the access from its record after a round trip through JSON."""
         names = ("size_bytes", "run_of_pieces", "run_of_lines")
-        return Access(record["argument"], *(of_record(record[name]) for name in names))
+        return Access(record["argument"], *(dims.dim(record[name]) for name in names))
 
 
 @dataclass(frozen=True)
@@ -115,38 +115,38 @@ class EntryPoint:
             self.symbol, grid, cost, lines, reads, writes, self.joins, repeated=repeated
         )  # fmt: skip
 
-    def to_record(self) -> dict[str, Any]:
-        """Returns the entry point as JSON values."""
-        return _record(self)  # type: ignore[no-any-return]
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
+    @staticmethod
+    def of_record(record: Mapping[str, Any], dims: DimRows) -> EntryPoint:
         """Returns the entry point from its record after a round trip through JSON."""
-        lines = tuple((of_record(count), cost) for count, cost in record["lines"])
-        reads, writes = (
-            tuple(Access.of_record(access) for access in record[key]) for key in ("reads", "writes")
+        cost_fs, repeated_fs = record.get("cost_fs"), record.get("repeated_fs")
+        return EntryPoint(
+            record["symbol"],
+            dims.dim(record["grid"]),
+            record["cost"],
+            tuple([(dims.dim(count), cost) for count, cost in record["lines"]]),
+            tuple([Access.of_record(access, dims) for access in record["reads"]]),
+            tuple([Access.of_record(access, dims) for access in record["writes"]]),
+            record["joins"],
+            None if cost_fs is None else dims.symbolic(cost_fs),
+            record.get("repeated", 0.0),
+            None if repeated_fs is None else dims.symbolic(repeated_fs),
         )
-        known = {"repeated": 0.0, **record, "lines": lines, "reads": reads, "writes": writes}
-        known["grid"] = of_record(record["grid"])
-        for key in ("cost_fs", "repeated_fs"):
-            known[key] = of_record(record[key]) if key in record else None
-        return cls(**{f.name: known[f.name] for f in fields(cls)})
 
 
 _OPTIONAL: Final = ("cost_fs", "repeated", "repeated_fs")
 
 
-def _record(value: Any) -> Any:
+def _record(value: Any, dims: DimTable) -> Any:
     """Returns a value of dataclasses, tuples and dimensions as JSON values. Costs in `_OPTIONAL`
     are left out if they are None or 0.
     """
     if isinstance(value, SymDim):
-        return to_record(value)
+        return dims.record(value)
     if isinstance(value, tuple):
-        return [_record(v) for v in value]
+        return [_record(v, dims) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {k: _record(v) for k, v in found.items() if v or k not in _OPTIONAL}
+        return {k: _record(v, dims) for k, v in found.items() if v or k not in _OPTIONAL}
     return value
 
 
@@ -161,15 +161,6 @@ def _over_dims(value: T, change: Callable[[SymDim], Dim]) -> T:
             value, **{f.name: _over_dims(getattr(value, f.name), change) for f in fields(value)}
         )
     return value
-
-
-def _size_record(size: SymDim) -> Any:
-    """Returns a size of a kernel as JSON values: a name, or the terms of a polynomial."""
-    return str(size) if str(size) in size.symbols and not size.from_zero else to_record(size)
-
-
-def _size_of_record(record: Any) -> SymDim:
-    return SymDim.symbol(record) if isinstance(record, str) else symbolic_of_record(record)
 
 
 RECORD_BYTES: Final = 16
@@ -192,16 +183,12 @@ class IndexCheck:
         size, count = sizes.value(places.size), sizes.value(places.count)
         return replace(self, places=replace(places, size=size, count=count))
 
-    def to_record(self) -> dict[str, Any]:
-        """Returns the check as JSON values."""
-        return _record(self)  # type: ignore[no-any-return]
-
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> IndexCheck:
+    def of_record(cls, record: Mapping[str, Any], dims: DimRows) -> IndexCheck:
         """Returns the check from its record after a round trip through JSON."""
         places = {f.name: record["places"][f.name] for f in fields(Places)}
         for name in ("size", "count"):
-            places[name] = of_record(places[name])
+            places[name] = dims.dim(places[name])
         return cls(Places(**places), record["operator"])
 
 
@@ -259,36 +246,26 @@ class KernelCode(Brief):
 
     def to_record(self) -> dict[str, Any]:
         """Returns the code as JSON values."""
-        record = {
-            "key": self.key,
-            "entries": [e.to_record() for e in self.entries],
-            "scratch_bytes": to_record(self.scratch_bytes),
-            "workspace_bytes": [to_record(size) for size in self.workspace_bytes],
-            "in_place": self.in_place,
-            "checks": [check.to_record() for check in self.checks],
-        }
-        if not self.sizes:
-            return record
-        return {
-            **record,
-            "sizes": [_size_record(size) for size in self.sizes],
-            "needs": [to_record(need) for need in self.needs],
-            "operations": to_record(self.operations),
-        }
+        dims = DimTable()
+        names = ["entries", "scratch_bytes", "workspace_bytes", "in_place", "checks"]
+        names += ["sizes", "needs", "operations"] if self.sizes else []
+        record = {name: _record(getattr(self, name), dims) for name in names}
+        return {"key": self.key, **record, **({"dims": dims.rows} if dims.rows else {})}
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> KernelCode:
         """Returns the code from its record after a round trip through JSON."""
+        dims = DimRows(record.get("dims", ()))
         return KernelCode(
             record["key"],
-            tuple(map(EntryPoint.of_record, record["entries"])),
-            of_record(record["scratch_bytes"]),
-            tuple(map(of_record, record["workspace_bytes"])),
-            tuple((source, target) for source, target in record["in_place"]),
-            tuple(map(IndexCheck.of_record, record["checks"])),
-            tuple(map(_size_of_record, record.get("sizes", ()))),
-            needs=tuple(map(symbolic_of_record, record.get("needs", ()))),
-            operations=of_record(record.get("operations", 0)),
+            tuple([EntryPoint.of_record(entry, dims) for entry in record["entries"]]),
+            dims.dim(record["scratch_bytes"]),
+            tuple(map(dims.dim, record["workspace_bytes"])),
+            tuple([(source, target) for source, target in record["in_place"]]),
+            tuple([IndexCheck.of_record(check, dims) for check in record["checks"]]),
+            tuple(map(dims.symbolic, record.get("sizes", ()))),
+            needs=tuple(map(dims.symbolic, record.get("needs", ()))),
+            operations=dims.dim(record.get("operations", 0)),
         )
 
 

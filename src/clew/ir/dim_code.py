@@ -7,29 +7,51 @@ sizes may be arrays: then the dimensions are evaluated for many sets of sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from clew.ir.dims import Atom, Dim, Sizes, SymDim
+from clew.support.errors import GraphTypeError
+
+# Compiling the code of dimensions takes about as long as evaluating them so often without it.
+_FIRST_EVALUATIONS: Final = 8
 
 
 class DimLists:
-    """A generated function that evaluates lists of dimensions."""
+    """Evaluates lists of dimensions, after a few times by a generated function."""
 
     def __init__(self, *lists: Sequence[Dim]) -> None:
-        writer = _Writer()
-        values = ["[" + ", ".join(map(writer.value, dims)) + "]" for dims in lists]
-        self._names = tuple(writer.names)
-        self._compute = writer.function(f"[{', '.join(values)}]")
+        self._lists = lists
+        self._evaluations = 0
+        self._names: tuple[str, ...] = ()
+        self._compute: Callable[..., Any] | None = None
 
     def at(self, by_name: Mapping[str, int]) -> list[list[int]]:
         """Returns the values of each list at given sizes.
 
         Errors: ZeroDivisionError for a division by 0.
         """
+        if self._compute is None:
+            if self._evaluations < _FIRST_EVALUATIONS:
+                self._evaluations += 1
+                return self._plainly(Sizes(by_name))
+            self._generate()
+            assert self._compute is not None
         found: list[list[int]] = self._compute(*[by_name[name] for name in self._names])
         return found
+
+    def _plainly(self, sizes: Sizes) -> list[list[int]]:
+        try:
+            return [list(map(sizes.value, dims)) for dims in self._lists]
+        except GraphTypeError as error:
+            raise ZeroDivisionError(error.message) from error
+
+    def _generate(self) -> None:
+        writer = _Writer()
+        values = ["[" + ", ".join(map(writer.value, dims)) + "]" for dims in self._lists]
+        self._names = tuple(writer.names)
+        self._compute = writer.function(f"[{', '.join(values)}]")
 
 
 class DimArrays:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from clew.ir.dims import Dim, SymDim
+from clew.support.dataclass import dataclass
 
 
-class SizePlace(NamedTuple):
+@dataclass(frozen=True)
+class SizePlace:
     """An axis that gives a named size: it has `factor * size + offset` elements."""
 
     name: str

@@ -91,7 +91,7 @@ class Atom:
         """Whether the text needs no parentheses in larger ones: it is an operation, or a name that
         does not look like one.
         """
-        return bool(self.op or _PLAIN_NAME.fullmatch(self.name))
+        return bool(self.op or re.fullmatch(_PLAIN_NAME, self.name))
 
     @property
     def is_bounded(self) -> bool:
@@ -123,7 +123,7 @@ OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "max": max,
 }
 """The operations without a polynomial form, as functions of numbers."""
-_PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
+_PLAIN_NAME: Final = r"\??[\w.]+"
 
 
 class SymDim:

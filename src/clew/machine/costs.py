@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import field, fields
+from functools import cache
 from typing import Any, Final
 
 from clew.support.dataclass import dataclass
@@ -132,8 +133,11 @@ class Figure:
     probed: bool
 
 
-FIGURES: Final = tuple(Figure(f.name, f.default, **f.metadata) for f in fields(Costs))  # type: ignore[arg-type]
-"""All figures of `Costs`, in order."""
+@cache
+def figures() -> tuple[Figure, ...]:
+    """Returns all figures of `Costs`, in order."""
+    return tuple(Figure(f.name, f.default, **f.metadata) for f in fields(Costs))  # type: ignore[arg-type]
+
 
 DEFAULTS: Final = Costs()
 """The costs of a machine that has not been measured."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -43,20 +44,24 @@ from clew.runtime.program import (
     Stretch,
     View,
 )
-from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
-from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
-from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.array_records import array_of
 from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import TEXT, dtype_named, unpacked
+
+if TYPE_CHECKING:  # imported with models of free sizes, or with regions
+    from clew.runtime.regions import RegionCall
+    from clew.runtime.segment_template import LoopTemplate, SizedSpec
+    from clew.runtime.sized_segment import SizedSegment
+    from clew.runtime.template import ProgramTemplate
 
 Json: TypeAlias = "Mapping[str, Any]"
 
@@ -254,17 +259,23 @@ class BuildReader:
         program = self._program(record["program"], segments)
         conditions = [symbolic_of_record(condition) for condition in record["conditions"]]
         from_zero = map(str, record.get("from_zero", ()))
+        with LOADING, held_interrupts():
+            from clew.runtime.template import ProgramTemplate  # noqa: PLC0415
+
         return ProgramTemplate(program, segments, conditions, from_zero)
 
     def _part(self, record: Json) -> NativeSegment | SizedSegment:
         """Returns a segment of the build for all sizes."""
         if "sizes_bytes" not in record:
             return self._segment(record)
-        template = SegmentTemplate(
+        with LOADING, held_interrupts():
+            from clew.runtime.sized_segment import SizedSegment  # noqa: PLC0415
+
+        template = _templates().SegmentTemplate(
             steps=tuple(self._step(step) for step in record["steps"]),
             inputs=tuple(_sized_spec(spec) for spec in record["inputs"]),
             outputs=tuple(_sized_spec(spec) for spec in record["outputs"]),
-            constants=tuple(self._array(array) for array in record["constants"]),
+            constants=tuple(self._weight(array) for array in record["constants"]),
             arena_bytes=tuple(of_record(size) for size in record["sizes_bytes"]),
             order=tuple(e if isinstance(e, int) else _flow(e) for e in record["order"]),
             loops=tuple(map(_sized_loop, record["loops"])),
@@ -293,7 +304,7 @@ class BuildReader:
             steps=tuple(self._step(step) for step in record["steps"]),
             inputs=tuple(_spec(spec) for spec in record["inputs"]),
             outputs=tuple(_spec(spec) for spec in record["outputs"]),
-            constants=tuple(self._array(array) for array in record["constants"]),
+            constants=tuple(self._weight(array) for array in record["constants"]),
             arena_bytes=record["arena_bytes"],
             arena=tuple(ArenaBuffer(size, offset) for size, offset in record["arena"]),
             order=tuple(e if isinstance(e, int) else _flow(e) for e in record["order"]),
@@ -313,6 +324,18 @@ class BuildReader:
         if dtype == TEXT:
             return unpacked(data, tuple(record["shape"]))
         return data.view(dtype).reshape(record["shape"])
+
+    def _weight(self, record: Json) -> np.ndarray:
+        """Returns a constant that kernels read, at its address. Its dtype is that of bytes if NumPy
+        does not know it: another package has to be imported for it.
+        """
+        try:
+            np.dtype(record["dtype"])
+        except TypeError:
+            data, shape = self._blobs[record["blob"]], record["shape"]
+            size_bytes = data.nbytes // max(1, math.prod(shape))
+            return data.view(f"V{max(1, size_bytes)}").reshape(shape)
+        return self._array(record)
 
     def _program(self, record: Json, segments: Sequence[Runnable]) -> Program:
         spaces = {slot: self._space(name) for slot, name in record.get("spaces", ())}
@@ -365,6 +388,9 @@ class BuildReader:
                 layers = tuple(record.get("layers", ()))  # older files have none
                 return RunHost(function, reads, writes, record["label"], layers)
             case "copy":
+                with LOADING, held_interrupts():
+                    from clew.runtime.regions import ValueType  # noqa: PLC0415
+
                 (source,), (target,) = reads, writes
                 ends = spaces.get(source, HOST), spaces.get(target, HOST)
                 return Copy(source, target, *ends, ValueType.of_record(record["type"]))
@@ -413,7 +439,8 @@ def _loop(record: Json) -> LoopPlan:
 def _sized_loop(record: Json) -> LoopTemplate:
     states, rows = (tuple(map(of_record, record[n])) for n in ("states_bytes", "rows_bytes"))
     trips = None if record["trips"] is None else of_record(record["trips"])
-    return LoopTemplate(int(record["first"]), states, rows, trips, _reads_trips(record))
+    kind: type[LoopTemplate] = _templates().LoopTemplate
+    return kind(int(record["first"]), states, rows, trips, _reads_trips(record))
 
 
 def _reads_trips(record: Json) -> bool:
@@ -438,7 +465,15 @@ def _code(record: Json) -> KernelCode:
 
 def _sized_spec(record: Json) -> SizedSpec:
     shape = tuple(map(of_record, record["shape"]))
-    return SizedSpec(record["name"], shape, record["dtype"], bool(record.get("is_stack")))
+    kind: type[SizedSpec] = _templates().SizedSpec
+    return kind(record["name"], shape, record["dtype"], bool(record.get("is_stack")))
+
+
+def _templates() -> ModuleType:
+    with LOADING, held_interrupts():
+        from clew.runtime import segment_template  # noqa: PLC0415
+
+    return segment_template
 
 
 def _spec(record: Json) -> BufferSpec:

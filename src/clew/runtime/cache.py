@@ -32,14 +32,14 @@ import os
 import re
 import stat
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 from clew.support.dataclass import dataclass
+from clew.support.errors import ClewWarning, warn
 from clew.support.folders import (
     PRIVATE,
     create_in,
@@ -61,12 +61,13 @@ PART: Final = ".part"
 START: Final = ".start"
 SEEN: Final = ".seen"
 NATIVE: Final = ".native"
-_KEY = re.compile(r"[0-9a-f]{8,128}(\.index|\.part|\.start|\.seen|\.native)?")
-_FOLDER = re.compile(r"[0-9a-f]{2}")
+_KINDS: Final = frozenset(("", INDEX, PART, START, SEEN, NATIVE))
+_KEY_DIGITS: Final = range(8, 129)
+_DIGITS: Final = frozenset("0123456789abcdef")
 _TEMPORARY_PREFIX = "writing-"
 _WRITING = (_TEMPORARY_PREFIX, WRITTEN_PREFIX)
 # Other files in a cache: modules that LLVM could not compile, and the marker of the last check.
-_OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
+_OURS: Final = r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll"
 # Permissions of everybody but the owner.
 _OF_OTHERS = 0o077
 # The longest time that any writer takes.
@@ -87,7 +88,8 @@ _unseen_bytes: Counter[Path] = Counter()
 _unseen_lock = Lock()
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry:
     """A file of the cache. `key` is "" for files of unfinished writes."""
 
     path: Path
@@ -96,7 +98,8 @@ class Entry(NamedTuple):
     used_s: float
 
 
-class Index(NamedTuple):
+@dataclass(frozen=True)
+class Index:
     """A stored build: the keys of its parts, and a description."""
 
     parts: tuple[str, ...]
@@ -120,7 +123,6 @@ class Cache:
     def __init__(self, root: Path | None):
         self.root = root
         self._hits = self._misses = self._damaged = 0
-        self._warned = False
         self._lock = Lock()
 
     def get(self, key: str) -> bytes | None:
@@ -160,7 +162,9 @@ class Cache:
                         os.unlink(name, dir_fd=folder)
                     raise
         except OSError as error:
-            self._warn(error)
+            assert self.root is not None
+            reason = error.strerror if error.errno == errno.EPERM else error
+            _go_on_without(self.root, str(reason))
             return False
         return True
 
@@ -293,7 +297,7 @@ class Cache:
 
     def _path(self, key: str) -> Path:
         assert self.root is not None
-        if not _KEY.fullmatch(key):
+        if not _is_key(key):
             raise AssertionError(f"{key!r} is not a cache key")
         return self.root / key[:2] / key[2:]
 
@@ -341,11 +345,11 @@ class Cache:
         if self.root is None:
             return
         for folder in _listed(self.root):
-            is_folder = folder.is_dir(follow_symlinks=False) and _FOLDER.fullmatch(folder.name)
+            is_folder = folder.is_dir(follow_symlinks=False) and _is_folder(folder.name)
             for entry in _listed(folder.path) if is_folder else ():
                 path = Path(entry.path)
                 key = folder.name + entry.name
-                if not _KEY.fullmatch(key):
+                if not _is_key(key):
                     if not _is_temporary(path):
                         continue
                     key = ""
@@ -353,11 +357,14 @@ class Cache:
                     status = entry.stat(follow_symlinks=False)
                     yield Entry(path, key, status.st_size, status.st_mtime)
 
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            reason = error.strerror if error.errno == errno.EPERM else error
-            warnings.warn(f"clew continues without its disk cache: {reason}", stacklevel=3)
+
+def _is_key(text: str) -> bool:
+    digits, dot, kind = text.partition(".")
+    return len(digits) in _KEY_DIGITS and _DIGITS.issuperset(digits) and dot + kind in _KINDS
+
+
+def _is_folder(name: str) -> bool:
+    return len(name) == 2 and _DIGITS.issuperset(name)
 
 
 def _checked(key: str, content: bytes) -> bytes | None:
@@ -374,7 +381,7 @@ def _index_of(data: bytes | None) -> Index | None:
     try:
         found = json.loads(data)
         parts = tuple(map(str, found["parts"]))
-        if not all(map(_KEY.fullmatch, parts)):
+        if not all(map(_is_key, parts)):
             return None
         return Index(parts, dict(found["about"]))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -415,13 +422,22 @@ def default_cache() -> Cache:
     reason = why_not_ours(root) or _why_open(root)
     if not reason:
         return Cache(root)
+    _go_on_without(root, reason)
+    return Cache(None)
+
+
+def _go_on_without(root: Path, reason: str) -> None:
+    """Warns once of a cache that cannot be used."""
     with _unseen_lock:
         known = root in _warned_of
         _warned_of.add(root)
     if not known:
-        hint = "CLEW_CACHE_DIR names another place"
-        warnings.warn(f"clew continues without its disk cache: {reason}; {hint}", stacklevel=3)
-    return Cache(None)
+        warning = ClewWarning(
+            "C170",
+            f"clew continues without its disk cache: {reason}",
+            hint="CLEW_CACHE_DIR names another folder; CLEW_CACHE=0 switches the cache off",
+        )
+        warn(warning, of_model=False)
 
 
 _warned_of: set[Path] = set()
@@ -453,10 +469,10 @@ def _reclaim(folder: Path) -> None:
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             os.chmod(folder, PRIVATE)
             for entry in _listed(folder):
-                if _KEY.fullmatch(folder.name + entry.name) or entry.name.startswith(_WRITING):
+                if _is_key(folder.name + entry.name) or entry.name.startswith(_WRITING):
                     _remove(Path(entry.path))
 
 
 def _is_of_cache(entry: os.DirEntry[str]) -> bool:
     """Whether an entry of a folder was created by a cache."""
-    return bool(_OURS.fullmatch(entry.name)) or entry.name.startswith(_WRITING)
+    return bool(re.fullmatch(_OURS, entry.name)) or entry.name.startswith(_WRITING)

@@ -35,7 +35,7 @@ from clew.support.files import open_plain, reason_of
 from clew.support.writing import replacing
 
 MAGIC: Final = b"\x89CLEW\r\n\x1a"
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 HEADER_BYTES: Final = 64
 # The text's field with the offset and size in bytes of each blob.
 BLOBS: Final = "blobs"

@@ -14,6 +14,7 @@ import numpy as np
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.driver import driver as native
 from clew.machine.costs import DEFAULTS
+from clew.support.dataclass import dataclass
 
 # More chunks balance better; fewer chunks have less overhead.
 _CHUNKS_PER_THREAD: Final = 6
@@ -24,7 +25,8 @@ _MOST_CHUNKS: Final = native.MAX_CHUNKS // 2
 LineCosts = Sequence[tuple[int, float]]
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True)
+class Work:
     """The facts that determine a division: arrays with one element for each entry point, in order.
     `phase` counts phases from 0, `cost` is in nanoseconds, and `repeats` says whether each call
     repeats work on a piece before its lines.
@@ -49,7 +51,8 @@ class Work(NamedTuple):
         )
 
 
-class Division(NamedTuple):
+@dataclass(frozen=True)
+class Division:
     """The chunks of all phases in order. `rows` is i64[n, 5]: for each chunk, the number of its
     entry point, then the ranges of pieces and of lines. `counts` is i64[phases], the number of
     chunks of each phase.

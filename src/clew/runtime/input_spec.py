@@ -11,8 +11,8 @@ import numpy as np
 from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.ir.size_rules import SizeRule
-from clew.runtime.kinds import Kind, as_array
-from clew.runtime.texts import are_texts
+from clew.runtime.kinds import Kind, as_array, texts
+from clew.support.arrays import number_dtype
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.foreign import array_of
 from clew.support.near import listed
@@ -47,7 +47,7 @@ class InputSpec:
     ) -> None:
         self.name = name
         self.kind = kind
-        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.dtype = None if dtype is None else number_dtype(dtype)
         self.shape = tuple(shape)
         self.expressions: Mapping[int, SymDim] = {}
         self.rules: tuple[SizeRule, ...] = ()
@@ -115,7 +115,8 @@ class InputSpec:
             type(given) is _ARRAY
             and given.dtype is self.dtype
             and given.shape == self._fitted
-            and (not self._is_text or are_texts(given))  # an array of objects may hold others
+            # An array of objects may hold others.
+            and (not self._is_text or texts().are_texts(given))
         ):
             return given
         if self.kind is not None:

@@ -7,16 +7,19 @@ caller's value is checked once, completely, before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.runtime.texts import are_texts
 from clew.support.arrays import native
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.foreign import array_of
-from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
+from clew.support.locks import once
+from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named, provide
 
 Json: TypeAlias = "Mapping[str, Any]"
 
@@ -24,6 +27,18 @@ _ARRAY: Final = np.ndarray
 _NUMBERS: Final = (bool, int, float, complex, list, tuple, range)
 # The kinds of Python's numbers that tensors of each kind take.
 _KINDS: Final = {"b": "b", "i": "i", "f": "if", "c": "ifc"}
+
+
+@once
+def texts() -> ModuleType:
+    """Returns the module of native code on texts, which few models have."""
+    with LOADING, held_interrupts():
+        from clew.runtime import texts  # noqa: PLC0415
+
+    return texts
+
+
+provide(lambda: texts().native_code())
 
 
 def as_array(given: Any, dtype: Any, what: str, expected: Callable[[], str]) -> Any:
@@ -46,7 +61,7 @@ def as_array(given: Any, dtype: Any, what: str, expected: Callable[[], str]) -> 
     except Exception as error:  # of any type: another library raises it
         raise InputError("I043", f"{what} cannot be read as an array: {error}") from error
     if dtype == TEXT:
-        if array.dtype == TEXT and are_texts(array):
+        if array.dtype == TEXT and texts().are_texts(array):
             return array
         try:
             return as_text(array)

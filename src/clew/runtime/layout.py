@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from clew.codegen.driver import driver as native
 from clew.runtime.grid import phases
 from clew.runtime.plan import BufferKind, BufferRef, Flow, Step
+from clew.support.dataclass import dataclass
 
 _Rows: TypeAlias = "list[tuple[int, int, int]]"
 
@@ -23,7 +24,8 @@ class SymbolTable(Protocol):
         ...
 
 
-class SizedRef(NamedTuple):
+@dataclass(frozen=True)
+class SizedRef:
     """An argument of an entry whose position depends on sizes."""
 
     entry: int

@@ -25,6 +25,7 @@ from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
 from clew.runtime.segment import readable
 from clew.runtime.segment_template import SegmentTemplate
+from clew.support.arrays import number_dtype
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
@@ -135,7 +136,7 @@ class LoopNumbers:
         self.layout = Layout(segment.entries, len(segment.inputs))
         self.phases = [p for step in segment.steps for p in phases(step.code.entries)]
         self.entries: list[EntryPoint] = [entry for phase in self.phases for entry in phase]
-        self._dtypes = [np.dtype(spec.dtype) for spec in segment.inputs]
+        self._dtypes = [number_dtype(spec.dtype) for spec in segment.inputs]
         self._shapes: dict[tuple[int, ...], list[Shape]] = {}
         counts = {
             BufferKind.INPUT: len(segment.inputs),
@@ -229,7 +230,7 @@ class LoopNumbers:
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:
-    total: Dim = np.dtype(dtype).itemsize
+    total: Dim = number_dtype(dtype).itemsize
     for size in shape:
         total = total * size
     return total

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import ml_dtypes  # noqa: F401  (registers the dtype name "bfloat16" with NumPy)
 import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, Sizes
+from clew.support.arrays import number_dtype
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 
@@ -23,7 +23,7 @@ Size = TypeVar("Size")
 
 @functools.cache
 def _itemsize(dtype: str) -> int:
-    return np.dtype(dtype).itemsize
+    return number_dtype(dtype).itemsize
 
 
 class BufferKind(enum.Enum):

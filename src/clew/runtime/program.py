@@ -11,13 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes
-from clew.runtime.counted import CountedSegment
-from clew.runtime.native_loop import NativeLoop
 from clew.runtime.ownership import (
     ANY,
     NOTHING_HELD,
@@ -30,7 +28,6 @@ from clew.runtime.ownership import (
     joined,
     within,
 )
-from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.calling import picker
@@ -38,6 +35,11 @@ from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, RunError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
+
+if TYPE_CHECKING:  # imported with models that hold loops or regions
+    from clew.runtime.counted import CountedSegment
+    from clew.runtime.native_loop import NativeLoop
+    from clew.runtime.regions import RegionCall, ValueType
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -264,6 +266,7 @@ class Stretch:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     native: CountedSegment
+
 
 # The number of an array, and what shows it in another way (`_shower`), if anything does.
 _Read: TypeAlias = tuple[int, Callable[[Any], Any] | None]
@@ -700,6 +703,8 @@ def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
 
 def _copy(copy: Copy, value: Any) -> Any:
     """Returns a value copied to the other space. Errors: I362, with the layer added."""
+    from clew.runtime.regions import copied  # noqa: PLC0415 - imported with the type of a `Copy`
+
     try:
         return copied(value, copy.source_space, copy.target_space, copy.type)
     except ClewError as error:

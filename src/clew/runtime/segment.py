@@ -36,7 +36,7 @@ from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.addresses import address_of, write_addresses
-from clew.support.arrays import aligned_copy
+from clew.support.arrays import aligned_copy, number_dtype
 from clew.support.budgets import current, too_many_iterations
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
@@ -91,9 +91,10 @@ class NativeSegment(Shown):
             self._plan = replace(self._plan, constants=self._constants.arrays)
         self._bound = bound
         self._starts, self._places = bound.layout.starts, bound.layout.places
-        self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in bound.inputs]
+        self._inputs = [(spec.shape, number_dtype(spec.dtype)) for spec in bound.inputs]
         self._outputs = [
-            ((0,) if spec.is_stack else spec.shape, np.dtype(spec.dtype))  # until the rows exist
+            # Stacks have no rows yet.
+            ((0,) if spec.is_stack else spec.shape, number_dtype(spec.dtype))
             for spec in bound.outputs
         ]
         self._results = Results(

@@ -18,8 +18,8 @@ from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
 from clew.support.budgets import Budgets, in_force
-from clew.support.call_form import CallForm, plain_count
-from clew.support.calling import in_order, picker
+from clew.support.call_form import CallForm
+from clew.support.calling import in_order, picker, plain_count
 from clew.support.errors import InputError
 from clew.support.locks import Turn
 from clew.support.near import did_you_mean, listed

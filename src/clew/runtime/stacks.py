@@ -19,6 +19,7 @@ import numpy as np
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.plan import BufferSpec, LoopPlan
 from clew.runtime.results import UNHELD, room_for
+from clew.support.arrays import number_dtype
 from clew.support.budgets import check_run_bytes, current
 from clew.support.dataclass import dataclass
 
@@ -191,7 +192,7 @@ class Stacks:
 
 
 def _stack(output: int, spec: BufferSpec) -> _Stack:
-    return _Stack(output, spec.size_bytes, spec.shape, np.dtype(spec.dtype))
+    return _Stack(output, spec.size_bytes, spec.shape, number_dtype(spec.dtype))
 
 
 def first_capacity(loops: Sequence[LoopPlan], stacks: Iterable[int]) -> dict[int, int]:

@@ -20,10 +20,9 @@ from clew.support.native_texts import (
     GOOD,
     TextCode,
     flat_texts,
-    provide,
     text_code,
 )
-from clew.support.text_arrays import holds_text
+from clew.support.text_arrays import holds_text, provide
 
 Array = np.ndarray[Any, Any]
 

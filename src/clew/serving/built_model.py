@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from clew.backends.compile_options import CompileOptions
 from clew.runtime.artifact import LoadedKernel
@@ -15,6 +15,7 @@ from clew.serving.model_chain import ModuleChain
 from clew.serving.ready import Ready
 from clew.serving.replacing import Replacing
 from clew.support.budgets import Budgets, in_force
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -34,7 +35,8 @@ if TYPE_CHECKING:  # the compiler's half
     from clew.trace.verify import VerifyReport
 
 
-class About(NamedTuple):
+@dataclass(frozen=True)
+class About:
     """What a model says of itself without its `Options`: the names of the target and of the inputs
     that have default values, the number of threads, the options as given, and the budgets of runs.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.machine.needs import check_machine
 from clew.runtime.artifact import (
@@ -29,7 +29,6 @@ from clew.runtime.artifact import (
 from clew.runtime.container import Container, read_container
 from clew.runtime.input_spec import size_names
 from clew.runtime.output_spec import OutputSpec
-from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import shared_pool, thread_count
 from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
@@ -37,10 +36,13 @@ from clew.serving.interface import Interface
 from clew.serving.saved import SavedAllSizes, SavedBuilds, loaded
 from clew.serving.served import Declined, Provider, Request
 from clew.serving.variants import Variants
-from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
+
+if TYPE_CHECKING:
+    from clew.runtime.template import ProgramTemplate
+    from clew.support.call_form import CallForm
 
 # Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (
@@ -78,9 +80,14 @@ class LoadedChain(Chain[LoadedBuild]):
         known += map(str, self.variants)
         refuse = partial(_refusal, known, bool(interface.deciding))
         super().__init__(interface, self._providers(interface), only, refuse)
-        if template is not None:
-            names = size_names(interface.inputs)
-            template.template.prepare(names, dict(interface.ranges.expected))
+
+    def prepare(self) -> None:
+        """Makes programs at likely sizes, so that the first call is no slower than later ones."""
+        if self.template is not None:
+            names = size_names(self.interface.inputs)
+            self.template.template.prepare(names, dict(self.interface.ranges.expected))
+        for variant in self.variants.values():
+            variant.prepare()
 
     def _providers(self, interface: Interface) -> list[Provider[LoadedBuild]]:
         found: list[Provider[LoadedBuild]] = [SavedBuilds(self.builds)] if self.builds else []
@@ -107,7 +114,9 @@ class LoadedChain(Chain[LoadedBuild]):
 def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
     """Returns the chain of a model in a file. Errors: as `load_compiled`."""
     thread_count(threads)  # reports a wrong number first
-    return _read(read_container(Path(path)), str(path), threads, backends)
+    found = _read(read_container(Path(path)), str(path), threads, backends)
+    found.prepare()
+    return found
 
 
 def read_stored(
@@ -118,7 +127,8 @@ def read_stored(
     made_here: bool = False,
 ) -> LoadedChain:
     """Returns the chain of a stored model. With `made_here`, it was compiled on a machine like this
-    one, which is not compared: that takes LLVM. Errors: as `load_compiled`.
+    one, which is not compared: that takes LLVM. It is not prepared for likely sizes, since a call
+    with others usually follows at once. Errors: as `load_compiled`.
     """
     return _read(container, "the stored build", threads, backends, made_here=made_here)
 
@@ -172,7 +182,12 @@ def _chain(reader: BuildReader, whole: Json, text: Json) -> LoadedChain:
     if not builds and template is None and not variants:
         raise AssertionError("no build")
     interface = Interface(read_inputs(text), read_ranges(whole), text["deciding"])
-    form = CallForm.of(whole.get("form"))
+    form = None
+    if "form" in whole:
+        with LOADING, held_interrupts():
+            from clew.support.call_form import CallForm  # noqa: PLC0415
+
+        form = CallForm.of(whole["form"])
     outputs, options = read_outputs(whole), whole.get("options")
     return LoadedChain(interface, outputs, builds, template, variants, form, options)
 

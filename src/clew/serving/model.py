@@ -6,27 +6,28 @@ import errno
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.segment import NativeSegment
-from clew.runtime.session import Session
-from clew.runtime.state import conventional_pairs, given_pairs, growing_names
-from clew.runtime.timing import Turns
 from clew.serving.chain import Chain
 from clew.serving.ready import KernelTime, Ready
 from clew.serving.served import B, Served
 from clew.support.budgets import Budgets, in_force
-from clew.support.call_form import CallForm, plain_count
-from clew.support.calling import in_order, one_argument, picker
+from clew.support.calling import in_order, one_argument, picker, plain_count
 from clew.support.errors import InputError, RunError
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.near import listed
 from clew.support.shown import Shown
+
+if TYPE_CHECKING:  # imported by the first call of what returns it
+    from clew.runtime.session import Session
+    from clew.support.call_form import CallForm
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 K = TypeVar("K")
@@ -190,6 +191,14 @@ class Model(Shown, ABC, Generic[K, B]):
         Errors: I370 (the names do not identify the state), I371 (unknown names), I372 (types of a
         pair), I042 and I043 (`initial`).
         """
+        with LOADING, held_interrupts():
+            from clew.runtime.session import Session  # noqa: PLC0415
+            from clew.runtime.state import (  # noqa: PLC0415
+                conventional_pairs,
+                given_pairs,
+                growing_names,
+            )
+
         own = {i.name: i.fed_by for i in self._inputs if i.fed_by}
         pairs = (
             conventional_pairs(self._inputs, self._outputs)
@@ -261,6 +270,9 @@ class Model(Shown, ABC, Generic[K, B]):
         """
         if repeats < 1:
             raise InputError("I302", f"repeats is {repeats}", hint="use at least 1")
+        with LOADING, held_interrupts():
+            from clew.runtime.timing import Turns  # noqa: PLC0415
+
         checked = self._given_or_drawn(inputs, named, ("repeats",))
         ready = self.ready_for(checked)
         turns = Turns(ready.program, ready.segments, lambda: checked, warmup=3)
@@ -341,6 +353,9 @@ class Model(Shown, ABC, Generic[K, B]):
 
         Errors: I041 to I043 for given inputs, I061 for sizes that remain unknown, I303 (`shapes`).
         """
+        with LOADING, held_interrupts():
+            from clew.runtime.drawing import complete  # noqa: PLC0415
+
         last = self._last_inputs()
         found = complete(self._inputs, given or {}, seed, shapes=shapes, last=last)
         return list(found.values())

@@ -16,10 +16,10 @@ from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain
 from clew.serving.interface import Interface
-from clew.serving.often import Manners, SpecializedSizes, Specializing
 from clew.serving.served import Provider, Served
 from clew.serving.stored import Stored
-from clew.support.call_form import CallForm
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
 from clew.support.locks import Once
 from clew.support.size_ranges import SizeRanges
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # the compiler's half
     from clew.serving.all_sizes import AllSizes
     from clew.serving.made_variants import MadeVariants
     from clew.serving.making import Maker
+
+if TYPE_CHECKING:  # imported with models of free sizes, and of nested values
+    from clew.serving.often import Manners, SpecializedSizes, Specializing
+    from clew.support.call_form import CallForm
 
 
 class Parts(Protocol):
@@ -131,6 +135,9 @@ class ModuleChain(Chain["Build"]):
             only = Served(Stored.name, ((), ()), {}, program, rebuild=rebuilt.get)
         self.specializing: Specializing | None = None
         if is_free and specialize:
+            with LOADING, held_interrupts():
+                from clew.serving.often import Specializing  # noqa: PLC0415
+
             self.specializing = Specializing(self._program_alone)
         providers: Iterable[Provider[Build]] = ()
         if only is None:

@@ -9,7 +9,6 @@ in turns until their times show which one is faster.
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import count
+from types import MethodType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -110,7 +110,7 @@ class Manners:
 MakesProgram: TypeAlias = Callable[[Mapping[str, int], Manners], Program]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Met:
     """Sizes that the model has met, with their calls and their own build, which is timed while it
     is tried. `used` numbers the latest call that used the build.
@@ -216,7 +216,7 @@ class OwnBuilds:
     def __init__(self, build: MakesProgram, worth_s: float) -> None:
         # A reference cycle would keep the weights of a dropped model until garbage collection.
         self._build: Callable[[], MakesProgram | None] = (
-            weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
+            weakref.WeakMethod(build) if isinstance(build, MethodType) else lambda: build
         )
         self.worth_s = max(worth_s, _LEAST_S)
         self._begun: dict[SizesKey, _Met] = {}  # sizes that have, or had, a build
@@ -316,7 +316,7 @@ class Specializing:
     def __init__(self, build: MakesProgram) -> None:
         """`build` makes the program for given sizes; see `OwnBuilds`."""
         self._build: Callable[[], MakesProgram | None] = (
-            weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
+            weakref.WeakMethod(build) if isinstance(build, MethodType) else lambda: build
         )
         self._own: OwnBuilds | None = None
         self._lock = Lock()

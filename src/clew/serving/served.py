@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.variant import is_empty
-from clew.serving.often import Often
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown
 
+if TYPE_CHECKING:  # imported with models of free sizes
+    from clew.serving.often import Often
+
 B = TypeVar("B")
 
 
-class Declined(NamedTuple):
+@dataclass(frozen=True)
+class Declined:
     """Why a provider does not serve a call."""
 
     provider: str

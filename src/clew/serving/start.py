@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from clew.serving.from_file import LoadedChain
 from clew.serving.stored import StoredBuild
 from clew.support.background import start_thread
 from clew.support.budgets import Budgets, current
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewWarning, CompileError, Hint, warn
 from clew.support.files import Identity, Read, identity_of, open_below, open_plain
 from clew.support.installed import versions
@@ -62,7 +63,8 @@ _ARCHIVE: Final = b"PK"
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True)
+class Prepared:
     """The module and the options of a compilation before its build."""
 
     module: Module | DeferredModule
@@ -71,7 +73,8 @@ class Prepared(NamedTuple):
     defaults: Defaults | None = None
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """What a start leads to: the stored build, the names of inputs with default values, and whether
     sizes may get builds of their own.
     """
@@ -211,7 +214,8 @@ class Start:
         return self._model.holds(files, self._cache)
 
 
-class _File(NamedTuple):
+@dataclass(frozen=True)
+class _File:
     """A file that a compilation has read: below the model's folder, step by step without links, or
     at a path. The model's own file has neither.
     """

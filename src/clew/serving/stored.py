@@ -26,14 +26,14 @@ from clew.runtime.code_version import code_version
 from clew.runtime.container import Container, packed, read_opened
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
-from clew.serving.often import Specializing
 from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
 from clew.support.collection import no_collections
 from clew.support.errors import ClewError, CompileError
 
-if TYPE_CHECKING:  # the compiler's half
-    from clew.build.result import Build
+if TYPE_CHECKING:
+    from clew.build.result import Build  # the compiler's half
+    from clew.serving.often import Specializing
 
 # Larger builds are written in the background, so that the caller does not wait.
 _WRITTEN_AT_ONCE_BYTES = 4 << 20
@@ -112,7 +112,8 @@ class StoredBuild:
             known = [file for file in files if file is not None]
             if len(known) == len(files):
                 try:
-                    return self._loaded(index, known, made_here)
+                    with no_collections():
+                        return self._loaded(index, known, made_here)
                 except ClewError:
                     pass
         self._drop(index)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from clew.support.arrays import number_dtype
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Record: TypeAlias = "tuple[str, tuple[int, ...], str]"
 
@@ -27,7 +29,7 @@ def array_of(record: Sequence[Any]) -> Array:
     record.
     """
     name, shape, content = record
-    data = np.frombuffer(bytes.fromhex(content.removeprefix("*")), np.dtype(name))
+    data = np.frombuffer(bytes.fromhex(content.removeprefix("*")), number_dtype(name))
     sizes = tuple(map(int, shape))
     if content.startswith("*"):
         return np.broadcast_to(data.reshape(()), sizes)

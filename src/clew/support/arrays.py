@@ -8,8 +8,27 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.support.interrupts import held_interrupts
+from clew.support.loading import LOADING
+
 ALIGNMENT_BYTES: Final = 64
 """One cache line, and the widest vector."""
+
+
+def number_dtype(name: Any) -> np.dtype[Any]:
+    """Returns the dtype with a name, such as `float32`, or a dtype itself. Raises `TypeError` for
+    an unknown name.
+
+    The package of narrow floats and integers, whose names NumPy then knows, is imported for them.
+    """
+    found: np.dtype[Any]
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        with LOADING, held_interrupts():
+            import ml_dtypes  # noqa: F401, PLC0415
+        found = np.dtype(name)
+    return found
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:

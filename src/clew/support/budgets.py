@@ -23,7 +23,7 @@ from clew.support.scoped import scoped
 from clew.support.system import system_text
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
-_VALUE: Final = re.compile(r"(\d{1,30})([kmgt]?)")
+_VALUE: Final = r"(\d{1,30})([kmgt]?)"
 
 
 @lru_cache(maxsize=1)
@@ -236,7 +236,7 @@ def read_budgets(given: Iterable[str]) -> Budgets:
         if text == "strict":
             budgets = Budgets.strict()
             continue
-        found = _VALUE.fullmatch(number.lower())
+        found = re.fullmatch(_VALUE, number.lower())
         if name not in _NAMES or found is None:
             raise InputError(
                 "I268",

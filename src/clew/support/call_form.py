@@ -225,10 +225,3 @@ def _built(tree: Tree, outputs: Sequence[Any]) -> Any:
         return parts
     keys = tree[1] if kind == "dict" else tree[2]
     return dict(zip(keys, parts, strict=True)) if keys else tuple(parts)
-
-
-def plain_count(inputs: int, form: CallForm | None) -> int:
-    """Returns the number of arguments with which a call may give the inputs in order. If there are
-    no inputs, or nested ones, it is -1, which no call has.
-    """
-    return inputs if inputs and (form is None or form.is_flat) else -1

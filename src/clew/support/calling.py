@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.support.errors import InputError
 from clew.support.near import listed, near
+
+if TYPE_CHECKING:
+    from clew.support.call_form import CallForm
 
 _NONE: Final[Mapping[str, Any]] = {}
 
@@ -141,3 +144,10 @@ def _is_by_name(given: Mapping[Any, Any], names: Sequence[str], maps: Collection
 
 def _signature(names: Sequence[str], of: str) -> str:
     return f"the {of}'s inputs are {listed(names)}" if names else f"the {of} takes no inputs"
+
+
+def plain_count(inputs: int, form: CallForm | None) -> int:
+    """Returns the number of arguments with which a call may give the inputs in order. If there are
+    no inputs, or nested ones, it is -1, which no call has.
+    """
+    return inputs if inputs and (form is None or form.is_flat) else -1

@@ -158,10 +158,12 @@ class ClewWarning(UserWarning):
         return f"{head}\n  hint: {hint_on(self.hint, surface)}" if self.hint else head
 
 
-def warn(warning: ClewWarning) -> None:
-    """Issues a warning at the line outside of clew that caused it."""
+def warn(warning: ClewWarning, *, of_model: bool = True) -> None:
+    """Issues a warning at the line outside of clew that caused it. `noting_warnings` collects
+    those that are due to the model and its options.
+    """
     noted = _noted.get()
-    if noted is not None:
+    if noted is not None and of_model:
         noted.append(warning)
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_own(frame.f_globals.get("__name__", "")):
@@ -174,7 +176,9 @@ _noted: ContextVar[list[ClewWarning] | None] = ContextVar("warnings", default=No
 
 @contextmanager
 def noting_warnings() -> Iterator[list[ClewWarning]]:
-    """Yields a list to which the warnings that this thread issues inside the block are added."""
+    """Yields a list to which the warnings about models that this thread issues inside the block
+    are added.
+    """
     noted: list[ClewWarning] = []
     with scoped(_noted, noted):
         yield noted

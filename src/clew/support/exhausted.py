@@ -20,7 +20,7 @@ _REFUSED: Final = {
 }
 
 # What the dynamic linker, and llvmlite in its place, say where memory is short.
-_UNLOADED: Final = re.compile("map segment|allocate memory|Could not find/load shared object")
+_UNLOADED: Final = "map segment|allocate memory|Could not find/load shared object"
 
 
 class OutOfMemory(CompileError, MemoryError):
@@ -54,7 +54,7 @@ def exhausted(error: BaseException) -> ClewError | None:
             "the system starts no more threads",
             hint="see the limits of the process (ulimit -u, the container's)",
         )
-    if isinstance(error, (ImportError, OSError)) and _UNLOADED.search(str(error)):
+    if isinstance(error, (ImportError, OSError)) and re.search(_UNLOADED, str(error)):
         return OutOfMemory(
             "C160",
             f"a library cannot be loaded: {str(error)[:200]}",

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from clew.support.budgets import current, exceeded
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.scoped import scoped
 
@@ -114,7 +115,8 @@ def folder_below(folder: Path, parts: Sequence[str]) -> int:
     return here
 
 
-class Read(NamedTuple):
+@dataclass(frozen=True)
+class Read:
     """A file that was opened: its path, or a folder and the steps below it, and its identity."""
 
     path: str

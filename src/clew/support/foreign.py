@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from typing import Any, Final, TypeAlias
 
-import ml_dtypes
 import numpy as np
+
+from clew.support.arrays import number_dtype
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # By torch's name, the dtypes that NumPy lacks, and the integers in whose place they are read.
 _BITS: Final = {
-    "torch.bfloat16": ("int16", ml_dtypes.bfloat16),
-    "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
-    "torch.float8_e4m3fnuz": ("uint8", ml_dtypes.float8_e4m3fnuz),
-    "torch.float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
-    "torch.float8_e5m2fnuz": ("uint8", ml_dtypes.float8_e5m2fnuz),
+    "torch.bfloat16": ("int16", "bfloat16"),
+    "torch.float8_e4m3fn": ("uint8", "float8_e4m3fn"),
+    "torch.float8_e4m3fnuz": ("uint8", "float8_e4m3fnuz"),
+    "torch.float8_e5m2": ("uint8", "float8_e5m2"),
+    "torch.float8_e5m2fnuz": ("uint8", "float8_e5m2fnuz"),
 }
 
 
@@ -48,4 +49,4 @@ def _of_torch(tensor: Any, torch: Any) -> Array:
         found = tensor.numpy()
         return found
     found = tensor.view(getattr(torch, bits[0])).numpy()
-    return found.view(bits[1])
+    return found.view(number_dtype(bits[1]))

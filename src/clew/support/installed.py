@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 
 
 def versions(names: Iterable[str]) -> list[str]:
@@ -13,15 +14,21 @@ def versions(names: Iterable[str]) -> list[str]:
     wanted = dict.fromkeys(names, "")
     for place in sys.path:
         try:
-            listed = os.listdir(place or os.curdir)
+            found = _installed(os.path.abspath(place), os.stat(place or os.curdir).st_mtime_ns)
         except OSError:
             continue
-        for each in listed:
-            if each.endswith(".dist-info"):
-                name, _, version = each.removesuffix(".dist-info").partition("-")
-                if wanted.get(name) == "":
-                    wanted[name] = version
+        for name, version in found:
+            if wanted.get(name) == "":
+                wanted[name] = version
     return [f"{name} {version or _file(name)}" for name, version in wanted.items()]
+
+
+@lru_cache(maxsize=64)
+def _installed(folder: str, written_ns: int) -> list[tuple[str, str]]:
+    """Returns the names and versions of the packages that a folder holds."""
+    listed = (each for each in os.listdir(folder) if each.endswith(".dist-info"))
+    parts = (each.removesuffix(".dist-info").partition("-") for each in listed)
+    return [(name, version) for name, _, version in parts]
 
 
 def _file(name: str) -> str:

@@ -7,9 +7,8 @@ has another implementation.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
 
@@ -17,7 +16,8 @@ import numpy as np
 
 from clew.support import text_tables as tables
 from clew.support.addresses import address_of
-from clew.support.text_arrays import TEXT
+from clew.support.dataclass import dataclass
+from clew.support.text_arrays import TEXT, provided
 
 Array = np.ndarray[Any, Any]
 
@@ -47,17 +47,10 @@ class TextCode:
     count_grams: Function
 
 
-_provided: list[Callable[[], TextCode | None]] = []
-
-
-def provide(code: Callable[[], TextCode | None]) -> None:
-    """Sets the function that loads the native functions on first use."""
-    _provided[:] = [code]
-
-
 def text_code() -> TextCode | None:
     """Returns the native functions; None where there are none."""
-    return _provided[0]() if _provided else None
+    load = provided()
+    return None if load is None else load()
 
 
 def flat_texts(array: Array) -> Array:
@@ -82,6 +75,11 @@ def characters(array: Array) -> int:
         if found >= 0:
             return found
     return sum(map(len, array.reshape(-1).tolist()))
+
+
+def _secret() -> int:
+    """Returns a random positive number of 63 bits."""
+    return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 def _power_above(count: int) -> int:
@@ -112,7 +110,7 @@ class TextTable:
         table = _body(slots * tables.SLOT_WORDS)
         table[tables.TABLE_TYPE] = id(str)
         table[tables.TABLE_MASK] = slots - 1
-        table[tables.TABLE_SECRET] = secrets.randbits(63)
+        table[tables.TABLE_SECRET] = _secret()
         table[tables.TABLE_UNKNOWN] = self._count
         self._address = address_of(table)
         if code.fill(address_of(self._keys), self._count, self._address) == GOOD:
@@ -236,7 +234,7 @@ class GramTable:
         slots = _power_above(sum(some.size for some in grams))
         table = _body(slots * tables.STEP_WORDS)
         table[tables.GRAMS_MASK] = slots - 1
-        table[tables.GRAMS_SECRET] = secrets.randbits(63)
+        table[tables.GRAMS_SECRET] = _secret()
         table[tables.GRAMS_WEIGHTS] = address_of(self._weights)
         table[tables.GRAMS_COLUMNS] = weights.size
         self._table, self._address = table, address_of(table)

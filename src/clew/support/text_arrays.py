@@ -8,11 +8,13 @@ use `packed` instead.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import countOf
 from typing import Any, Final
 
 import numpy as np
+
+from clew.support.arrays import number_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -22,6 +24,19 @@ _WIDEST_BYTES: Final = 4  # of a character
 TEXT: Final = np.dtype(object)
 TEXT_NAME: Final = "str"
 """The dtype's name in files and messages."""
+
+
+_provided: Final[list[Callable[[], Any]]] = []
+
+
+def provide(code: Callable[[], Any]) -> None:
+    """Sets the function that loads native code on texts on first use (`native_texts`)."""
+    _provided[:] = [code]
+
+
+def provided() -> Callable[[], Any] | None:
+    """Returns the function that loads native code on texts; None if none is set."""
+    return _provided[0] if _provided else None
 
 
 def is_text(value: object) -> bool:
@@ -38,7 +53,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def dtype_named(name: str) -> np.dtype[Any]:
     """Returns the dtype with a name. Raises `TypeError` for an unknown name."""
-    return TEXT if name == TEXT_NAME else np.dtype(name)
+    return TEXT if name == TEXT_NAME else number_dtype(name)
 
 
 def holds_text(array: Array) -> bool:

@@ -30,7 +30,7 @@ except ImportError:  # not on POSIX
 
 TEMPORARY_PREFIX: Final = ".clew-"
 """Prefix of the names of files being written."""
-_NAME: Final = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}")
+_NAME: Final = re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{16}"
 _PRIVATE: Final = 0o600
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -87,7 +87,7 @@ def _clean(folder: Path) -> None:
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:  # it may not be listed
         for entry in entries:
-            if fcntl is not None and _NAME.fullmatch(entry.name):
+            if fcntl is not None and re.fullmatch(_NAME, entry.name):
                 _remove_abandoned(Path(entry.path))
 
 

@@ -31,6 +31,8 @@ loop is stamped in each iteration, and the watch counts how often.
 
 from __future__ import annotations
 
+import re
+
 from clew.codegen.driver import flow as native_flow
 from clew.codegen.driver import pool as native_pool
 from clew.codegen.driver import run as native_run
@@ -184,6 +186,4 @@ def driver_text(triple: str, counter: bool = False) -> str:
     system = native_system.LINUX if platform.calls else native_system.WITHOUT_THREADS
     parts = (native_pool.TEXT, native_sizes.TEXT, native_flow.TEXT, native_run.TEXT)
     text = system + _BASICS + "".join(parts)
-    for name, value in words.items():
-        text = text.replace("{" + name + "}", str(value))
-    return text
+    return re.sub(r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])), text)
