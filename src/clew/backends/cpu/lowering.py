@@ -334,6 +334,11 @@ class KernelSource(Shown):
         needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
         return replace(code, needs=needs) if self.sizes.needs else code
 
+    def binary(self, data: bytes) -> KernelBinary:
+        """Returns the kernel with its object file."""
+        symbols = tuple(e.symbol for e in self.code.entries)
+        return KernelBinary(self.code, ObjectCode(self.key, data, symbols), self.rules)
+
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
         name = stage.split("@", 1)[0]
