@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, replace
+from dataclasses import KW_ONLY, Field, replace
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -60,6 +60,7 @@ from clew.backends.option_fields import (
 from clew.backends.option_records import LIVE, recorded, value_of_record
 from clew.support.bounds import BOUNDS, check_bounds
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.links import LINKS
 from clew.support.near import did_you_mean

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.size_ranges import SizeRange
 

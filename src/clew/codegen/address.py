@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
@@ -17,6 +17,7 @@ from clew.ir.dims import Atom, Dim, SymDim, at_least, is_factor, numeric_part
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier, divisor, indices_in
 from clew.loop.ir import Buffer
+from clew.support.dataclass import dataclass
 from clew.te.expr import (
     COMPARISONS,
     INDEX,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient, numeric_part
 from clew.loop import bounds
 from clew.loop.bounds import Range
 from clew.support import walk
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.te.expr import (
     COMPARISONS,
     INDEX,

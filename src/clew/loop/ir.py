@@ -29,13 +29,14 @@ schedule primitive returns a new nest. `stage` names the te stage that a stateme
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import is_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief

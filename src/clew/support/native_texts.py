@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from clew.support import text_tables as tables
 from clew.support.addresses import address_of
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import TEXT
 
 Array = np.ndarray[Any, Any]

@@ -5,7 +5,7 @@ sizes, and the sizes grow by the same numbers in each iteration (`runtime.loop_b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.dataclass import dataclass
 
 _SIZE = TensorType((), "i64")
 

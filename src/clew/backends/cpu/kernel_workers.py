@@ -18,14 +18,14 @@ import llvmlite
 import ml_dtypes
 import numpy as np
 
-import clew
+from clew import version
 from clew.codegen.objects import shared_compiler
 from clew.codegen.workers import Job, WorkerPool, python_command
 from clew.support.errors import CompileError
 from clew.support.locks import once
 from clew.support.settings import settings
 
-_PACKAGES: Final = (clew, np, ml_dtypes, llvmlite)
+_ROOT: Final = Path(version.__file__).parents[1]
 
 
 class PendingKernel(Job):
@@ -60,8 +60,11 @@ class KernelWorkers(WorkerPool):
 
 
 def _command() -> list[str]:
-    places = [str(Path(str(package.__file__)).parents[1]) for package in _PACKAGES]
-    return python_command(places, "from clew.backends.cpu.portable import run; run()")
+    places = [Path(str(package.__file__)).parents[1] for package in (np, ml_dtypes, llvmlite)]
+    return python_command(
+        [str(place) for place in (_ROOT, *places)],
+        "from clew.backends.cpu.portable import run; run()",
+    )
 
 
 @once

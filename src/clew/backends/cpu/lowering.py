@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from clew.backends.calls import name_of
@@ -60,6 +60,7 @@ from clew.schedules import (
     schedule_melted,
     schedule_stack,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
 from clew.loop.affine import Linear, Simplifier, contains, indices_in
@@ -36,6 +36,7 @@ from clew.loop.primitives.common import (
     rewrite_loops,
     stage_statements,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,

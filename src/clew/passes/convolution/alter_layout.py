@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, Final
 
 from clew.cost.convolution import (
@@ -47,6 +47,7 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
