@@ -514,16 +514,19 @@ def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
     """Yields the loads in an expression, shared ones once. `without` holds the ids of expressions
     to skip.
     """
-    seen: set[int] = set()
+    seen: set[Scalar] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) in seen or id(node) in without:
+        if node in seen or (without and id(node) in without):
             continue
-        seen.add(id(node))
+        children = node.children
         if isinstance(node, Load):
             yield node
-        stack.extend(node.children)
+        elif not children:
+            continue
+        seen.add(node)
+        stack += children
 
 
 def expressions(stmt: Stmt) -> Iterator[Scalar]:
