@@ -169,6 +169,9 @@ class WorkerPool:
     state an interrupted exchange has left unknown are replaced in the next one.
     """
 
+    # Whether this process cannot do the jobs when there is too little memory for a worker.
+    needs_workers = True
+
     def __init__(self, count: int, command: Callable[[], Sequence[str]]) -> None:
         self.count = count
         self._command = command
@@ -346,7 +349,8 @@ class WorkerPool:
         if worker.ready or self._failed_starts < _ATTEMPTS_TO_START:
             self._start_worker()
             return
-        if not self._workers and (code < 0 or _MEMORY.search(words)):
+        out_of_memory = code < 0 or _MEMORY.search(words)
+        if self.needs_workers and not self._workers and out_of_memory:
             # Compiling in this process would end it in the same way.
             raise CompileError(
                 "C002",

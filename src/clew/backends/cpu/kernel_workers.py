@@ -21,7 +21,6 @@ import numpy as np
 from clew import version
 from clew.codegen.objects import shared_compiler
 from clew.codegen.workers import Job, WorkerPool, python_command
-from clew.support.errors import CompileError
 from clew.support.locks import once
 from clew.support.settings import settings
 
@@ -47,15 +46,14 @@ class PendingKernel(Job):
 class KernelWorkers(WorkerPool):
     """The pool of this process: a worker for every core but the one of this process."""
 
+    needs_workers = False
+
     def __init__(self) -> None:
         super().__init__(settings().compile_jobs - 1, _command)
 
     def answer(self, job: PendingKernel) -> bytes | None:
         """Waits for a kernel; returns None if it must be lowered here."""
-        try:
-            self.wait_for(job)
-        except CompileError:  # no worker starts
-            return None
+        self.wait_for(job)
         return job.answer
 
 
