@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
-from clew.loop.affine import Linear, Simplifier, contains, indices_in
+from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.bounds import Bound, below_all, negated
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -236,7 +236,7 @@ def _extremes(
 
     def is_moving(atom: Scalar) -> bool:
         constant = constants_move and _only_of(atom, {})
-        return constant or not own.isdisjoint(indices_in(atom))
+        return constant or not own.isdisjoint(atom.variables)
 
     offset: Linear | None = None
     ranges: list[tuple[Bound, Bound, Facts]] = []
