@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clew.backends.calls import name_of
@@ -11,7 +12,7 @@ from clew.backends.cpu.joined_loop import with_native_steps
 from clew.backends.cpu.kernel_workers import PendingKernel, shared_workers
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
-from clew.backends.cpu.portable import Portable
+from clew.backends.cpu.portable import is_portable, packed
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
 from clew.backends.loop_types import LoopTypes
 from clew.backends.options import Options
@@ -146,8 +147,8 @@ class NativeKernels:
         """Offers kernels to the workers; returns those that may be lowered there, by their keys."""
         if len(missing) < KERNELS_FOR_WORKERS:
             return {}
-        found = {kernel.source.key: Portable.of(kernel.source) for kernel in missing}
-        given = {key: PendingKernel(form.packed) for key, form in found.items() if form is not None}
+        sources = [kernel.source for kernel in missing if is_portable(kernel.source)]
+        given = {source.key: PendingKernel(partial(packed, source)) for source in sources}
         shared_workers().add(*given.values())
         return given
 
