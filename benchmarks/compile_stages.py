@@ -7,8 +7,8 @@
 Every compilation runs in its own process with an empty cache folder. Times are processor time, so a
 loaded machine changes them less than wall time; `workers` is that of the compile workers, which run
 beside everything else. With `--against`, the same is done with the sources of another tree, in
-turns, and its figures stand next to this tree's. "LLVM" is measured again in one process, step by
-step.
+turns, and its figures stand next to this tree's. All kernels are lowered in the main process.
+"LLVM" is measured again in one process, step by step.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def stages_of(path: Path, inputs: Mapping[str, np.ndarray], free: bool, source: 
         environment = {
             "CLEW_CACHE_DIR": str(Path(folder) / "cache"),
             "PYTHONPATH": f"{source}:{Path(__file__).parents[1] / 'tools'}",
+            "CLEW_COMPILE_JOBS": "1",  # so that this process lowers every kernel
         }
         return run_child(
             "stages_child", str(path), str(file), str(int(free)), environment=environment

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from clew.codegen import objects
+from clew.codegen import objects, workers
 from clew.codegen.objects import (
     ObjectCompiler,
     PendingObject,
@@ -223,7 +223,7 @@ def test_an_interrupt_leaves_no_confusion(
 
 
 def test_workers_are_recycled(compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_MODULES_PER_WORKER", 3)
+    monkeypatch.setattr(workers, "_REQUESTS_PER_WORKER", 3)
     compiler.warm_up()
     before = {worker.process.pid for worker in compiler._workers}
     assert len(compiler.compile([adder(n) for n in range(20)], TARGET)) == 20
@@ -241,7 +241,7 @@ def test_where_no_process_can_be_started(
 
     monkeypatch.setattr(subprocess, "Popen", forbidden)
     monkeypatch.setattr("clew.codegen.worker.configure_llvm", lambda: None)
-    monkeypatch.setattr(objects, "_warned", {"once"})
+    monkeypatch.setattr(workers, "_warned", {"once"})
     alone = ObjectCompiler(2)
     assert alone.compile([adder(1), adder(2)], TARGET) == expected
     with pytest.raises(CompileError, match="expected type"):
@@ -252,9 +252,9 @@ def test_a_worker_that_does_not_start(
     compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", "raise SystemExit('llvmlite is missing')"]
-    monkeypatch.setattr(objects, "_python_command", lambda: command)
+    monkeypatch.setattr(compiler, "_command", lambda: command)
     monkeypatch.setattr("clew.codegen.worker.configure_llvm", lambda: None)
-    monkeypatch.setattr(objects, "_warned", set())
+    monkeypatch.setattr(workers, "_warned", set())
     with pytest.warns(ClewWarning, match="llvmlite is missing") as caught:
         first, _ = [compiler.compile([adder(n)], TARGET) for n in (1, 2)]  # and says so once
     assert "add1" in symbols(first[0])
@@ -268,8 +268,8 @@ def test_workers_that_memory_keeps_from_starting(
     compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     command = [sys.executable, "-c", ending]
-    monkeypatch.setattr(objects, "_python_command", lambda: command)
-    monkeypatch.setattr(objects, "_warned", {"once"})
+    monkeypatch.setattr(compiler, "_command", lambda: command)
+    monkeypatch.setattr(workers, "_warned", {"once"})
     with pytest.raises(CompileError, match="did not start") as caught:
         compiler.compile([adder(1)], TARGET)
     assert caught.value.code == "C002"
@@ -279,9 +279,9 @@ def test_a_worker_that_says_nothing(
     compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    monkeypatch.setattr(objects, "_python_command", lambda: command)
-    monkeypatch.setattr(objects, "_START_PATIENCE_S", 0.01)
-    monkeypatch.setattr(objects, "_warned", {"once"})
+    monkeypatch.setattr(compiler, "_command", lambda: command)
+    monkeypatch.setattr(workers, "_START_PATIENCE_S", 0.01)
+    monkeypatch.setattr(workers, "_warned", {"once"})
     with pytest.raises(CompileError, match="did not start"):
         compiler.compile([adder(1)], TARGET)
 
@@ -299,7 +299,7 @@ def test_where_the_second_worker_cannot_be_started(
 
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", one)
-    monkeypatch.setattr(objects, "_warned", set())
+    monkeypatch.setattr(workers, "_warned", set())
     with pytest.warns(ClewWarning, match="too many open files.*1 of 2 processes"):
         assert len(compiler.compile([adder(n) for n in range(5)], TARGET)) == 5
     assert len(compiler._workers) == 1
@@ -311,7 +311,7 @@ def test_a_worker_without_room_for_temporary_files(
     def full() -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(objects, "scratch_file", full)
+    monkeypatch.setattr(workers, "scratch_file", full)
     assert "add1" in symbols(compiler.compile([adder(1)], TARGET)[0])
 
 

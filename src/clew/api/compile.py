@@ -59,6 +59,7 @@ def compile(model: Module | DeferredModule | ModelSource, options: CompileOption
         again = partial(_prepared, start, model, options)
         return started(CompiledModel, found, about, options.group(Sizes).specialize, again)
     with noting_reads() as reads, noting_warnings() as warned:
+        _warm_up()
         made: CompiledModel = _cold().compiled(CompiledModel, model, options)
     if start is not None:
         start.keep(made._chain, made.replaceable, reads, warned)
@@ -83,6 +84,14 @@ def _prepared(start: Start, model: Any, options: CompileOptions) -> Prepared:
     ready = _cold().prepared(model, options)
     start.check(_start(model, options))
     return ready  # type: ignore[no-any-return]
+
+
+def _warm_up() -> None:
+    """Starts workers, which import the compiler while this process does."""
+    with LOADING, held_interrupts():
+        from clew.backends.cpu.kernel_workers import warm_up  # noqa: PLC0415
+
+        warm_up()
 
 
 def _cold() -> ModuleType:

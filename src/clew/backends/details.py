@@ -5,7 +5,8 @@ instructions. The explorer shows them (`DescribedRegion` in `backend.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from clew.support.dataclass import dataclass
 
 Layers = tuple[str, ...]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clew.backends.loop_types import LoopTypes
@@ -12,6 +11,7 @@ from clew.ir.expr import Call
 from clew.runtime.program import Program, Repeat, Runnable, Stretch
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
+from clew.support.dataclass import dataclass
 
 
 class KernelEngine(Protocol):

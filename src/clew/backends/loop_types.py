@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clew.ir.syntax import type_text
 from clew.ir.type_reader import TypeReader
 from clew.ir.types import Type
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from clew.backends.backend import Backend
@@ -14,6 +14,7 @@ from clew.machine.target import Target
 from clew.passes.base import Pass
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 from clew.support.size_ranges import SizeRanges
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
@@ -16,6 +16,7 @@ from clew.passes.base import Unmet
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.sized_segment import SizedSegment
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown, counted
 from clew.trace.stages import StageRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -46,6 +46,7 @@ from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
 from clew.support.array_records import array_record
 from clew.support.call_form import CallForm
+from clew.support.dataclass import dataclass
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from clew.backends.options import Options
@@ -14,6 +14,7 @@ from clew.passes.placement.annotate_target import AnnotateTarget
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.runtime.cache import Cache
 from clew.runtime.threads import ThreadPool
+from clew.support.dataclass import dataclass
 from clew.trace.span import Span
 
 _PLACING = (MergeComposite, AnnotateTarget)

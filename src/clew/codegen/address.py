@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
@@ -15,8 +15,9 @@ from clew.codegen.math import arith
 from clew.ir.dim_text import DIVISIONS
 from clew.ir.dims import Atom, Dim, SymDim, at_least, is_factor, numeric_part
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Linear, Simplifier, divisor, indices_in
+from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import Buffer
+from clew.support.dataclass import dataclass
 from clew.te.expr import (
     COMPARISONS,
     INDEX,
@@ -258,7 +259,7 @@ class Addresses(ABC):
             return
         if isinstance(expr.b, Size):
             dim = expr.b.dim
-            if not any(is_factor(dim, index.extent) for index in indices_in(expr.a)):
+            if not any(is_factor(dim, index.extent) for index in expr.a.variables):
                 self._needs_divisor(dim)
 
     def _needs_divisor(self, dim: Dim) -> None:

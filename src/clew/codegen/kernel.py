@@ -11,7 +11,6 @@ that its loops carry.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeGuard
 
@@ -47,6 +46,7 @@ from clew.loop.ir import (
 )
 from clew.loop.printer import PrintedNest
 from clew.machine.target import Target
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Checked, Inlined, Load, Scalar, all_of, conjuncts
 from clew.te.interpret import identity_of

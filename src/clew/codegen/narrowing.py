@@ -8,11 +8,11 @@ range, it would shuffle bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, inf, isfinite, isnan
 from typing import TypeAlias
 
 from clew.ir.types import bits, integer_limits, is_integer
+from clew.support.dataclass import dataclass
 from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar, Select
 
 Bounds: TypeAlias = "tuple[int, int]"

@@ -14,12 +14,12 @@ than (3 * |n| / d + 1) * 2^-53, which is smaller than that for numbers up to `MO
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.codegen.builder import Builder, Value
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
+from clew.support.dataclass import dataclass
 from clew.te.expr import INDEX
 
 MOST: Final = 1 << 49

@@ -6,13 +6,13 @@ Interleaving channels reads a run of pixels from each; a gather would load every
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from clew.codegen import vectors
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.math import arith
 from clew.ir.dims import Dim
+from clew.support.dataclass import dataclass
 
 Offset: TypeAlias = "tuple[Dim, int]"
 """A lane's offset in elements: a part that only a run knows (0 if there is none), and a number."""

@@ -8,9 +8,8 @@ once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.ir.dims import at_least
+from clew.support.dataclass import dataclass
 from clew.te.expr import Load, Scalar, Select, shared_parts
 from clew.te.walk import post_order
 

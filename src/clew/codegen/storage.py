@@ -8,11 +8,11 @@ integer arithmetic on whole vectors, without branches or tables. Formats: ONNX's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.codegen.lanes import Lanes, pick
 from clew.ir.types import bits, is_float
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from clew.codegen.address import Bound, Place, element_bytes
@@ -30,6 +29,7 @@ from clew.loop.products import (
     zero_form,
 )
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
+from clew.support.dataclass import dataclass
 from clew.te.expr import Index, Scalar
 
 _CONFIG_BYTES: Final = 64

@@ -150,8 +150,9 @@ def near_starts(offsets: Sequence[int | None], lanes: int) -> list[int]:
     if not used:
         return []
     first, count = min(used), max(used) - min(used) + 1
-    starts = [*range(0, count - lanes, lanes), max(count - lanes, 0)]
-    starts = [n for n in starts if any(n <= offset - first < n + lanes for offset in used)]
+    last = max(count - lanes, 0)
+    whole = {(offset - first) // lanes * lanes for offset in used}
+    starts = [*sorted(n for n in whole if n < last), last]
     return starts if len(starts) <= max(1, lanes // _LEAST_LANES_OF_LOAD) else []
 
 

@@ -3,9 +3,9 @@
 A worker imports only llvmlite and the standard library, so that it starts quickly: it runs from
 this file, not through the package. It answers requests one by one until its input closes.
 
-Request and reply are a 4-byte length (little endian) and that many bytes. A request is triple, CPU,
-features, pipeline and module text, joined by NUL. A reply starts with `+` before the object or `-`
-before an error text. The first reply is `+ready`.
+Request and reply are a 4-byte length (little endian) and that many bytes. A request for an object
+is triple, CPU, features, pipeline and module text, joined by NUL. A reply starts with `+` before
+the answer or `-` before an error text. The first reply is `+ready`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import llvmlite.binding as llvm
@@ -112,16 +113,15 @@ def _read_exactly(stream: BinaryIO, count: int) -> bytes:
     return data
 
 
-def _answer(request: bytes) -> bytes:
+def _object(request: bytes) -> bytes:
     triple, cpu, features, pipeline, text = request.decode().split("\0", 4)
-    try:
-        return b"+" + emit_object(text, triple, cpu, features, pipeline)
-    except Exception as error:  # of any kind: the caller must receive it
-        return b"-" + f"{type(error).__name__}: {error}".encode()
+    return emit_object(text, triple, cpu, features, pipeline)
 
 
-def serve() -> None:
-    """Answers requests from standard input on standard output until the input closes."""
+def serve(answer: Callable[[bytes], bytes] = _object) -> None:
+    """Answers requests from standard input on standard output until the input closes, by default
+    those for objects.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
     with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # nothing else may write into the replies
@@ -132,7 +132,11 @@ def serve() -> None:
                 replies.write(_LENGTH.pack(len(reply)) + reply)
                 replies.flush()
                 (length,) = _LENGTH.unpack(_read_exactly(requests, _LENGTH.size))
-                reply = _answer(_read_exactly(requests, length))
+                request = _read_exactly(requests, length)
+                try:
+                    reply = b"+" + answer(request)
+                except Exception as error:  # of any kind: the caller must receive it
+                    reply = b"-" + f"{type(error).__name__}: {error}".encode()
         except (EOFError, BrokenPipeError):
             return
 

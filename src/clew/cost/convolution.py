@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from clew.cost.policy.convolutions import FULL_TILE_ROWS, USUAL_WINOGRAD_TILES
@@ -13,6 +13,7 @@ from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.types import bits, is_integer
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS, tile_depth
+from clew.support.dataclass import dataclass
 
 WINDOW: Final = 3
 """The window size of Winograd's algorithm here: 3x3 pixels."""

@@ -6,11 +6,11 @@ This is the only count: passes, `bench`, `profile`, `predict` and the tuner read
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from clew.ir.dims import Dim, dim_min, product
 from clew.ir.types import memory_bytes
+from clew.support.dataclass import dataclass
 from clew.te.analysis import extents_of, is_product_sum, without_casts
 from clew.te.expr import (
     Binary,

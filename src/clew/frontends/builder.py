@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from clew.ir.values import KnownValues, is_symbolic
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.support.budgets import Budgets, current
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.module import Module
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -18,6 +17,7 @@ from clew.frontends.listing import Listing
 from clew.frontends.quantized import Operand, Product
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
+from clew.support.dataclass import dataclass
 from clew.support.kinds import Kind
 from clew.support.recognize import Head
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from clew.ir.types import bits, from_numpy
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 
 Array = NDArray[Any]

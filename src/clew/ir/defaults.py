@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
+
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

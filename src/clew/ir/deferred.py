@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from clew.ir.defaults import Defaults
 from clew.ir.module import Module
 from clew.ir.types import Type
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

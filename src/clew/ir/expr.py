@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import ref
 
@@ -29,6 +28,7 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.support.arrays import aligned_copy
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT, as_text
 from clew.trace.lineage import note

@@ -7,12 +7,13 @@ return: the call would depend on itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.rewrite import Rewriter, building_for, rebuild, replaces
 from clew.ir.visit import post_order
+from clew.support.dataclass import dataclass
 
 
 @dataclass(eq=False)

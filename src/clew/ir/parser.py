@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -42,6 +42,7 @@ from clew.ir.types import (
     TupleType,
     Type,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError, TextError
 from clew.trace.span import EMPTY, Span
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +50,7 @@ from clew.ir.syntax import (
     value_text,
 )
 from clew.ir.types import bits, to_numpy
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import is_text, is_unicode
 from clew.trace.notes import NOTES
 from clew.trace.places import PLACES

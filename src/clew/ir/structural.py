@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -35,6 +34,7 @@ from clew.ir.expr import (
 from clew.ir.module import Module
 from clew.ir.printer import body_order, element_texts, operands
 from clew.ir.syntax import dim_text, quote, type_text, value_text
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import is_text, packed
 
 _DIGEST_BYTES: Final = 20

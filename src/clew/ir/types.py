@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from clew.ir.dims import Dim, SymDim, dim_max, product, substitute, unknown_dim
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient, numeric_part
 from clew.loop import bounds
 from clew.loop.bounds import Range
 from clew.support import walk
-from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.te.expr import (
     COMPARISONS,
     INDEX,
@@ -64,13 +63,7 @@ def _is_arithmetic(node: Scalar) -> bool:
 
 def contains(expr: Scalar, index: Scalar) -> bool:
     """Whether a loop variable occurs in an expression."""
-    return index in indices_in(expr)
-
-
-@bounded_cache(1 << 22)
-def indices_in(expr: Scalar) -> frozenset[Index]:
-    """Returns the loop variables in an expression."""
-    return frozenset(node for node in nodes(expr) if isinstance(node, Index))
+    return index in expr.variables
 
 
 class Simplifier:

@@ -29,13 +29,14 @@ schedule primitive returns a new nest. `stage` names the te stage that a stateme
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import is_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief
@@ -513,16 +514,19 @@ def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
     """Yields the loads in an expression, shared ones once. `without` holds the ids of expressions
     to skip.
     """
-    seen: set[int] = set()
+    seen: set[Scalar] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) in seen or id(node) in without:
+        if node in seen or (without and id(node) in without):
             continue
-        seen.add(id(node))
+        children = node.children
         if isinstance(node, Load):
             yield node
-        stack.extend(node.children)
+        elif not children:
+            continue
+        seen.add(node)
+        stack += children
 
 
 def expressions(stmt: Stmt) -> Iterator[Scalar]:

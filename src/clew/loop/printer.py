@@ -8,7 +8,7 @@ those to graph nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from clew.ir.dims import Dim
@@ -26,6 +26,7 @@ from clew.loop.ir import (
     expressions,
 )
 from clew.loop.named_sizes import LONGEST_INLINE, NamedSizes, plain_text
+from clew.support.dataclass import dataclass
 from clew.te.expr import Checked, Inlined, Scalar, Size, render, shared_parts
 from clew.te.walk import post_order
 

@@ -8,7 +8,6 @@ rows with contiguous depth; of the right operand, groups of rows by columns, the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from clew.ir.dims import ceil_div
 from clew.ir.types import bits
@@ -26,6 +25,7 @@ from clew.loop.ir import (
     walk,
 )
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,

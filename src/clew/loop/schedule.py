@@ -15,7 +15,6 @@ import ast
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from clew.ir.dims import exact_quotient
@@ -34,6 +33,7 @@ from clew.loop.primitives import stages as _stages  # noqa: F401
 from clew.loop.primitives import sums as _sums  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, Primitive, check_kinds, simplified
 from clew.loop.printer import print_nest
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError, TextError
 from clew.support.shown import Shown, counted
 

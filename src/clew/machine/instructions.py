@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
+
+from clew.support.dataclass import dataclass
 
 # By dtypes of operands, unsigned first: LLVM's name of the instruction, and its element type.
 DOTS: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from clew.machine.instructions import DOTS, TILE_PRODUCTS, Instructions, instruc
 from clew.machine.kept import kept_costs
 from clew.machine.units import TILE_ROWS, CacheLevel, DotUnit, TileUnit, VectorUnit, tile_depth
 from clew.support import markup
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted

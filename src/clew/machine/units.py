@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.ir.types import bits
+from clew.support.dataclass import dataclass
 
 TILES: Final = 8
 """The number of tile registers of a matrix unit (Intel AMX): sums and operands together."""

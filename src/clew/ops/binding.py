@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 
 

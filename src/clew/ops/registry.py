@@ -28,7 +28,8 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -59,7 +60,9 @@ from clew.ops.signature import Signature, convert, is_declaration, signature_of,
 from clew.ops.traits import NO_TRAITS
 from clew.ops.traits import Traits as Traits
 from clew.support.budgets import check_run_bytes
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.support.lazy import cached_property
 from clew.support.text_arrays import as_tensor, is_text
 from clew.support.user_code import add_check, is_own
 from clew.te.analysis import Kind
@@ -95,7 +98,7 @@ class Op(Computed):
     """A registered operator. Call it to build a graph node."""
 
     name: str
-    signature: Signature
+    make_signature: Callable[[], Signature] = field(repr=False)
     doc: str
     compute: Compute | None = None
     ways_rule: Ways | None = None
@@ -123,6 +126,13 @@ class Op(Computed):
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
     _stages: KeptStages = field(default_factory=KeptStages, repr=False)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The declared inputs and attributes. They are read on first use: most models use few
+        operators.
+        """
+        return self.make_signature()
 
     def __call__(self, *args: Expr, **attrs: Any) -> Call:
         """Returns the graph call.
@@ -612,7 +622,7 @@ def register_op(
             )
         op = Op(
             name=name,
-            signature=signature_of(function),
+            make_signature=partial(signature_of, function),
             doc=inspect.getdoc(function) or "",
             kind_override=kind,
             commutative=commutative,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from clew.ir.types import Type
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import inspect
 import types as pytypes
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef
 from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import as_tensor
 

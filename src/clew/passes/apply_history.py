@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Protocol
 
 from clew.ir.expr import Call, Expr, Function
@@ -11,6 +11,7 @@ from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion.views import is_kernel
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 TUNED = "tuned"
 """The attribute of a primitive function that holds the text of its choices."""

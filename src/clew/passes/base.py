@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, ClassVar, TypeAlias
 
 from clew.ir.expr import Attrs, Call, Expr
@@ -14,6 +14,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.patterns.exactness import Exactness
 from clew.patterns.rules import Rule
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 from clew.ir.expr import Call
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

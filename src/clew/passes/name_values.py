@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from clew.ir.types import TensorType
 from clew.ir.values import KnownValues
 from clew.ir.visit import all_nodes, post_order
 from clew.ops.registry import Op, argument_references, get_op
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 
 _MOST_VALUES = 16

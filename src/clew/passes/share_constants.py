@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeGuard
 
 from clew.cost.policy.folding import SHAPE_ELEMENTS
@@ -26,6 +26,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import Hint, InputError, locate
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clew.ir.module import Module
 from clew.passes.base import Pass, PassContext
 from clew.passes.relay_names import counterpart
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 

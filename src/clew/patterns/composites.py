@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, While
@@ -16,6 +15,7 @@ from clew.patterns.explanation import describe
 from clew.patterns.found import Match
 from clew.patterns.match import candidates, match
 from clew.patterns.pattern import Pattern
+from clew.support.dataclass import dataclass
 
 Target = TypeVar("Target", Module, Function)
 

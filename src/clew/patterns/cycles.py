@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, Var, While
+from clew.support.dataclass import dataclass
 
 # The maximum numbers of firings shown, and of characters per side of one.
 _SHOWN = 6

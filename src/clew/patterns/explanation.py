@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, TupleGetItem, Var, While
 from clew.patterns.base import PatternBase
 from clew.patterns.found import Match
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ its pattern and returns the remaining goals, several lists if there are alternat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
 from clew.ir.expr import (
@@ -23,6 +22,7 @@ from clew.ir.expr import (
 )
 from clew.patterns.base import PatternBase
 from clew.patterns.goals import FAILED, Goals, Outcome
+from clew.support.dataclass import dataclass
 from clew.support.shown import counted
 
 # The step for each class of goal; its arguments are the match, the goal, the node and the rest.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from clew.ir.expr import Expr
 from clew.patterns.base import PatternBase
+from clew.support.dataclass import dataclass
 
 P = TypeVar("P", bound=PatternBase)
 # A pattern (or a further goal of a bound one), its node, and the remaining goals.

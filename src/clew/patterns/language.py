@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clew.ir.dims import Dim
@@ -25,6 +24,7 @@ from clew.patterns.pattern import (
     as_pattern,
     splat,
 )
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

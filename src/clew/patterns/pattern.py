@@ -7,7 +7,6 @@ that build patterns; `match.py` defines their meaning.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from clew.patterns.base import Kinds, PatternBase
 from clew.patterns.explanation import Explanation
 from clew.patterns.found import Match
 from clew.patterns.goals import Above, Chain, Tested
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.lazy import cached_property
 from clew.te.analysis import Kind

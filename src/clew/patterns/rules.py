@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from clew.ir.expr import Call, Expr, Function, If, Tuple, TupleGetItem, While
@@ -19,6 +18,7 @@ from clew.patterns.found import Match
 from clew.patterns.pattern import Pattern, as_pattern
 from clew.patterns.steps import STEPS
 from clew.support import walk
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.scoped import scoped
 from clew.trace.lineage import Origins

@@ -6,13 +6,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from clew.records.processes import is_running, this_process
 from clew.records.trial import KERNEL, RUNNING, Trial
 from clew.support.databases import memory_database, open_database
+from clew.support.dataclass import dataclass
 from clew.support.errors import Hint, InputError
 from clew.support.files import json_of, reason_of
 from clew.support.settings import settings

@@ -26,6 +26,7 @@ from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
 from clew.runtime.results import UNHELD, Results, Room
 from clew.support.addresses import address_of
+from clew.support.arrays import number_dtype
 from clew.support.budgets import Budgets
 from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
@@ -171,7 +172,7 @@ class Window:
     @cached_property
     def dtypes(self) -> list[np.dtype]:
         """The dtypes of the outputs."""
-        return [np.dtype(spec.dtype) for spec in self.bound.outputs]
+        return [number_dtype(spec.dtype) for spec in self.bound.outputs]
 
     def results_of(self, rows: int) -> Results:
         """Returns the memory of each output, in bytes, for so many iterations."""

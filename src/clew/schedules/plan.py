@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.fusion import OPERATIONS_OF_TABLES, READS_OF_TABLES
@@ -18,6 +17,7 @@ from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.roles import ROW_TABLE, SELECTED, TABLE
 

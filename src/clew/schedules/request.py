@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError, TextError
 
 _WISH: Final = re.compile(r"(\w+)(?:@([\w.@]+))?\s*(?::\s*(.*))?")

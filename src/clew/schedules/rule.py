@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -23,6 +22,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, stage_infos
+from clew.support.dataclass import dataclass
 
 Scope: TypeAlias = Literal["root", "kernel", "melt", "sequential"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 
 _FEW: Final = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from clew.cost.policy.sums import FEW_ROWS
 from clew.cost.products import dots_gain
@@ -14,6 +14,7 @@ from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, read
 from clew.loop.products import offset_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,

@@ -15,13 +15,13 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.support.budgets import current, exceeded
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.files import CHANGED, open_plain, stamp_of
 

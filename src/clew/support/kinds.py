@@ -7,8 +7,9 @@ that clew reads are `Format`s of `frontends/`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,18 @@ INTRINSICS: Final = (
 class Scalar:
     """A scalar expression of type `dtype`."""
 
-    __slots__ = ("dtype",)
+    __slots__ = ("_variables", "dtype")
     dtype: str
+    _variables: frozenset[Index]
+
+    @property
+    def variables(self) -> frozenset[Index]:
+        """The loop variables in the expression; found once."""
+        try:
+            return self._variables
+        except AttributeError:
+            self._variables = _variables(self)
+            return self._variables
 
     def __add__(self, other: ScalarLike) -> Scalar:
         return binary("add", self, other)
@@ -123,6 +133,20 @@ class Scalar:
 
     def __repr__(self) -> str:
         return spelled_out(self)
+
+
+def _variables(expr: Scalar) -> frozenset[Index]:
+    found: set[Index] = set()
+    seen: set[Scalar] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Index):
+            found.add(node)
+        elif node not in seen:
+            seen.add(node)
+            stack += node.children
+    return frozenset(found)
 
 
 ScalarLike: TypeAlias = "Scalar | SymDim | int | float | bool"

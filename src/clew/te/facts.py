@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from clew.support.dataclass import dataclass
 from clew.te.analysis import linear_form
 from clew.te.expr import (
     COMPARISONS,

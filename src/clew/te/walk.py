@@ -16,14 +16,14 @@ _CHILDREN: Final[Callable[[Scalar], Sequence[Scalar]]] = attrgetter("children")
 
 def nodes(expr: Scalar) -> Iterator[Scalar]:
     """Yields an expression and its subexpressions lazily, in no particular order."""
-    seen: set[int] = set()
+    seen: set[Scalar] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
+        if node not in seen:
+            seen.add(node)
             yield node
-            stack.extend(node.children)
+            stack += node.children
 
 
 def post_order(expr: Scalar, known: Container[int] = ()) -> list[Scalar]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 from clew.trace.lineage import Lineage, recording

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias, TypeVar
+
+from clew.support.dataclass import dataclass
 
 Direction: TypeAlias = Literal["both", "read", "written"]
 

@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -44,6 +43,7 @@ from clew.runtime.sizes_key import decides_now
 from clew.runtime.template import ProgramTemplate
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, CompileError, locate
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from clew.ir.dims import Atom, Dim, SymDim, at_least, dim_max, dim_min, exact_quotient
@@ -18,6 +18,7 @@ from clew.ir.rewrite import building_for
 from clew.ir.types import TensorType, leaves, map_dims
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 from clew.te.analysis import Kind
 

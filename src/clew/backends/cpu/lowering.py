@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from clew.backends.calls import name_of
@@ -60,6 +60,7 @@ from clew.schedules import (
     schedule_melted,
     schedule_stack,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
@@ -333,6 +334,11 @@ class KernelSource(Shown):
         ).meaning(self.sizes.dims)
         needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
         return replace(code, needs=needs) if self.sizes.needs else code
+
+    def binary(self, data: bytes) -> KernelBinary:
+        """Returns the kernel with its object file."""
+        symbols = tuple(e.symbol for e in self.code.entries)
+        return KernelBinary(self.code, ObjectCode(self.key, data, symbols), self.rules)
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.deferred_kernel import BuildsKernels, DeferredKernel
 from clew.backends.cpu.joined_counts import joined_counts
 from clew.backends.cpu.joined_loop import with_native_steps
+from clew.backends.cpu.kernel_workers import PendingKernel, shared_workers
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
+from clew.backends.cpu.portable import is_portable, packed
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
 from clew.backends.loop_types import LoopTypes
 from clew.backends.options import Options
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
+from clew.cost.policy.threads import KERNELS_FOR_WORKERS
 from clew.ir.expr import Call, Function
 from clew.machine.needs import check_machine, needs_of
 from clew.runtime.cache import Cache
@@ -29,9 +33,18 @@ from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.collection import no_collections
+from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
 
 _LAYERS_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class _Missing:
+    """A kernel to compile, and the first layers that it serves."""
+
+    source: KernelSource
+    layers: str
 
 
 class NativeKernels:
@@ -70,26 +83,19 @@ class NativeKernels:
     def compile(self, calls: Sequence[Call]) -> None:
         """Compiles each called primitive function; equal functions share a kernel."""
         with no_collections():
-            keys, waiting = self._submitted(calls)
-        for source, pending in waiting:
-            symbols = tuple(e.symbol for e in source.code.entries)
-            code = ObjectCode(source.key, pending.result(), symbols)
-            binary = KernelBinary(source.code, code, source.rules)
-            self.binaries[source.key] = binary
-            self.cache.put(source.key, binary.to_bytes())
+            keys, missing = self._sources(calls)
+            self._make(missing)
         self._library = self._linked([b.object for b in self.binaries.values()])
         made = ((node, self.binaries.get(key)) for node, key in keys.items())
         self.codes = {node: binary.code for node, binary in made if binary is not None}
 
-    def _submitted(
-        self, calls: Sequence[Call]
-    ) -> tuple[dict[int, str], list[tuple[KernelSource, PendingObject]]]:
-        """Returns the keys of the kernels, by the ids of functions, and the objects being compiled.
+    def _sources(self, calls: Sequence[Call]) -> tuple[dict[int, str], list[_Missing]]:
+        """Returns the keys of the kernels, by the ids of functions, and the kernels to be compiled.
         Adds the kernels found in the cache to `binaries`.
         """
-        waiting: list[tuple[KernelSource, PendingObject]] = []
+        missing: dict[str, _Missing] = {}
         keys: dict[int, str] = {}
-        for number, call in enumerate(calls, 1):
+        for call in calls:
             function = call.op
             assert isinstance(function, Function)
             use, layers = self._use(call), ", ".join(call.layers[:_LAYERS_SHOWN])
@@ -102,20 +108,60 @@ class NativeKernels:
             with locate(layer=layers):
                 check_bytes(call)
                 check_work(source, use)
-            if source.key in self.binaries or any(s is source for s, _ in waiting):
+            if source.key in self.binaries or source.key in missing:
                 continue
             stored = self.cache.get(source.key)
             if stored is not None:
                 self.binaries[source.key] = KernelBinary.from_bytes(stored)
                 self.hits += 1
             else:
-                self.options.on_progress(f"kernel {number} of {len(calls)}, {use}")
-                with locate(layer=layers):
-                    text = self._text(source)
-                if text is None:
-                    continue
-                waiting.append((source, submit(text, self.options.target)))
-        return keys, waiting
+                missing[source.key] = _Missing(source, layers)
+        return keys, list(missing.values())
+
+    def _make(self, missing: Sequence[_Missing]) -> None:
+        """Compiles kernels: workers those that they have taken by the time that this process gets
+        to them.
+        """
+        workers = shared_workers()
+        given = self._given(missing) if workers.count else {}
+        here: list[tuple[_Missing, PendingObject]] = []
+        try:
+            for number, kernel in enumerate(missing, 1):
+                self.options.on_progress(f"kernel {number} of {len(missing)}, {kernel.source.use}")
+                job = given.get(kernel.source.key)
+                if job is None or workers.take_back(job):
+                    here += self._begun(kernel)
+            for kernel in missing:
+                job = given.get(kernel.source.key)
+                if job is not None and not job.is_taken_back:
+                    answer = workers.answer(job)
+                    if answer is None:
+                        here += self._begun(kernel)
+                    else:
+                        self._keep(KernelBinary.from_bytes(answer))
+        finally:
+            workers.cancel(given.values())
+        for kernel, pending in here:
+            self._keep(kernel.source.binary(pending.result()))
+
+    def _given(self, missing: Sequence[_Missing]) -> dict[str, PendingKernel]:
+        """Offers kernels to the workers; returns those that may be lowered there, by their keys."""
+        if len(missing) < KERNELS_FOR_WORKERS:
+            return {}
+        sources = [kernel.source for kernel in missing if is_portable(kernel.source)]
+        given = {source.key: PendingKernel(partial(packed, source)) for source in sources}
+        shared_workers().add(*given.values())
+        return given
+
+    def _begun(self, kernel: _Missing) -> list[tuple[_Missing, PendingObject]]:
+        """Lowers a kernel here, and returns it with its object, which LLVM begins to compile."""
+        with locate(layer=kernel.layers):
+            text = self._text(kernel.source)
+        return [] if text is None else [(kernel, submit(text, self.options.target))]
+
+    def _keep(self, binary: KernelBinary) -> None:
+        self.binaries[binary.code.key] = binary
+        self.cache.put(binary.code.key, binary.to_bytes())
 
     def _text(self, source: KernelSource) -> str | None:
         """Returns the LLVM text of a kernel. None if its sizes are known only in a run, and its

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product, value_at
 from clew.loop.ir import Nest, Store, buffer_loads, walk
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te.expr import Binary
 from clew.te.walk import nodes

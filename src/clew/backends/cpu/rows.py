@@ -7,7 +7,6 @@ is dropped. This also works if the kernel reads rows by index and no index refer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,6 +24,7 @@ from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Va
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError
 from clew.te.expr import Cast, Checked, Index, Load, Reduce, Sequential, Size
 from clew.te.tensor import Tensor, stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,6 +18,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
 from clew.schedules import NO_REQUEST, Decision, Plan, Request, Rule, Settings, Space
+from clew.support.dataclass import dataclass
 from clew.support.errors import (
     PASSED_ON,
     ClewError,

@@ -5,7 +5,7 @@ one arena.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from clew.runtime.plan import (
     Step,
 )
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
+from clew.support.dataclass import dataclass
 
 # The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While

@@ -6,7 +6,6 @@ The kernel needs only the value of the expression: for 300 boxes and for 305, it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from clew.ir.expr import Call, Expr, Function
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import post_order
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

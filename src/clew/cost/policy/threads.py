@@ -34,3 +34,6 @@ PARTS_FOR_THREADS: Final = threshold(
 WORTH_DIVIDING: Final = threshold(
     20.0, "µs", "of one run of a kernel, from which it should have work for all cores"
 )
+KERNELS_FOR_WORKERS: Final = threshold(
+    4, "kernels", "to compile: other processes that lower them take as long to start"
+)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
+from clew.support.dataclass import dataclass
 
 
 @dataclass

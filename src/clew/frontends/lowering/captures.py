@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from clew.ir.expr import Expr, Var
 from clew.ir.values import KnownValues
+from clew.support.dataclass import dataclass
 
 
 @dataclass

@@ -8,13 +8,13 @@ unequal length, those that have ended keep their state and give zeros.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from clew.frontends.building import call, cast, filled, reshaped, scalar
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.lowering.loops import build_loop, length_of
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.types import NARROW_FLOATS, TensorType
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

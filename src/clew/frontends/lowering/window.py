@@ -6,10 +6,10 @@ Layouts have the channels first: `NCHW` for two spatial axes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from clew.ir.dims import Dim, dim_max
+from clew.support.dataclass import dataclass
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of spatial axes, by their number."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
+
+from clew.support.dataclass import dataclass
 
 Schema: TypeAlias = Any
 """`onnx.defs.OpSchema`, which the package declares only in part for type checkers."""

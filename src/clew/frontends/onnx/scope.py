@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnx import AttributeProto, FunctionProto
 
 from clew.frontends.lowering.captures import Captures
 from clew.ir.expr import Constant, Expr
+from clew.support.dataclass import dataclass
 from clew.trace.span import Source
 
 

@@ -87,7 +87,7 @@ def _operator(
 
     op = Op(
         name=f"torch.{layer.op.rpartition('.')[0]}",
-        signature=Signature(tuple(f"x{n}" for n in range(len(inputs))), 0, "", {}),
+        make_signature=lambda: Signature(tuple(f"x{n}" for n in range(len(inputs))), 0, "", {}),
         doc=f"`{target}`, called back.",
         host=True,
     )

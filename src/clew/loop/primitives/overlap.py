@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
@@ -32,6 +32,7 @@ from clew.loop.primitives.prefetch import (
     insert_shares,
     iterations,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 from clew.te.walk import substitute

@@ -6,7 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min
@@ -29,6 +29,7 @@ from clew.loop.ir import (
     walk,
 )
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 from clew.te.walk import substitute

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from clew.ir.dims import Dim, product
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import Binary, Imm, Index, Load, Scalar, Size, binary, size
 from clew.te.roles import merged

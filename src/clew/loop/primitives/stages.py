@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
-from clew.loop.affine import Linear, Simplifier, contains, indices_in
+from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.bounds import Bound, below_all, negated
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -36,6 +36,7 @@ from clew.loop.primitives.common import (
     rewrite_loops,
     stage_statements,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,
@@ -235,7 +236,7 @@ def _extremes(
 
     def is_moving(atom: Scalar) -> bool:
         constant = constants_move and _only_of(atom, {})
-        return constant or not own.isdisjoint(indices_in(atom))
+        return constant or not own.isdisjoint(atom.variables)
 
     offset: Linear | None = None
     ranges: list[tuple[Bound, Bound, Facts]] = []

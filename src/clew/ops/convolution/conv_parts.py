@@ -9,7 +9,6 @@ becomes one of stride 1 on s by s images, each of every s-th pixel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from clew.ops.math.parts import (
 )
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from clew.ops.math.reduce import reduce_over
 from clew.ops.movement.layouts import Layout, logical_sizes, parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Index, unary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from clew.ops.common import (
 from clew.ops.convolution.windows import Windows, blocks
 from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transform
 from clew.ops.movement.layouts import logical_sizes as sizes_of
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 from clew.te.expr import ShortFactor, as_scalar

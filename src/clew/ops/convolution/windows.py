@@ -5,11 +5,12 @@ stays near the size of operands and result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+
+from clew.support.dataclass import dataclass
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 BLOCK_ELEMS: Final = 1 << 19

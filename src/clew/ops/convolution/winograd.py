@@ -9,7 +9,7 @@ combinations).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from clew.ops.convolution.stages import clips_of, product_group, window_size
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.arrays import aligned_empty
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 from clew.te.expr import all_of, as_scalar, binary

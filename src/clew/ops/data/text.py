@@ -6,7 +6,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 from typing import Any, Final, TypeVar
@@ -22,6 +21,7 @@ from clew.ops.data.regex.syntax import Unsupported, parsed
 from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes, current
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.locks import once

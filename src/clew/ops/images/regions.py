@@ -7,7 +7,6 @@ columns to read, their number and their weights; loops stop at that number (`rol
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.bounds import Places
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 from clew.te.expr import unary

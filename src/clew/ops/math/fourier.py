@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from clew import te
 from clew.ir.types import is_float
 from clew.ops.common import differ, f32, f64, same_dtype, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.analysis import Kind

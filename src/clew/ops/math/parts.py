@@ -11,7 +11,6 @@ Higher-Precision Computations", ARITH 2019.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from clew.ir.types import to_numpy
 from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Bitcast, Index, unary

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from clew.ir.dims import Dim
 from clew.support.arrays import aligned_copy
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]

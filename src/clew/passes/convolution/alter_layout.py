@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, Final
 
 from clew.cost.convolution import (
@@ -49,6 +49,7 @@ from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 

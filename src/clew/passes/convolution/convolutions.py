@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.convolution import ConvLayer
@@ -13,6 +12,7 @@ from clew.ir.dims import is_unknown, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op
+from clew.support.dataclass import dataclass
 
 PAIRS: Final = ("i16", "i32")
 """The dtypes of the data and the result of a convolution that multiplies pairs of integers."""

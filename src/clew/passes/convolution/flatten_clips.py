@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.cost.policy.layouts import BLOCKS_OF_CHANNELS
@@ -19,6 +18,7 @@ from clew.passes.convolution.forms import (
     is_convolution,
 )
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 _RANK: Final = 5
 _SWAPPED: Final = (0, 2, 1, 3, 4)

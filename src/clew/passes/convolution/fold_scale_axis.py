@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -17,6 +16,7 @@ from clew.ops.registry import Op, all_ops, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Rule, RuleRewriter, is_constant, is_op, rule, wildcard
 from clew.patterns.exactness import ROUNDED
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

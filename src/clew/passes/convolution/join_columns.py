@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from clew.ops.convolution.stages import product_group
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.ir.dims import Dim
@@ -17,6 +16,7 @@ from clew.passes.convolution.forms import (
     is_convolution,
 )
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 _RANK: Final = 3
 _LINES: Final = 2  # the axis that images have and signals lack

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, Final
 
@@ -24,6 +23,7 @@ from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 _PLAIN: Final = "NCHW"
 

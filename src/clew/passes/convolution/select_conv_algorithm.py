@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
@@ -27,6 +27,7 @@ from clew.passes.convolution.winograd import (
 )
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from typing import ClassVar
@@ -25,6 +24,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Final
 
@@ -23,6 +22,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

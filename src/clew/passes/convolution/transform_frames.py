@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import is_convolution
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

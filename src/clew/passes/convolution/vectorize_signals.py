@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import POINTWISE
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

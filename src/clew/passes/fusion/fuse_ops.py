@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from clew.cost.policy.fusion import MOST_INPUTS, MOST_OPERATORS
@@ -14,6 +14,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decisions, Defaults
 from clew.passes.fusion.fusion_groups import Group, Grouper, stays_inside
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Expr, Function, If, While
@@ -18,6 +17,7 @@ from clew.passes.fusion.fusion_groups import Grouper, stays_inside
 from clew.passes.fusion.mark_fusions import Fusion
 from clew.passes.fusion.views import is_view, left_in_place
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewWarning, UnsupportedError
 from clew.te.analysis import Kind
 

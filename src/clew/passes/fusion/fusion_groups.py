@@ -27,7 +27,7 @@ The file is longer than others: each step reads and changes the same groups of o
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from clew.cost.locality import is_small_piece
@@ -48,6 +48,7 @@ from clew.passes.fusion.melted_convolutions import (
 from clew.passes.fusion.row_moves import reads_rows_again, spreads_rows
 from clew.passes.fusion.turned_reads import is_uneven, turns
 from clew.passes.fusion.views import is_reshape, is_view, left_in_place
+from clew.support.dataclass import dataclass
 from clew.te.analysis import Kind, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
 from clew.te.facts import view_steps

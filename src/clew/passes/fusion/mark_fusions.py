@@ -5,7 +5,6 @@ passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from clew.ir.expr import Call, Function
@@ -16,6 +15,7 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns import Match, Pattern, explain, find_all
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewWarning, InputError, UnsupportedError
 from clew.support.shown import counted, indented
 

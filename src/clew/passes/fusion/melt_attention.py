@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from clew.ops.math.attention import AXES
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import ROUNDED, Exactness
+from clew.support.dataclass import dataclass
 
 # A mask hides a position by at most this value: its score vanishes beside others.
 _HIDDEN: Final = -1e9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, TupleGetItem, Var, While
@@ -20,6 +20,7 @@ from clew.passes.fusion.views import (
     worthwhile,
 )
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

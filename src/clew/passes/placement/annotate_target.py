@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Function
@@ -15,6 +14,7 @@ from clew.passes.placement.claims import Claims, keys_of
 from clew.passes.placement.flat import keeps_constants
 from clew.passes.placement.rules import FIRST, Rule
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

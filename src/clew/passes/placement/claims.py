@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clew.ir.expr import Call, Expr, Function
@@ -15,6 +14,7 @@ from clew.ops.registry import Op, argument_references
 from clew.passes.base import Pass
 from clew.patterns import Match, Pattern, partition
 from clew.patterns.composites import Finder
+from clew.support.dataclass import dataclass
 from clew.support.errors import PASSED_ON, ClewError, CompileError
 
 

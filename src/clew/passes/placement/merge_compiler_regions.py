@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr, Function
@@ -15,6 +14,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.placement.convex import Regions
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

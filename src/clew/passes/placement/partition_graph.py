@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Expr, Function
@@ -12,6 +11,7 @@ from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 
 _MOST_NAMED: Final = 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from clew.passes.placement.claims import Claims, claimed, operators_in
 from clew.passes.placement.convex import Regions
 from clew.passes.placement.costs import worthwhile
 from clew.passes.placement.refusals import claims_any, why_not, why_nothing
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewWarning, InputError
 from clew.support.near import fitting, is_glob, listed
 from clew.support.shown import indented

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
@@ -30,6 +29,7 @@ from clew.passes.precision.stored_rounded import (
     stored_rounded,
 )
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"

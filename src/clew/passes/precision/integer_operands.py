@@ -5,7 +5,6 @@ instructions multiply.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, to_numpy
 from clew.ops.math.quantization import SUM as SUM
 from clew.ops.registry import Op, get_op, moved_operands, runs_on_host
+from clew.support.dataclass import dataclass
 from clew.te.analysis import Kind
 
 Array = np.ndarray[Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import known_values, reshaped, same_numbers
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

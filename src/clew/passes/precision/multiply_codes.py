@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, constant_of, known_values, reshaped
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _FLOATS: Final = ("f32", *NARROW_FLOATS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias
 
@@ -47,6 +47,7 @@ from clew.passes.precision.integer_operands import (
     weight_of_pairs,
 )
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 _Operands: TypeAlias = tuple[Integers, Integers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, same_numbers
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 from clew.te.analysis import Kind
 
 # The largest relative difference of a bias from a multiple of the scale.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from clew.ops.math.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import Exactness
+from clew.support.dataclass import dataclass
 
 # Elements of a weight that are examined together.
 _AT_ONCE = 1 << 18

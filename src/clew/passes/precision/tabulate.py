@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array
 from clew.patterns.exactness import EVALUATED, Exactness
+from clew.support.dataclass import dataclass
 from clew.te.analysis import Kind
 
 _BYTES: Final = ("i8", "u8")

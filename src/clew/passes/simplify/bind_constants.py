@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, TupleGetItem, While
@@ -15,6 +14,7 @@ from clew.ir.visit import passed_on, post_order
 from clew.ops.registry import moved_operands, runs_on_host, widens
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.module import Module
@@ -10,6 +9,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.canonical_blocks import BLOCK_RULES
 from clew.passes.simplify.canonical_rules import RULES
 from clew.patterns import Rule, RuleRewriter
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

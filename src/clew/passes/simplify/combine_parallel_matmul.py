@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import get_op, moved_operands
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, While
@@ -13,6 +12,7 @@ from clew.ir.types import TupleType
 from clew.ir.visit import free_vars, post_order
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.cost.policy.folding import MERGED_CONSTANT_ELEMENTS
@@ -13,6 +12,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import content
 
 

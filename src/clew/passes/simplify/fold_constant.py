@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from clew.passes.simplify.bind_constants import ConstantBinder
 from clew.patterns.exactness import EVALUATED, Exactness
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
+from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import is_text, text_bytes
 from clew.te.analysis import Kind

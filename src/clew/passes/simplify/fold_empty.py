@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr, Tuple
@@ -13,6 +12,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 _SIZED: Final = "sized"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr
@@ -14,6 +13,7 @@ from clew.ir.visit import post_order
 from clew.ops.data.structure import folded
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

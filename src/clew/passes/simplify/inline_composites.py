@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr, Function, GlobalVar
@@ -13,6 +12,7 @@ from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 from clew.support.errors import UnsupportedError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from clew.ir.dims import Dim, SymDim
@@ -15,6 +14,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.specialize import Specializer
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

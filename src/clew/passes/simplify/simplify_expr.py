@@ -4,7 +4,6 @@ form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Constant, Expr, Function, If
@@ -15,6 +14,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.known_conditions import CONDITIONS
 from clew.passes.simplify.simplify_rules import RULES
 from clew.patterns import Rule, RuleRewriter
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr
@@ -12,6 +11,7 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.expand import expand
 from clew.patterns import Match, is_op, rule, wildcard
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.dims import is_unknown
@@ -18,6 +17,7 @@ from clew.ops.data.structure import elements_of, folded, rows_joined
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 _READS = frozenset({"sequence.concat", "sequence.length"})
 

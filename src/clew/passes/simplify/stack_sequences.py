@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from clew.ops.data.structure import axis_moved, elements_of, rows_joined
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.specialize import Specializer
 from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

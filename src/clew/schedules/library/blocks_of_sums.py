@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from clew.cost.policy.precision import MOST_PRODUCTS, MOST_PRODUCTS_OF_WINOGRAD, MOST_SUMMED
 from clew.loop.ir import Block, For, If, Stmt, Store, buffer_loads, stores_in
 from clew.loop.schedule import Schedule
+from clew.support.dataclass import dataclass
 
 _OF_TILES: Final = "winograd.products"
 

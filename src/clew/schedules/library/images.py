@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.ir.dims import Dim, typical
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 from clew.te import roles
 from clew.te.expr import Imm, Inlined, Scalar, Select
 

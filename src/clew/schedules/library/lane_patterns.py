@@ -13,7 +13,7 @@ from clew.cost.policy.elementwise import (
     MOST_PATTERN_OPERATIONS,
     MOST_PATTERN_VECTORS,
 )
-from clew.loop.affine import Simplifier, contains, indices_in, is_clamp
+from clew.loop.affine import Simplifier, contains, is_clamp
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.products import offset_of
 from clew.schedules.stages import StageInfo, lane_stride
@@ -85,7 +85,7 @@ def _repeats(load: Load, index: Index, elements: int, simplifier: Simplifier) ->
     for atom, _ in form.terms:
         if atom is not turn and contains(atom, turn):
             return False
-        if contains(atom, inside) and indices_in(atom) != {inside}:
+        if contains(atom, inside) and atom.variables != {inside}:
             return False
     return True
 

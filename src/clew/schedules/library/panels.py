@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.cost.policy.caches import SHARE_OF_PANEL_ROWS
 from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
 from clew.ir.dims import exact_quotient
@@ -14,6 +12,7 @@ from clew.machine.target import Target
 from clew.schedules.rule import TailMatch, Work
 from clew.schedules.space import Choice, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from clew.cost.policy.threads import PARTS_FOR_THREADS
 from clew.ir.dims import Dim, at_least, typical
 from clew.loop import bounds
-from clew.loop.affine import Linear, Simplifier, contains, indices_in
+from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import (
     Block,
     Buffer,
@@ -191,7 +191,7 @@ def _have_ranges(
         rest = form.without(index)
         if form.coefficient(index) != part or rest.depends_on(index):
             return False
-        inside = tuple(term for term in rest.terms if not inner.isdisjoint(indices_in(term[0])))
+        inside = tuple(term for term in rest.terms if not inner.isdisjoint(term[0].variables))
         starts.add(frozenset((id(atom), n) for atom, n in rest.terms if (atom, n) not in inside))
         low, high = simplifier.range_of(Linear(inside, rest.const))
         lows.append(low)

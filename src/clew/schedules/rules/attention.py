@@ -19,7 +19,6 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.caches import QUERIES_TO_COPY, SHARE_OF_HEAD
@@ -43,6 +42,7 @@ from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, lane_stride, stage_infos
+from clew.support.dataclass import dataclass
 from clew.te import roles
 from clew.te.expr import Imm, Index
 

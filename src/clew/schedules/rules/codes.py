@@ -8,7 +8,6 @@ codes in them, all rows and all parts of the data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.cost.policy.tiles import MOST_ROWS, VECTORS_OF_CODES, VECTORS_OF_COLUMNS
@@ -23,6 +22,7 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
+from clew.support.dataclass import dataclass
 from clew.te import roles
 from clew.te.expr import Binary
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.sums import LEAST_COLUMNS, VECTORS_OF_REDUCTIONS
@@ -25,6 +24,7 @@ from clew.schedules.library.row_vectors import down_columns, split_columns
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, flatten_axes, lane_stride, stage_infos
+from clew.support.dataclass import dataclass
 
 SEVERAL_STAGES: Final = Demand(
     "more than one reduction with a tail", lambda work, target: not TAILED.holds(work, target)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.cost.policy.caches import (
@@ -44,6 +43,7 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te import roles
 from clew.te.expr import Load, Select

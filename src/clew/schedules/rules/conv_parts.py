@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.cost.policy.caches import (
@@ -36,6 +35,7 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 from clew.te import roles
 
 SUMS: Final = "conv_parts.sums"

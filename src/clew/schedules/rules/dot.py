@@ -7,8 +7,6 @@ outermost, so that a panel of weights stays in cache while the rows stream by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.cost.policy.caches import SHARE_OF_ROWS
 from clew.cost.policy.tiles import MOST_ROWS, ROWS_OF_WIDE_DOT, UNROLLED_STEPS, VECTORS_OF_DOT
 from clew.loop.schedule import Schedule
@@ -25,6 +23,7 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, stage_infos
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

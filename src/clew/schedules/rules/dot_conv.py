@@ -7,8 +7,6 @@ neighboring channels. Weights are packed so that a group lies side by side in ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED
@@ -18,6 +16,7 @@ from clew.schedules.rule import Work
 from clew.schedules.rules.conv import Conv, Convolution
 from clew.schedules.space import Settings
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ lanes are added up once per result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.tiles import DOT_COLUMNS, DOT_REGISTERS, MOST_DOT_ROWS, USUAL_DOT_ROWS
@@ -21,6 +20,7 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
+from clew.support.dataclass import dataclass
 
 ALONG_DEPTH: Final = Demand(
     "operands contiguous along the depth",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
@@ -46,6 +45,7 @@ from clew.schedules.stages import (
     stage_infos,
     walks_as_one,
 )
+from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load, Select
 from clew.te.walk import nodes

@@ -4,7 +4,6 @@ the columns of its matrix. Steps are unrolled along a column, so that results sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.loop.schedule import Schedule
@@ -13,6 +12,7 @@ from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Settings
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 
 _JOIN: Final = "fourier.join"
 

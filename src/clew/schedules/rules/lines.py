@@ -7,8 +7,6 @@ of it that stays in cache as well, and results are written along the signal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.cost.policy.caches import SHARE_OF_SIGNAL
 from clew.cost.policy.tiles import (
     ACCUMULATORS_OF_SIGNAL,
@@ -30,6 +28,7 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import lane_stride, rows_together
+from clew.support.dataclass import dataclass
 from clew.te.expr import Load
 
 

@@ -8,7 +8,6 @@ of the first stream by.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.caches import COLUMNS_TO_COPY, MOST_COPIED_ROWS, SHARE_OF_ROWS, WAYS_OF_L1
@@ -45,6 +44,7 @@ from clew.schedules.stages import (
     stride,
     sums_rows,
 )
+from clew.support.dataclass import dataclass
 from clew.te.expr import Index, Load
 
 _MOST_VECTORS: Final = max(VECTORS_OF_MATMUL)

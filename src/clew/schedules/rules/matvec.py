@@ -7,7 +7,6 @@ flight, and hides the latency of additions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from clew.cost.policy.threads import PIECES_FOR_THREADS
 from clew.cost.policy.tiles import (
@@ -26,6 +25,7 @@ from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, lane_stride, stride
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Sums then load vectors at any channel offset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.sums import PIXELS_COPIED
@@ -22,6 +21,7 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
+from clew.support.dataclass import dataclass
 
 _LINE: Final = "neighbors.line"
 _SUMS: Final = "neighbors.sums"

@@ -7,7 +7,6 @@ Rows of the last tile that lie beyond the end repeat the last row and are not st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.tiles import TILES_HIGH, TILES_WIDE
@@ -27,6 +26,7 @@ from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Settings, Space, flag
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 
 _DATA_PARTS: Final = "data_parts"
 

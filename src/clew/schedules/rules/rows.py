@@ -8,7 +8,6 @@ rows is computed before the next one, since each waits for the last instruction 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from clew.cost.policy.sums import MOST_SHORT_ROW, PARTIAL_VECTORS, ROWS_TOGETHER
 from clew.cost.policy.threads import PIECES_FOR_THREADS
@@ -31,6 +30,7 @@ from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, lane_stride, stage_infos, sums_rows
+from clew.support.dataclass import dataclass
 from clew.te.expr import Binary, Imm, Scalar
 
 

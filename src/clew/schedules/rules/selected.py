@@ -7,7 +7,6 @@ different steps, an unrolled group of channels of a plain image. Results stay in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.sums import PLANES_TOGETHER
@@ -21,6 +20,7 @@ from clew.schedules.library.row_vectors import vectorize_last
 from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 from clew.te.expr import Load
 from clew.te.roles import ROW_TABLE, SELECTED
 from clew.te.walk import nodes

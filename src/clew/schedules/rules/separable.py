@@ -17,8 +17,6 @@ convolution, the windows read their image; without a last one, they are the resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.cost.policy.caches import LINES_AROUND_BAND, SHARE_OF_SEPARABLE
 from clew.cost.policy.fusion import PIXELS_PER_WEIGHT
 from clew.cost.policy.threads import BANDS_FOR_THREADS, BANDS_WITH_BORDERS
@@ -34,6 +32,7 @@ from clew.schedules.library.tile_sizes import balanced, rows_of_tile, window_til
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 from clew.te import roles
 
 

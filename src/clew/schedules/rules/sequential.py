@@ -4,8 +4,6 @@ loops that write contiguous elements, or combine contiguous ones, are vectorized
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, loops, stores_in, walk
 from clew.loop.schedule import Schedule
@@ -15,6 +13,7 @@ from clew.schedules.library.tile_sizes import vector_factor
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Settings
 from clew.schedules.stages import offset_stride, stride
+from clew.support.dataclass import dataclass
 from clew.te.roles import IN_ORDER
 
 

@@ -8,7 +8,6 @@ panel are stored in memory between chunks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.tiles import (
@@ -39,6 +38,7 @@ from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Choice, Settings, Space, flag
 from clew.schedules.stages import StageInfo
+from clew.support.dataclass import dataclass
 
 _WEIGHT_PARTS: Final = "weight_parts"
 _PAIR_BYTES: Final = 8

@@ -8,7 +8,7 @@ Rows of the left operand are contiguous along the depth. Weights are packed in d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from clew.cost.policy.caches import SHARE_OF_MATRIX_PANEL, SHARE_OF_MATRIX_ROWS
 from clew.cost.policy.tiles import (
@@ -36,6 +36,7 @@ from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
+from clew.support.dataclass import dataclass
 from clew.te import roles
 from clew.te.expr import INDEX, Imm, Index, binary
 from clew.te.walk import substitute

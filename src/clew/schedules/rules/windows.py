@@ -10,8 +10,6 @@ in the padding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.cost.policy.convolutions import BLOCK_IN_VECTORS, LINES_OF_FREE_WINDOWS
 from clew.cost.policy.tiles import MOST_ROWS, MOST_UNROLLED_WINDOWS
 from clew.ir.dims import Dim
@@ -26,6 +24,7 @@ from clew.schedules.library.tile_sizes import balanced, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stride
+from clew.support.dataclass import dataclass
 from clew.te.expr import Load
 
 

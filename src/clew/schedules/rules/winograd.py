@@ -7,7 +7,6 @@ image is processed as a whole, panel by panel of output channels, so that each w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.policy.convolutions import (
@@ -33,6 +32,7 @@ from clew.schedules.library.tile_sizes import balanced, rows_of_tile
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ and values, in which each row of the batch fills its own part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from clew.frontends.building import call, cast, reshaped, scalar
@@ -17,6 +16,7 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Expr
 from clew.ops.common import differ
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

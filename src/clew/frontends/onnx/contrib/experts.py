@@ -8,7 +8,6 @@ experts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.lowering.attention import part
@@ -20,6 +19,7 @@ from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ops.common import differ
 from clew.ops.math.ranking import selects_by_rank
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

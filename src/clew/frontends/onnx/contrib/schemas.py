@@ -10,12 +10,13 @@ Source: `onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from onnx import AttributeProto
 from onnx.defs import OpSchema
 from onnx.helper import make_attribute
+
+from clew.support.dataclass import dataclass
 
 MICROSOFT: Final = "com.microsoft"
 NCHWC: Final = "com.microsoft.nchwc"

@@ -24,14 +24,13 @@ _READERS: Final[dict[Any, Callable[[Layer, str], Any]]] = {
 
 def _converter_of(pair: Same) -> Converter:
     op = get_op(pair.op)
-    count, declared = len(op.signature.inputs), op.signature.attributes
-    readers = {own: (of, _READERS[declared[own].annotation]) for own, of in pair.mapped.items()}
 
     def convert(layer: Layer) -> Result:
+        count, declared = len(op.signature.inputs), op.signature.attributes
         attrs = {
-            own: layer.axis() if foreign == "axis" else reader(layer, foreign)
-            for own, (foreign, reader) in readers.items()
-            if foreign in layer.schema.attributes
+            own: layer.axis() if of == "axis" else _READERS[declared[own].annotation](layer, of)
+            for own, of in pair.mapped.items()
+            if of in layer.schema.attributes
         }
         if layer.schema.max_input > count:
             return reduce(lambda *two: op(*two, **attrs), layer.present())

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.slim import FilePart, Slim, read_slim
 from clew.frontends.onnx.file.strings import check_strings
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError, ModelError
 from clew.support.files import open_plain, reason_of
 

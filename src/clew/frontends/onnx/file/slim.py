@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.support.arrays import aligned_empty
+from clew.support.dataclass import dataclass
 from clew.support.errors import ModelError
 
 # Field numbers of ModelProto.graph, GraphProto.initializer and TensorProto.raw_data.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from onnx import AttributeProto, NodeProto
 
+from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.trace.span import Source
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import field
+from functools import cache
+from typing import TypeAlias
 
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -22,6 +23,7 @@ from clew.frontends.onnx.registry import find
 from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.support.budgets import Budgets
 from clew.support.caches import bounded_cache
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, ModelError, UnsupportedError
 
 FunctionKey: TypeAlias = "tuple[str, str, str]"
@@ -212,7 +214,7 @@ class Survey:
         for (domain, op_type), layers in sorted(self._missing.items()):
             name = display(f"{domain}.{op_type}" if domain else op_type)
             lines.append(f"{name}: {listing(layers)}")
-            if domain not in _DOMAINS:
+            if domain not in _domains():
                 unknown.append(domain)
         details = "\n  ".join(lines)
         if len(unknown) == len(lines):
@@ -245,6 +247,7 @@ class Survey:
         )
 
 
-_DOMAINS: Final = frozenset(
-    {schema.domain for schema in onnx.defs.get_all_schemas()} | {MICROSOFT, NCHWC}
-)
+@cache
+def _domains() -> frozenset[str]:
+    """Returns the domains of known operators."""
+    return frozenset({s.domain for s in onnx.defs.get_all_schemas()} | {MICROSOFT, NCHWC})

@@ -7,12 +7,12 @@ that exist. It takes time linear in the nodes, for any file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from clew.ops.data.forest import EQUAL, MISSING, packed
+from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, GraphTypeError
 
 Array = np.ndarray[Any, Any]

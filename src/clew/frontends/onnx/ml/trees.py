@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +34,7 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.support.budgets import Budgets
+from clew.support.dataclass import dataclass
 from clew.support.text_arrays import is_text
 
 Array = np.ndarray[Any, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from clew.ops.data.regex.syntax import (
     Sequence,
     Unsupported,
 )
+from clew.support.dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

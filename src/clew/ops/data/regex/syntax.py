@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from clew.ops.data.regex.classes import EVERY, LAST, Ranges
+from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)
