@@ -65,7 +65,7 @@ def engines() -> dict[str, Engine]:
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
         Engine("openvino", _openvino, ("openvino",)),
-        Engine("mnn", _mnn, ("MNN", "onnx"), install="pip install --no-deps MNN"),
+        Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
     )
     return {engine.name: engine for engine in known}
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from clew.frontends.formats import cutting
+from clew.support.folders import temporary_folder
 
 
 def load(path: Path, threads: int) -> Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]:
@@ -20,20 +23,20 @@ def load(path: Path, threads: int) -> Callable[[Mapping[str, np.ndarray]], list[
     """
     import MNN.expr as expressions  # noqa: PLC0415 - optional
     import MNN.nn  # noqa: PLC0415
-    import onnx  # noqa: PLC0415
 
-    graph = onnx.load(path, load_external_data=False).graph
-    weights = {each.name for each in graph.initializer}
-    inputs = [each.name for each in graph.input if each.name not in weights]
-    results = [each.name for each in graph.output]
-    with tempfile.TemporaryDirectory() as folder:
+    graph = cutting(path).listing(path).main
+    inputs, results = ([each.name for each in values] for values in (graph.inputs, graph.outputs))
+    folder = temporary_folder("clew-mnn-")
+    try:
         module = MNN.nn.load_module_from_file(
-            str(_converted(path, Path(folder))),
+            str(_converted(path, folder)),
             inputs,
             results,
             precision_mode=expressions.PrecisionMode.High,
             thread_num=threads,
         )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
     def variable(value: np.ndarray) -> Any:
         kinds = expressions.dtype
@@ -70,7 +73,7 @@ def _converted(path: Path, folder: Path) -> Path:
         text=True,
         check=False,
     )
-    if not made.exists():
+    if "Converted Success" not in done.stdout:
         last = (done.stdout + done.stderr).strip().rpartition("\n")[2]
         raise RuntimeError(f"MNN cannot convert the model: {last}")
     return made
