@@ -343,8 +343,9 @@ class Tables:
         """Finds the counts; then runs with buffers of exactly the sizes that they need."""
         places = plain_places(self.bound, self.source.shared.constants, self.threads)
         context = _Context(self, places)
-        self._memory(context, write_addresses(given, context.bases))
+        memory = self._memory(context, write_addresses(given, context.bases))
         stopped = context.go()
+        del memory  # was needed for as long
         if stopped is not None:
             return self._after(stopped)
         exact = Tables(self.source, list(context.registers[: len(self.limits)]))
