@@ -34,6 +34,8 @@ _TEXT: Final = "the length of a text"
 _WORK: Final = "bounds the compiler's own work"
 _MEMORY: Final = "bounds the memory of a run"
 EXCEPTIONS: Final = {
+    ("backends/cpu/kernel_workers.py", "_MOST_AT_START"): _WORK,
+    ("backends/cpu/kernel_workers.py", "_MOST_WORKERS"): _WORK,
     ("passes/convolution/alter_layout.py", "_FROM_CHANNELS_LAST"): _FORMAT,
     ("passes/convolution/alter_layout.py", "_TO_CHANNELS_LAST"): _FORMAT,
     ("passes/convolution/conv_in_parts.py", "_BLOCK"): _FORMAT,

@@ -12,7 +12,7 @@ from clew.backends.options import Options
 from clew.build.build import build_module, build_template
 from clew.build.conditions import conditions_of, sizes_from_zero
 from clew.build.result import Build, BuildTemplate
-from clew.ir.dims import Expected
+from clew.ir.dims import Expected, is_unknown
 from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.size_names import attribute_names
@@ -44,6 +44,8 @@ class SizedBuild(Shown):
         self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
         conditions = conditions_of(module.main, binaries, build.stages[0].module.main)
+        if any(map(is_unknown, conditions)):
+            self.unsized["a kernel"] = "it needs a size of the data to be large enough"
         from_zero = () if self.unsized else sizes_from_zero(module.main, conditions)
         self.template = ProgramTemplate(build.program, build.segments, conditions, from_zero)
         if not self.unsized:

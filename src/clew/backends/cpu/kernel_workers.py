@@ -25,6 +25,10 @@ from clew.support.locks import once
 from clew.support.settings import settings
 
 _ROOT: Final = Path(version.__file__).parents[1]
+# Each worker imports the compiler, and holds it in memory: of more, few have work before the rest
+# of a compilation, which one process does, is over.
+_MOST_WORKERS: Final = 7
+_MOST_AT_START: Final = 3  # before the number of kernels is known
 
 
 class PendingKernel(Job):
@@ -44,12 +48,14 @@ class PendingKernel(Job):
 
 
 class KernelWorkers(WorkerPool):
-    """The pool of this process: a worker for every core but the one of this process."""
+    """The pool of this process: a worker for every core but the one of this process, and not more
+    than have work.
+    """
 
     needs_workers = False
 
     def __init__(self) -> None:
-        super().__init__(settings().compile_jobs - 1, _command)
+        super().__init__(min(settings().compile_jobs - 1, _MOST_WORKERS), _command)
 
     def answer(self, job: PendingKernel) -> bytes | None:
         """Waits for a kernel; returns None if it must be lowered here."""
@@ -75,5 +81,5 @@ def shared_workers() -> KernelWorkers:
 
 def warm_up() -> None:
     """Starts the workers that a cold compilation needs, and does not wait for them."""
-    shared_workers().warm_up()
+    shared_workers().warm_up(_MOST_AT_START)
     shared_compiler().warm_up(1)
