@@ -8,6 +8,7 @@ from clew.cost.products import fastest_float
 from clew.machine.target import Target, host
 from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.channels_first import ChannelsFirst
 from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.join_columns import JoinColumns
@@ -92,6 +93,7 @@ def pipeline(
         MultiplyCodes(codes_parts, precision),  # likewise for that of weights of a few bits
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
+        ChannelsFirst(),  # likewise constants; before the rules that remove what it leaves
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
         Tabulate(),  # whole functions of bytes, before parts of them are merged with others

@@ -1,0 +1,163 @@
+"""ChannelsFirst: images with their channels last, as files of TensorFlow have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ops.registry import Op, get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.convolution.forms import FormRewriter
+from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
+
+_RANKS: Final = (3, 4, 5)
+
+
+@dataclass(frozen=True)
+class ChannelsFirst(Pass):
+    """Computes what lies between convolutions on images with their channels first, if these are
+    transposed between layers.
+
+    Elementwise operators, padding, concatenations and means over all pixels follow, so images are
+    transposed only where a chain of these operators begins or ends.
+
+    Before:
+        %1: f32[1, 28, 28, 64] = transpose(nn.conv2d(%0, w), axes=[0, 2, 3, 1])
+        %2: f32[1, 28, 28, 64] = nn.relu(add(%1, b))
+        %3: f32[1, 64, 28, 28] = transpose(%2, axes=[0, 3, 1, 2])
+    After:
+        %3: f32[1, 64, 28, 28] = nn.relu(add(nn.conv2d(%0, w), b'))
+
+    Preconditions: layouts are plain. Runs before the rules that match convolutions with the
+    operators after them. Non-goals: chains without a transpose that puts the channels last.
+    """
+
+    opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = REORDERED
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Turner(ctx).rewrite_module(module)
+
+
+def _to_first(rank: int) -> tuple[int, ...]:
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def _to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+class _Turner(FormRewriter):
+    """The other form of an image with its channels last has them first."""
+
+    def has_form(self, value: Expr) -> bool:
+        return isinstance(value.type, TensorType) and value.type.rank in _RANKS
+
+    def form_shape(self, value: Expr) -> tuple[Dim, ...]:
+        shape = value.tensor.shape
+        return tuple(shape[axis] for axis in _to_first(len(shape)))
+
+    def to_form(self, value: Expr, old: Expr) -> Expr:
+        axes = _to_first(old.tensor.rank)
+        if isinstance(value, Constant):
+            turned = value.tensor.with_(shape=self.form_shape(old))
+            return value.derived("turned", turned, lambda x: x.transpose(axes))
+        return get_op("transpose")(value, axes=axes)
+
+    def from_form(self, value: Expr, old: Expr) -> Expr:
+        return get_op("transpose")(value, axes=_to_last(old.tensor.rank))
+
+    def begins(self, old: Call) -> bool:
+        return _turns(old, _to_last)
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if self.ends(old):
+            return get_op("identity")(self.memo[old.args[0].id])
+        return self._reduced(old) or super().rewrite_call(old, new)
+
+    def ends(self, old: Call) -> bool:
+        """Whether a transpose puts channels first that are there already."""
+        return _turns(old, _to_first) and self.is_formed(self.memo[old.args[0].id])
+
+    def formed(self, old: Call) -> Expr | None:
+        if _turns(old, _to_last):
+            image = old.args[0]
+            return get_op("identity")(self.plain(self.memo[image.id], image, old))
+        assert isinstance(old.op, Op)
+        if old.op.name == "pad":
+            return self._padded(old)
+        if old.op.name == "concatenate":
+            return self._concatenated(old)
+        return self._pointwise(old)
+
+    def _padded(self, old: Call) -> Expr:
+        rank, pads = old.tensor.rank, old.attrs.pads
+        order = _to_first(rank)
+        turned = tuple(pads[axis] for axis in order) + tuple(pads[rank + axis] for axis in order)
+        return Call(old.op, [self.form(old.args[0], old)], old.attrs.with_(pads=turned))
+
+    def _concatenated(self, old: Call) -> Expr | None:
+        if not all(map(self.has_form, old.args)):
+            return None
+        rank = old.tensor.rank
+        axis = _to_first(rank).index(old.attrs.axis % rank)
+        return Call(old.op, [self.form(a, old) for a in old.args], old.attrs.with_(axis=axis))
+
+    def _pointwise(self, old: Call) -> Expr | None:
+        rank = old.tensor.rank
+        operands = []
+        for arg in old.args:
+            if not isinstance(arg.type, TensorType):
+                return None
+            if arg.tensor.rank == rank:
+                operands.append(self.form(arg, old))
+            else:
+                operands.append(self._broadcast(arg, rank))
+        return self.over_forms(old, operands)
+
+    def _broadcast(self, arg: Expr, rank: int) -> Expr:
+        """Returns an operand of fewer axes, which broadcasts to images, in the other form."""
+        value = self.memo[arg.id]
+        if arg.tensor.rank == 0:
+            return value
+        whole = (*(1,) * (rank - arg.tensor.rank), *arg.tensor.shape)
+        axes = _to_first(rank)
+        shape = tuple(whole[axis] for axis in axes)
+        while len(shape) > 1 and shape[0] == 1:  # as imported biases are
+            shape = shape[1:]
+        if isinstance(value, Constant):
+            turned = value.tensor.with_(shape=shape)
+            sizes = turned.concrete
+            fixed = (*(1,) * (rank - arg.tensor.rank), *value.tensor.concrete)
+            return value.derived(
+                "turned", turned, lambda x: x.reshape(fixed).transpose(axes).reshape(sizes)
+            )
+        moved = get_op("transpose")(get_op("reshape")(value, shape=whole), axes=axes)
+        return get_op("reshape")(moved, shape=shape)
+
+    def _reduced(self, old: Call) -> Expr | None:
+        """Returns a reduction of an image in the other form over all pixels, without their axes;
+        None for other calls.
+        """
+        if not isinstance(old.op, Op) or old.op.name not in ("mean", "max", "min", "sum"):
+            return None
+        image = old.args[0]
+        rank, value = image.tensor.rank, self.memo[image.id]
+        pixels = tuple(range(1, rank - 1))
+        axes = tuple(sorted(axis % rank for axis in old.attrs.axes))
+        if old.attrs.keepdims or axes != pixels or not self.is_formed(value):
+            return None
+        return Call(old.op, [value], old.attrs.with_(axes=tuple(range(2, rank))))
+
+
+def _turns(call: Call, order: Callable[[int], tuple[int, ...]]) -> bool:
+    """Whether a call moves the channels of an image as `order` says."""
+    if not isinstance(call.op, Op) or call.op.name != "transpose":
+        return False
+    rank = call.tensor.rank
+    return rank in _RANKS and tuple(call.attrs.axes) == order(rank)
