@@ -148,7 +148,15 @@ define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
   %end = load i64, ptr %endp, align 8
   %first = load i64, ptr %firstp, align 8
   %last = load i64, ptr %lastp, align 8
+  ; A size that the run has found may leave a chunk nothing, and not all functions read the range.
+  %pieces = icmp slt i64 %begin, %end
+  %lines = icmp slt i64 %first, %last
+  %some = and i1 %pieces, %lines
+  br i1 %some, label %run, label %done
+run:
   call void %function(ptr %args, ptr %scratch, i64 %begin, i64 %end, i64 %first, i64 %last)
+  br label %done
+done:
   ret void
 }
 """
