@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
+from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -16,6 +17,8 @@ from clew.patterns.exactness import REORDERED, Exactness
 from clew.support.dataclass import dataclass
 
 _RANKS: Final = (3, 4, 5)
+_REDUCTION: Final = frozenset({"axes", "keepdims"})
+"""The attributes of operators that reduce some axes, of which none depends on the order."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +76,27 @@ class _Turner(FormRewriter):
         return get_op("transpose")(value, axes=_to_last(old.tensor.rank))
 
     def begins(self, old: Call) -> bool:
-        return _turns(old, _to_last)
+        return any(self.memo[a.id].id in self._converted for a in old.args)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if self.ends(old):
             return get_op("identity")(self.memo[old.args[0].id])
+        if _turns(old, _to_last):
+            image = old.args[0]
+            plain = self.plain(self.memo[image.id], image, old)
+            turned = rebuild(old, [plain])
+            self._converted[turned.id] = plain
+            return turned
         return self._reduced(old) or super().rewrite_call(old, new)
 
     def ends(self, old: Call) -> bool:
         """Whether a transpose puts channels first that are there already."""
-        return _turns(old, _to_first) and self.is_formed(self.memo[old.args[0].id])
+        if not _turns(old, _to_first):
+            return False
+        value = self.memo[old.args[0].id]
+        return self.is_formed(value)
 
     def formed(self, old: Call) -> Expr | None:
-        if _turns(old, _to_last):
-            image = old.args[0]
-            return get_op("identity")(self.plain(self.memo[image.id], image, old))
         assert isinstance(old.op, Op)
         if old.op.name == "pad":
             return self._padded(old)
@@ -144,15 +153,17 @@ class _Turner(FormRewriter):
         """Returns a reduction of an image in the other form over all pixels, without their axes;
         None for other calls.
         """
-        if not isinstance(old.op, Op) or old.op.name not in ("mean", "max", "min", "sum"):
+        if not isinstance(old.op, Op) or not _REDUCTION.issubset(old.op.signature.attributes):
             return None
         image = old.args[0]
         rank, value = image.tensor.rank, self.memo[image.id]
         pixels = tuple(range(1, rank - 1))
         axes = tuple(sorted(axis % rank for axis in old.attrs.axes))
-        if old.attrs.keepdims or axes != pixels or not self.is_formed(value):
+        follows = self.is_formed(value) or value.id in self._converted
+        if rank not in _RANKS or old.attrs.keepdims or axes != pixels or not follows:
             return None
-        return Call(old.op, [value], old.attrs.with_(axes=tuple(range(2, rank))))
+        first = self.form(image, old)
+        return Call(old.op, [first], old.attrs.with_(axes=tuple(range(2, rank))))
 
 
 def _turns(call: Call, order: Callable[[int], tuple[int, ...]]) -> bool:
