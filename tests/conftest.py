@@ -17,6 +17,9 @@ from zlib import crc32
 
 import pytest
 
+# Several processes run the tests, and faults that tests plant in the compiler are in this one only.
+os.environ.setdefault("CLEW_COMPILE_JOBS", "1")
+
 # Before anything of clew is imported; processes that tests start inherit it.
 CACHE = Path(__file__).parents[1] / ".cache" / "tests"
 os.environ["CLEW_CACHE_DIR"] = str(CACHE)

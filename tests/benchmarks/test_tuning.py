@@ -25,7 +25,7 @@ def test_means_are_geometric() -> None:
 
 
 def test_a_small_network_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_TURNS", 2)
+    monkeypatch.setattr(tuning, "_TURNS", 12)
     found = tuning.compare("keyword_spotting", tmp_path / "none.db", 1, 1, {"ghz": 2.0})
     assert min(found.default_ms, found.measured_ms, found.tuned_ms) > 0
     assert (found.trials, found.minutes) == (0, 0.0)

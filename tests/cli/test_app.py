@@ -290,7 +290,8 @@ def test_bad_models_give_one_coded_error(run: Run, model: Path, tmp_path: Path) 
     bad = {
         "M011": tmp_path / "missing.onnx",
         "M001": damaged(tmp_path / "noise.onnx", noise),
-        "I002": damaged(tmp_path / "model.onnx", b"\x1c\0\0\0TFL3" + noise),
+        "I002": damaged(tmp_path / "model.onnx", b"\x1c\0\0\0ORTM" + noise),
+        "M060": damaged(tmp_path / "lite.onnx", b"\x1c\0\0\0TFL3" + noise),
     }
     for code, path in bad.items():
         done = run("run", path)

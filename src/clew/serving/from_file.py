@@ -114,9 +114,7 @@ class LoadedChain(Chain[LoadedBuild]):
 def read_saved(path: str | Path, threads: int | None, backends: Sequence[Any]) -> LoadedChain:
     """Returns the chain of a model in a file. Errors: as `load_compiled`."""
     thread_count(threads)  # reports a wrong number first
-    found = _read(read_container(Path(path)), str(path), threads, backends)
-    found.prepare()
-    return found
+    return _read(read_container(Path(path)), str(path), threads, backends, prepares=True)
 
 
 def read_stored(
@@ -140,6 +138,7 @@ def _read(
     backends: Sequence[Any],
     *,
     made_here: bool = False,
+    prepares: bool = False,
 ) -> LoadedChain:
     count = thread_count(threads)
     pool = shared_pool(count)
@@ -162,7 +161,10 @@ def _read(
 
             loops, join = saved_loop, joined_counts
         reader = BuildReader(container, pool, resolve, regions, loops, join)
-        return _chain(reader, text, text)
+        found = _chain(reader, text, text)
+        if prepares:
+            found.prepare()
+        return found
     except _CONTRADICTIONS as error:
         raise CompileError(
             "C055",

@@ -102,7 +102,7 @@ def test_rows_that_follow_from_a_length() -> None:
         sizes=clew.Sizes(specialize=False),
     )
     (use,) = (use for use in model.template.uses if "dense" in use.name)
-    assert len(use.source.ways) == 2
+    assert len(use.source.ways) >= 2  # further ones on tiles
     for batch, samples in ((1, 10), (1, 13), (1, 14), (2, 10), (3, 33), (1, 11)):
         signal = RNG.standard_normal((batch, 1, samples)).astype(np.float32)
         alone = clew.compile(frames(), inputs={"s": signal.shape})

@@ -65,4 +65,6 @@ def dense(b: Building) -> Step:
 @builds("nn.matmul")
 def matmul(b: Building) -> Step:
     """`matmul`."""
+    if b.attrs.b_layout != "KN":
+        b.refuse(f"the second operand is packed as {b.attrs.b_layout}")
     return products(b, torch.matmul, b.shape()[-1])

@@ -20,6 +20,8 @@ def product_of(w: Writing, a: str, b: str) -> str:
 @writes("nn.matmul")
 def matmul(w: Writing) -> str:
     """NumPy's `matmul`, as in ONNX."""
+    if w.attrs.b_layout != "KN":
+        w.refuse(f"the second operand is packed as {w.attrs.b_layout}")
     return product_of(w, *w.inputs)
 
 
