@@ -12,7 +12,7 @@ import clew.ops
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Function, Var
 from clew.ir.module import Module
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import host
 from clew.ops.convolution.conv_parts import packed_weight
 from clew.ops.convolution.stages import convolved
@@ -45,7 +45,7 @@ def network(
         "padding": (pad, pad, pad, pad),
         "dilation": (dilation, dilation),
     }
-    packed = Constant(np.ascontiguousarray(packed_weight(weight, 3)))
+    packed = Constant(packed_weight(weight, 3).astype(to_numpy("bf16")))
     x = Var("x", TensorType((batch, inner, height, width), "f32"))
     blocked = get_op("layout_transform")(x, src_layout="NCHW", dst_layout="NCHW16c")
     split = get_op("split_image")(get_op("nn.relu")(blocked), kernel=(taps, taps), **attrs)
@@ -168,7 +168,7 @@ def free_network(
     packed = get_op("layout_transform")(
         Constant(weight), src_layout="OIHW", dst_layout=f"OIHW16i{panel}o"
     )
-    in_parts = Constant(np.ascontiguousarray(packed_weight(weight, 3)))
+    in_parts = Constant(packed_weight(weight, 3).astype(to_numpy("bf16")))
     product = get_op("nn.conv2d_by_size")(
         get_op("nn.relu")(blocked), packed, in_parts,
         direct=(1 << 20, 1 << 20), split=(0, 0, 0, 0), channels=filters,

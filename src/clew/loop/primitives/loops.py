@@ -46,7 +46,9 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
 from clew.te.roles import IN_ORDER
 
-TAILS = ("peel", "balance", "once", "guard", "shrink", "overlap", "clamp", "shift")
+TAILS = ("peel", "balance", "once", "guard", "shrink", "exact", "overlap", "clamp", "shift")
+_AT_ONCE: Final = ("shrink", "exact", "overlap", "clamp", "shift")
+"""Tails that divide a loop of any number of iterations in one way."""
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
 
@@ -65,14 +67,15 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` and `once` use ceil(n / factor) tiles whose sizes differ by at most one;
-    `guard` rounds up and skips iterations beyond n. `shrink` has tiles of half and of a quarter of
-    the size: the remainder is one or two of them, the last of which is moved back so that it ends
-    at n and skips the iterations that have run. `overlap` moves the last whole tile back in this
-    way; a loop shorter than a tile computes its last iteration several times and stores it once.
-    `clamp` moves the last tile, of the whole or half the size, back so that it ends at n; some
-    iterations are thus computed twice. For n below half the factor, it uses one smaller tile that
-    repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose size is
-    then half that of the others.
+    `guard` rounds up and skips iterations beyond n. `shrink` has tiles of half and of a quarter
+    of the size: the remainder is one or two of them, the last of which is moved back so that it
+    ends at n and skips the iterations that have run. `exact` has smaller tiles of many sizes
+    instead, which takes more code but no guard: a matrix unit computes whole tiles. `overlap`
+    moves the last whole tile back in this way; a loop shorter than a tile computes its last
+    iteration several times and stores it once. `clamp` moves the last tile, of the whole or
+    half the size, back so that it ends at n; some iterations are thus computed twice. For n
+    below half the factor, it uses one smaller tile that repeats the last iteration. `shift` is
+    `clamp` with a guard in that smaller tile, whose size is then half that of the others.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
@@ -94,7 +97,13 @@ def split(
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
         if inside and not at_least(inside - _iterations_inside(found)):
             return found
-        if isinstance(found.size, SymDim) or tail in ("shrink", "overlap", "clamp", "shift"):
+        if isinstance(found.size, SymDim) or tail in (
+            "shrink",
+            "exact",
+            "overlap",
+            "clamp",
+            "shift",
+        ):
             return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -128,6 +137,8 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return [_guarded(loop, 0, ceil_div(extent, factor), factor, simplifier)]
     if tail == "shrink":
         return _shrinking(loop, factor, simplifier)
+    if tail == "exact":
+        return _exact(loop, factor, simplifier)
     if tail == "overlap":
         return [_ending(loop, 0, ceil_div(extent, factor), factor, simplifier)]
     if tail == "clamp":
@@ -166,6 +177,38 @@ def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
         made = _ending if size_ > 1 else _inside
         found.append(made(loop, own, first[size_] + ends, size_, simplifier))
     return [tile for tile in found if tile.size != 0]
+
+
+def _exact(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns whole tiles, and smaller tiles of each size up to a little more than half a tile, of
+    which at most two run. A remainder of such a size is one tile, and a larger one is two. A small
+    one is merged with the last whole tile, if there is one, and divided evenly into two tiles.
+    """
+    whole = loop.size // factor
+    rest, several = loop.size - whole * factor, _reaches(whole, 1)
+    longest = min(factor // 2 + 2, factor - 1)
+    small = 2 * longest - factor  # the largest remainder merged with a whole tile
+    shared = several * (_reaches(rest, 1) - _reaches(rest, small + 1)) if small > 0 else 0
+    # For each number of iterations: 1 if two tiles of about half of it run them, else 0.
+    halved: dict[int, Dim] = {n: _equals(rest, n) for n in range(longest + 1, factor)}
+    halved.update((factor + n, several * _equals(rest, n)) for n in range(1, small + 1))
+    tiles = whole - shared
+    found = [_inside(loop, 0, tiles, factor, simplifier)]
+    for size_ in range(longest, 0, -1):
+        alone = _equals(rest, size_)
+        if size_ <= small:
+            alone = alone - several * alone
+        larger, even, smaller = (halved.get(2 * size_ + off, 0) for off in (-1, 0, 1))
+        start = tiles * factor + smaller * (size_ + 1)
+        count = alone + 2 * even + larger + smaller
+        if count != 0:
+            found.append(_inside(loop, start, count, size_, simplifier))
+    return found
+
+
+def _equals(dim: Dim, value: int) -> Dim:
+    """Returns 1 if a dimension is `value`, which is at least 1, else 0."""
+    return _reaches(dim, value) - _reaches(dim, value + 1)
 
 
 def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:

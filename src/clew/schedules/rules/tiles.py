@@ -194,7 +194,7 @@ def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list
     chunks, within = schedule.split(depth, chunk)
     schedule.reorder(chunks, *others, row, column, within)
     size = balanced(schedule.extent(row), TILES_HIGH * tile[0])
-    blocks, line = split_tiles(schedule, row, size)
+    blocks, line = split_tiles(schedule, row, size, free="exact")
     steps, inner = schedule.split(within, tile[2])
     schedule.reorder(steps, line, column, inner)
     schedule.tensorize(info.name, line, column, inner, within=blocks)
@@ -223,7 +223,7 @@ def _rows(
     size = balanced(schedule.extent(row), TILES_HIGH * tile[0])
     attach = panel
     if not whole:
-        attach, _ = split_tiles(schedule, row, size)
+        attach, _ = split_tiles(schedule, row, size, free="exact")
     schedule.compute_at(info.name, attach, "scratch")
     write_vectors(schedule, inner, target)
     return [*batch, panel], panel, [] if whole else [attach]
@@ -244,7 +244,7 @@ def _image(
     if roles.LINE not in info.axis_roles:
         *batch, pixels, ci = axes
         size = balanced(schedule.extent(pixels), TILES_HIGH * tile[0])
-        outer, _ = split_tiles(schedule, pixels, size)
+        outer, _ = split_tiles(schedule, pixels, size, free="exact")
         schedule.compute_at(info.name, outer, "scratch")
         write_vectors(schedule, ci, target)
         return batch, batch[-1], [outer]
@@ -254,7 +254,7 @@ def _image(
     lines = 1 if size > tile[0] else min(TILES_HIGH, schedule.extent(oh))
     oh_outer, oh_inner = schedule.split(oh, lines)
     schedule.reorder(oh_outer, ow, oh_inner, ci)
-    ow_outer, ow_inner = split_tiles(schedule, ow, size)
+    ow_outer, ow_inner = split_tiles(schedule, ow, size, free="exact")
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "scratch")
     write_vectors(schedule, ci, target)
