@@ -12,6 +12,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.machine.target import host
 from clew.ops.convolution.winograd import transforms
 from clew.ops.registry import get_op
 from clew.passes.convolution.winograd import error_of_tiles
@@ -58,7 +59,9 @@ def test_long_products_are_summed_in_blocks(inner: int, outer: int, free: bool) 
     else:
         model = compiled("nn.dense", rows, weight)
     (found,) = model.run({"x": x}).values()
-    assert relative(found, x.astype(np.float64) @ weight.astype(np.float64).T) < 4e-7
+    exact = x.astype(np.float64) @ weight.astype(np.float64).T
+    most = 4e-7 if host().tile_shape("bf16", "bf16") is None else 6e-7  # three parts of bf16
+    assert relative(found, exact) < most
 
 
 @pytest.mark.parametrize(("inner", "window"), [(512, 3), (1024, 1), (96, 5), (333, 3)])

@@ -38,6 +38,7 @@ EXCEPTIONS: Final = {
     ("backends/cpu/kernel_workers.py", "_MOST_WORKERS"): _WORK,
     ("passes/convolution/alter_layout.py", "_FROM_CHANNELS_LAST"): _FORMAT,
     ("passes/convolution/alter_layout.py", "_TO_CHANNELS_LAST"): _FORMAT,
+    ("passes/convolution/channels_first.py", "_RANKS"): _FORMAT,
     ("passes/convolution/conv_in_parts.py", "_BLOCK"): _FORMAT,
     ("passes/convolution/flatten_clips.py", "_RANK"): _FORMAT,
     ("passes/convolution/flatten_clips.py", "_SWAPPED"): _FORMAT,
