@@ -247,11 +247,16 @@ def test_one_side_is_free(sides: tuple[Any, Any]) -> None:
     assert compiled.builds_made == 1
 
 
-def test_free_sizes_use_tiles() -> None:
+@pytest.mark.parametrize(("taps", "stride"), [(1, 1), (3, 2)])
+def test_free_sizes_use_tiles(taps: int, stride: int) -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")
-    for case in FREE[:4]:
-        compiled = clew.compile(free_network(case)[0], sizes=clew.Sizes(specialize=False))
-        (kernel,) = (k for k in compiled.kernels if "by_size" in k.name)
-        assert "conv_parts_rows" in kernel.rules
-        assert "tiles conv2d_by_size" in str(kernel.loops)
+    x = Var("x", TensorType((1, 64, SymDim.symbol("h"), SymDim.symbol("w")), "f32"))
+    weight = np.random.default_rng(0).standard_normal((64, 64, taps, taps)).astype(np.float32)
+    around = {"padding": (taps // 2,) * 4, "strides": (stride, stride)}
+    body = get_op("nn.conv2d")(x, Constant(weight), **around)
+    module = Module({"main": Function([x], body, {"outputs": ("y",)})})
+    compiled = clew.compile(module, sizes=clew.Sizes(specialize=False))
+    (kernel,) = (k for k in compiled.kernels if "by_size" in k.name)
+    assert "conv_parts_rows" in kernel.rules
+    assert "tiles conv2d_by_size" in str(kernel.loops)

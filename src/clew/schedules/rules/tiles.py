@@ -26,7 +26,7 @@ from clew.loop.products import offset_of, packed_step, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.machine.units import depth_of_tile
-from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
+from clew.schedules.demands import IN_PARTS, NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.panels import write_vectors
 from clew.schedules.library.products import multiply_in_tiles, packed, product_in
@@ -68,6 +68,8 @@ class Tiles(Rule[Tiled]):
     )
 
     def match(self, work: Work, target: Target) -> Tiled | None:
+        if IN_PARTS.holds(work, target):
+            return None  # `parts` and its kin multiply them
         anchor, root, image = work.reduction.name, work.root.name, blocked_image(work.reduction)
         schedule = work.start.copy()
         flatten_axes(schedule, anchor, root)  # short lines would leave tiles half empty
