@@ -254,7 +254,7 @@ def test_free_sizes_use_tiles(taps: int, stride: int) -> None:
     x = Var("x", TensorType((1, 64, SymDim.symbol("h"), SymDim.symbol("w")), "f32"))
     weight = np.random.default_rng(0).standard_normal((64, 64, taps, taps)).astype(np.float32)
     around = {"padding": (taps // 2,) * 4, "strides": (stride, stride)}
-    body = get_op("nn.conv2d")(x, Constant(weight), **around)
+    body = get_op("nn.relu")(get_op("nn.conv2d")(x, Constant(weight), **around))
     module = Module({"main": Function([x], body, {"outputs": ("y",)})})
     compiled = clew.compile(module, sizes=clew.Sizes(specialize=False))
     (kernel,) = (k for k in compiled.kernels if "by_size" in k.name)
