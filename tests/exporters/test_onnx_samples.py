@@ -34,7 +34,7 @@ _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in written_op
 _WITHOUT_RULE: Final = {
     **ELSEWHERE_UNKNOWN,
     "no operators of this opset": """
-        cholesky cummax cummin cumprod forest.leaves forest.votes inverse nn.deform_columns
+        cholesky cummax cummin cumprod extremes forest.leaves forest.votes inverse nn.deform_columns
         resize_u8 svm.coupled
     """,
 }
@@ -62,6 +62,7 @@ _NOT_RUN_IN_OTHER_DTYPES: Final = {
         scatter_nd_few-1 scatter_nd_many-1
     """,
     "powers of large integers": "to_exponent-5",
+    "one result of bf16 near a tie": "nn.attention-14",
 }
 
 # Samples whose accuracy is stated to be lower, or that ONNX Runtime computes less accurately.
@@ -192,9 +193,9 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 742,
+        "": 743,
         "no elements": 53,
-        "layouts": 44,
+        "layouts": 47,
         "bits": 4,
         "beyond the range": 2,
         "one-sided": 3,
