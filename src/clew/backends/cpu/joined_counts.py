@@ -23,8 +23,10 @@ from clew.backends.cpu.joined_steps import (
 from clew.backends.host.steps import HostStep
 from clew.cost.policy.sizes import COUNTED_BYTES
 from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
+from clew.ir.expr import Call
 from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
+from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.runtime.counted import CountedSegment
 from clew.runtime.counted_tables import CountedBody, Result
@@ -213,6 +215,8 @@ class _Joiner(StepsJoiner):
                 self._segment_of = self._segment_of or segment
             case RunHost(function=HostStep(op=Op(name="room"))):
                 (slot,) = instruction.outputs
+                if self._reads_elements(slot):
+                    raise Refused
                 size = self._count(self._value(part, instruction.inputs[0]), slot)
                 part.values[slot] = Value(self._room(0), np.dtype(bool), (size,))
                 return
@@ -235,6 +239,16 @@ class _Joiner(StepsJoiner):
                 self._as_value(part, host.outputs[0], (len(shape),), shape)
                 return
         super()._instruction(part, number, instruction)
+
+    def _reads_elements(self, slot: int) -> bool:
+        """Whether an instruction reads more than the size of what `room` returns: it has no memory
+        here.
+        """
+        return any(
+            slot in found.inputs and not _takes_size(found, slot)
+            for found in self._range
+            if isinstance(found, (RunHost, RunSegment))
+        ) or any(isinstance(found, View) and found.source == slot for found in self._range)
 
     def _size_of(self, slot: int) -> SymDim:
         """Returns the name that kernels have for the first size of a slot's value."""
@@ -332,6 +346,34 @@ class _Joiner(StepsJoiner):
                 if isinstance(type_, TensorType) and is_native(type_):
                     return type_.shape, to_numpy(type_.dtype)
         raise Refused
+
+
+def _takes_size(instruction: RunHost | RunSegment, slot: int) -> bool:
+    """Whether an instruction reads only the size of a value."""
+    if not isinstance(instruction, RunHost):
+        return False
+    if isinstance(instruction.function, HostStep):
+        return instruction.function.op.name in ("size_of", "shape_of")
+    if not isinstance(instruction.function, DeferredKernel):
+        return False
+    function, count = instruction.function.function, parameter_count(instruction)
+    params = {
+        param.id
+        for param, given in zip(function.params, instruction.inputs[:count], strict=True)
+        if given == slot
+    }
+    uses = (
+        (node, place)
+        for node in post_order(function.body)
+        for place, arg in enumerate(node.args if isinstance(node, Call) else node.children)
+        if arg.id in params
+    )
+    return all(
+        isinstance(node, Call)
+        and isinstance(node.op, Op)
+        and node.op.signature.inputs[place : place + 1] == ("room",)
+        for node, place in uses
+    )
 
 
 def _is_multiple(total: Dim, size: SymDim) -> bool:
