@@ -238,6 +238,7 @@ def test_onnx_converts_to_the_same():
 
 # Attributes that converters do not read, and why that is right.
 UNREAD = {
+    ("*", "nodes_hitrates"): "how often a node is reached, for speed",
     ("*", "consumed_inputs"): "a hint about memory",
     ("*", "hidden_size"): "the weights tell",
     ("*", "stash_type"): "of sums in between: they are f32, or wider where the input is",
@@ -275,8 +276,8 @@ def strings_of(function: Any, seen: set[int]) -> Iterator[str]:
             yield from strings_within(function.__globals__.get(name), seen)
     for cell in function.__closure__ or ():
         found = cell.cell_contents
-        # A derived converter holds a table: (foreign name, reader) by attribute.
-        parts = [p for row in found.values() for p in row] if isinstance(found, dict) else [found]
+        # A derived converter holds a line of the vocabulary: the foreign name of each attribute.
+        parts = found.mapped.values() if hasattr(found, "mapped") else [found]
         for part in parts:
             yield from (part,) if isinstance(part, str) else strings_within(part, seen)
 
