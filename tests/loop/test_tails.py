@@ -25,7 +25,7 @@ from clew.machine.target import host
 from clew.support.errors import ScheduleError
 
 N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
-ONCE = ("once", "peel", "guard", "shrink", "overlap")
+ONCE = ("once", "peel", "guard", "shrink", "exact", "overlap")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
 """Tails with tiles whose iterations may repeat one of the same tile."""
