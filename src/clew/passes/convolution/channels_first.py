@@ -16,7 +16,7 @@ from clew.passes.convolution.forms import FormRewriter
 from clew.patterns.exactness import REORDERED, Exactness
 from clew.support.dataclass import dataclass
 
-_RANKS: Final = (3, 4, 5)
+_RANKS: Final = (4, 5)  # three axes are also those of rows of tokens
 _REDUCTION: Final = frozenset({"axes", "keepdims"})
 """The attributes of operators that reduce some axes, of which none depends on the order."""
 
