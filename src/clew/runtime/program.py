@@ -273,14 +273,14 @@ _Read: TypeAlias = tuple[int, Callable[[Any], Any] | None]
 _NOWHERE: Final[_Read] = (-1, None)
 
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
-# Called around each instruction of a run with the instruction, its inputs, and a function that runs
-# it; returns its results. Calls for instructions inside a branch or loop are nested in its call.
 # What runs an instruction on its inputs, what picks these from the slots, its output if it has only
 # one (otherwise -1), and its outputs.
 _Step: TypeAlias = (
     "tuple[Callable[[Sequence[Any]], Sequence[Any]], Callable[[list[Any]], Sequence[Any]], int, "
     "tuple[int, ...]]"
 )
+# Called around each instruction of a run with the instruction, its inputs, and a function that runs
+# it; returns its results. Calls for instructions inside a branch or loop are nested in its call.
 Observer: TypeAlias = Callable[
     [Instruction, Sequence[Any], Callable[[], Sequence[Any]]], Sequence[Any]
 ]

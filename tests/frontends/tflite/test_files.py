@@ -179,3 +179,33 @@ def test_quantized_products_are_within_a_step() -> None:
     assert found.dtype == np.int8
     assert len(np.unique(found)) > 20
     assert np.abs(found.astype(int) - expected).max() <= 1
+
+
+def test_the_activation_of_a_quantized_pool_bounds_numbers() -> None:
+    graph, rng = Graph(), np.random.default_rng(2)
+    like: dict[str, Any] = {"scale": [0.1], "zero": [-30]}
+    x = graph.input("x", (1, 6, 6, 4), "i8", **like)
+    window = {
+        "padding": 1, "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2,
+        "activation": 3,
+    }  # fmt: skip
+    pool = ("Pool2DOptions", window)
+    (y,) = graph.operator("MAX_POOL_2D", [x], [("y", (1, 3, 3, 4), "i8")], pool, 2, **like)
+    data, value = graph.file([y]), rng.integers(-128, 128, (1, 6, 6, 4), np.int8)
+    found = clew.compile(load(data), threads=1).run({"x": value})["y"]
+    np.testing.assert_array_equal(found, litert(data, {"x": value})[0])
+
+
+def test_what_is_not_read_is_named() -> None:
+    graph = Graph()
+    x = graph.input("x", (4,), "f32")
+    state = graph.tensor("state", (4,), "f32", is_variable=True)
+    y = graph.operator("ADD", [x, state], [("y", (4,), "f32")])
+    with pytest.raises(UnsupportedError, match=r"U004.*'state' is a variable"):
+        load(graph.file(y))
+    graph = Graph()
+    blocks = {"details": ("BlockwiseQuantization", {"block_size": 2})}
+    x = graph.input("x", (4,), "i8", quantization=blocks)
+    y = graph.operator("ABS", [x], [("y", (4,), "i8")])
+    with pytest.raises(UnsupportedError, match=r"U004.*'x' has scales for blocks"):
+        load(graph.file(y))

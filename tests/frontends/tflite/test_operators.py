@@ -328,6 +328,29 @@ def test_selection() -> None:
     )  # fmt: skip
 
 
+def test_further_operators() -> None:
+    x, same = draw(1, 2, 3, 4), [((2, 3, 4), "f32")]
+    truth, whole = draw(2, 2, 3, dtype="bool"), draw(3, 2, 3, dtype="i32", low=0, high=90)
+    pads = np.int32([[0, 1], [2, 0]])
+    compared(
+        One("LOGICAL_NOT", [truth], [((2, 3), "bool")]),
+        One("BITWISE_XOR", [whole, whole[::-1].copy()], [((2, 3), "i32")]),
+        One("RIGHT_SHIFT", [whole, whole % 5], [((2, 3), "i32")]),
+        One("ADD_N", [x, x * 2, -x * 3], same),
+        One("GELU", [x], same, ("GeluOptions", {"approximate": True}), version=1),
+        One("RANK", [x], [((), "i32")]),
+        One("PADV2", [x[0], pads, np.float32(7)], [((4, 6), "f32")], constants=[1, 2]),
+        One("RANGE", [np.int32(2), np.int32(11), np.int32(3)], [((3,), "i32")], None, [0, 1, 2]),
+        One("SELECT", [truth[:, 0].copy(), x, -x], same),
+        One("ARG_MIN", [x, np.int32(2)], [((2, 3), "i32")], ("ArgMinOptions", {"output_type": 2}),
+            [1]),
+        *(
+            One(op, [truth, np.int32([1])], [((2,), "bool")], ("ReducerOptions", {}), [1])
+            for op in ("REDUCE_ANY", "REDUCE_ALL")
+        ),
+    )  # fmt: skip
+
+
 def test_free_sizes() -> None:
     graph = Graph()
     x = graph.input("x", (-1, 4), "f32")

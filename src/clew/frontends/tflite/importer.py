@@ -2,7 +2,7 @@
 
 A layer has the name of its first result, as tools of TFLite show it. Images keep the layout of the
 file, channels last: a convolution is a layer of three nodes, with a transpose on either side, and
-AlterLayout moves the layout to where the kernels are fastest.
+ChannelsFirst removes those that meet.
 
 Quantized tensors are codes. Operators that move elements move codes; those that compute get the
 numbers that the codes stand for, and their result is quantized again. The passes on precision make
@@ -112,9 +112,14 @@ class Importer:
         return TensorType(tuple(shape), tensor.dtype)
 
     def _value(self, graph: GraphInfo, index: int) -> Expr:
-        """Returns a tensor's value. Errors: M004 for one that nothing has defined."""
+        """Returns a tensor's value.
+
+        Errors: M004 for one that nothing has defined, U004 for a variable.
+        """
         if index not in self._values:
             tensor = graph.tensors[index]
+            if tensor.is_variable:
+                raise UnsupportedError("U004", f"tensor {display(tensor.name)!r} is a variable")
             if tensor.data is None and 0 not in tensor.shape:
                 raise ModelError(
                     "M004",

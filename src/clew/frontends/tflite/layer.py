@@ -13,7 +13,15 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ir.types import is_integer
 
-_ACTIVATIONS: Final = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
+_ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
+    ("none", "identity", {}),
+    ("relu", "nn.relu", {}),
+    ("relu_n1_to_1", "clip", {"min": -1.0, "max": 1.0}),
+    ("relu6", "clip", {"min": 0.0, "max": 6.0}),
+    ("tanh", "tanh", {}),
+    ("sign_bit", "", {}),
+)
+"""Fused activations by number: name, operator ("" if it is not supported), and attributes."""
 
 
 class TfliteLayer(Layer):
@@ -31,7 +39,6 @@ class TfliteLayer(Layer):
         outputs = [each.name if each else "" for each in results]
         given: Mapping[str, Any] = operator.options
         super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
-        self.custom: Final = operator.custom
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
 
@@ -55,15 +62,7 @@ class TfliteLayer(Layer):
         number = self.integer("activation", 0)
         if not 0 <= number < len(_ACTIVATIONS):
             raise self.wrong(f"has the activation {number}")
-        kind = _ACTIVATIONS[number]
-        if kind == "none":
-            return value
-        if kind == "relu":
-            return call("nn.relu", value)
-        if kind == "relu6":
-            return call("clip", value, min=0.0, max=6.0)
-        if kind == "relu_n1_to_1":
-            return call("clip", value, min=-1.0, max=1.0)
-        if kind == "tanh":
-            return call("tanh", value)
-        raise self.unsupported(f"the activation {kind}")
+        name, op, bounds = _ACTIVATIONS[number]
+        if not op:
+            raise self.unsupported(f"the activation {name}")
+        return value if op == "identity" else call(op, value, **bounds)

@@ -76,7 +76,7 @@ class _Turner(FormRewriter):
         return get_op("transpose")(value, axes=_to_last(old.tensor.rank))
 
     def begins(self, old: Call) -> bool:
-        return any(self.memo[a.id].id in self._converted for a in old.args)
+        return any(_turns(a, _to_last) for a in old.args)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if self.ends(old):
@@ -91,10 +91,7 @@ class _Turner(FormRewriter):
 
     def ends(self, old: Call) -> bool:
         """Whether a transpose puts channels first that are there already."""
-        if not _turns(old, _to_first):
-            return False
-        value = self.memo[old.args[0].id]
-        return self.is_formed(value)
+        return _turns(old, _to_first) and self.is_formed(self.memo[old.args[0].id])
 
     def formed(self, old: Call) -> Expr | None:
         assert isinstance(old.op, Op)
@@ -159,16 +156,16 @@ class _Turner(FormRewriter):
         rank, value = image.tensor.rank, self.memo[image.id]
         pixels = tuple(range(1, rank - 1))
         axes = tuple(sorted(axis % rank for axis in old.attrs.axes))
-        follows = self.is_formed(value) or value.id in self._converted
+        follows = self.is_formed(value) or _turns(image, _to_last)
         if rank not in _RANKS or old.attrs.keepdims or axes != pixels or not follows:
             return None
-        first = self.form(image, old)
-        return Call(old.op, [first], old.attrs.with_(axes=tuple(range(2, rank))))
+        turned = old.attrs.with_(axes=tuple(range(2, rank)))
+        return Call(old.op, [self.form(image, old)], turned)
 
 
-def _turns(call: Call, order: Callable[[int], tuple[int, ...]]) -> bool:
-    """Whether a call moves the channels of an image as `order` says."""
-    if not isinstance(call.op, Op) or call.op.name != "transpose":
+def _turns(value: Expr, order: Callable[[int], tuple[int, ...]]) -> bool:
+    """Whether a value is an image whose channels were moved as `order` says."""
+    if not isinstance(value, Call) or value.op_name != "transpose":
         return False
-    rank = call.tensor.rank
-    return rank in _RANKS and tuple(call.attrs.axes) == order(rank)
+    rank = value.tensor.rank
+    return rank in _RANKS and tuple(value.attrs.axes) == order(rank)

@@ -98,12 +98,6 @@ def gelu(layer: TfliteLayer) -> Result:
     return call("nn.gelu", layer.input(0), approximate=kind)
 
 
-@converter("ATAN2")
-def atan2(layer: TfliteLayer) -> Result:
-    """The angle of the point (x, y), of which y is the first operand."""
-    return call("atan2", layer.input(0), layer.input(1))
-
-
 @converter("CAST")
 def cast_to(layer: TfliteLayer) -> Result:
     """The result's type is that of its tensor."""

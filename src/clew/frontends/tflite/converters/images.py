@@ -12,7 +12,7 @@ from clew.frontends.tflite.registry import Result, converter
 from clew.ir.expr import Expr
 
 
-@converter("MAX_POOL_2D", codes=True)
+@converter("MAX_POOL_2D")
 def max_pool(layer: TfliteLayer) -> Result:
     """The largest element of each window."""
     return layer.activated(_pooled(layer, "nn.max_pool2d"))

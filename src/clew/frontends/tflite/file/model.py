@@ -1,4 +1,4 @@
-"""What a TFLite file holds: subgraphs of operators on tensors, and signatures.
+"""What a TFLite file holds: subgraphs of operators on tensors.
 
 The bytes are checked where they are decoded: after `read`, every index is in range, every constant
 has the elements of its shape, and names are text.
@@ -7,7 +7,7 @@ has the elements of its shape, and names are text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -67,7 +67,6 @@ class OperatorInfo:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any]
-    custom: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,22 +81,10 @@ class GraphInfo:
 
 
 @dataclass(frozen=True)
-class Signature:
-    """An entry of a model: the names of a subgraph's inputs and outputs."""
-
-    name: str
-    graph: int
-    inputs: Mapping[str, int]
-    outputs: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class File:
     """A TFLite file. The first graph is the model."""
 
-    description: str
     graphs: Sequence[GraphInfo]
-    signatures: Sequence[Signature]
 
 
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
@@ -131,8 +118,7 @@ class _Reader:
         graphs = [self._graph(n, graph) for n, graph in enumerate(self._root["subgraphs"])]
         if not graphs:
             raise Damaged("it holds no graph")
-        signatures = [self._signature(each, graphs) for each in self._root["signature_defs"]]
-        return File(self._name(self._root["description"]), graphs, signatures)
+        return File(graphs)
 
     def _name(self, text: str) -> str:
         """Returns a name. Errors: M030 for more text than the budget."""
@@ -194,7 +180,7 @@ class _Reader:
         found: NDArray[np.uint8] = buffer["data"]
         return found if found.size else None
 
-    # --- operators and signatures ---
+    # --- operators ---
 
     def _operator(self, operator: Mapping[str, Any], tensors: int) -> OperatorInfo:
         codes = self._root["operator_codes"]
@@ -210,32 +196,27 @@ class _Reader:
             _indices(operator["inputs"], tensors, "an operand", optional=True),
             _indices(operator["outputs"], tensors, "a result", optional=True),
             given,
-            operator["custom_options"].tobytes(),
         )
-
-    def _signature(self, given: Mapping[str, Any], graphs: Sequence[GraphInfo]) -> Signature:
-        number = given["subgraph_index"]
-        if number >= len(graphs):
-            raise Damaged(f"a signature is of graph {number} of {len(graphs)}")
-        count = len(graphs[number].tensors)
-        inputs, outputs = (
-            {self._name(each["name"]): each["tensor_index"] for each in given[kind]}
-            for kind in ("inputs", "outputs")
-        )
-        _indices([*inputs.values(), *outputs.values()], count, "a name in a signature")
-        return Signature(self._name(given["signature_key"]), number, inputs, outputs)
 
 
 def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tuple[int, ...]:
     found = tuple(map(int, given))
     least = -1 if optional else 0
-    if any(not least <= index < count for index in found):
-        raise Damaged(f"{what} is none of the {count} tensors: {max(found)}")
+    wrong = [index for index in found if not least <= index < count]
+    if wrong:
+        raise Damaged(f"{what} is none of the {count} tensors: {wrong[0]}")
     return found
 
 
 def _quantization(given: Mapping[str, Any] | None, rank: int, name: str) -> Quantization | None:
-    """Returns the scales and zero points of a tensor; None for one that has none."""
+    """Returns the scales and zero points of a tensor; None for one that has none.
+
+    Errors: U004 for scales that are neither of the tensor nor along one axis.
+    """
+    if given is not None and given["details"] is not None:
+        raise UnsupportedError(
+            "U004", f"tensor {display(name)!r} has scales for blocks, or of a kind of its own"
+        )
     if given is None or not given["scale"].size:
         return None
     scale, zero = given["scale"], given["zero_point"]
