@@ -3,6 +3,9 @@
 Values are in numbered slots. A fully static graph is one `RunSegment`. Host operators, kernels with
 data-dependent shapes, and the control flow around them run between segments. Each instruction says
 whose memory its results are (`memory`, see `ownership.py`).
+
+The file is longer than others: branches and loops are instructions that hold programs, and a
+program is a list of instructions, so that neither half stands without the other.
 """
 
 from __future__ import annotations
