@@ -75,6 +75,7 @@ SUMMARIES: Final = {
     "P001": "the text does not follow the grammar of `docs/text-format.md`",
     "P004": "a name is defined twice, or not before its use",
     "T010": "the number of inputs does not fit the operator",
+    "U004": "a type that clew does not have, or that the operator does not take",
     "U005": "an option of the operator, or a form of its inputs, is not supported",
     "T100": "shapes do not broadcast",
     "T101": "dtypes of inputs that must agree differ",
