@@ -84,6 +84,20 @@ WEIGHT_ZEROS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", [SIGNED, None, PLAIN], ids=["signed", "unsigned", "pairs"])
+def test_operands_keep_their_signs_before_regions_are_formed(kit: Any, target: Any) -> None:
+    for data in ("i8", "u8"):
+        zeros = np.array(3, np.uint8), np.array(0, np.int8)
+        before = product(kit, data, draw("i8", DEPTH, UNITS, seed=3), zeros)
+        passes = NarrowIntegers(signed=True), NarrowIntegers()
+        found = kit.PassManager(passes[:1], target=target or kit.lanes()).run(before)
+        dense = dense_of(found)
+        assert dense is not None
+        assert [a.tensor.dtype for a in dense.args] == [data, "i8"]
+        check(kit, before, found)
+        check(kit, before, kit.PassManager(passes, target=target or kit.lanes()).run(before))
+
+
 @pytest.mark.parametrize("weight", ["i8", "u8"])
 @pytest.mark.parametrize("data", ["i8", "u8"])
 @pytest.mark.parametrize("target", [SIGNED, None, PLAIN], ids=["signed", "unsigned", "pairs"])

@@ -88,7 +88,7 @@ def pipeline(
         SimplifyInference(),  # operators for training have no kernels
         BindConstants(),  # so that weights of loops and branches are visible inside
         MoveQuantization(),  # so that operators between layers do not hide quantized operands
-        NarrowIntegers(),  # while the origin of weights is still visible
+        NarrowIntegers(signed=bool(backends)),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases
         MultiplyCodes(codes_parts, precision),  # likewise for that of weights of a few bits
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
@@ -138,7 +138,8 @@ def _placement(target: Target | None, backends: Sequence[Claims], place: Rule) -
         FoldScaleAxis(),  # a backend, too, is given layers with their batch norms in the weights
         DeadCode(),  # and nothing that nobody reads
         *(p for backend in backends for p in backend.passes(machine)),  # what they ask for
-        *placement(backends, place),  # last: later passes leave regions alone
+        *placement(backends, place),  # later passes leave regions alone
+        NarrowIntegers(),  # of what is left to the CPU, in the form that it multiplies
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from clew.backends.vta.regions import VtaRegion
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.visit import post_order
+from clew.machine.target import target_of
 from clew.patterns import find_all
 
 
@@ -102,6 +104,17 @@ def test_what_it_does_not_compute_exactly_stays_on_the_cpu(
 def reason(module: Module) -> str:
     """Returns why VTA does not compute a module's only convolution with all that follows it."""
     return Vta().why_not_match(find_all(quantized_convolution(), module.main)[-1])
+
+
+@pytest.mark.parametrize("features", ["", "+avx512vnni", "+avx512vnni,+amx-int8,+amx-tile"])
+@pytest.mark.parametrize("name", ["cpu-avx2", "cpu-avx512"])
+def test_what_the_host_multiplies_changes_nothing(name: str, features: str) -> None:
+    target = target_of(name)
+    target = replace(target, features=",".join(filter(None, (target.features, features))))
+    net, x = Network(6), operand(1, 16, 6, 6)
+    module = module_of(x, net.conv(x, 16, skip=x))
+    compiled = clew.compile(module, backends=[Vta()], target=target, cache=False)
+    assert [op for region in compiled.regions for op in region.ops].count("nn.conv2d") == 1
 
 
 def test_an_addend_with_too_large_a_scale_stays_on_the_cpu() -> None:

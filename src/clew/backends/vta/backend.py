@@ -14,7 +14,6 @@ from clew.backends.vta.pooled_convolution import why_not_pooled
 from clew.backends.vta.recognize import Refused
 from clew.backends.vta.recognize_operators import PooledLayer
 from clew.backends.vta.regions import VtaRegion, compiled_region, pool_of_layer
-from clew.backends.vta.signed_operands import SignedOperands
 from clew.backends.vta.split_grids import SplitGrids
 from clew.ir.expr import Function
 from clew.machine.target import Target
@@ -65,7 +64,7 @@ class Vta(Backend):
         return why_not_pooled(layer.layer.conv, pool, self.config, 2 if self.overlap else 1)
 
     def passes(self, target: Target) -> Sequence[Pass]:
-        return SignedOperands(self.config.block_in), SplitGrids()
+        return (SplitGrids(),)
 
     def compile(self, region: Function, target: Target) -> CompiledRegion:
         return self._compiled(region)

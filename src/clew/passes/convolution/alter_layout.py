@@ -309,7 +309,7 @@ class _Alterer(Rewriter):
             # Whole vectors with some zero channels may do more work than shorter blocks.
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
             if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
-                whole = self._most
+                whole = self._most or whole
             if of_result * _filled_up(channels, whole) < whole * channels and (
                 of_result or LEAST_FILLED_BLOCKS * _filled_up(channels, whole) <= channels
             ):
@@ -367,6 +367,7 @@ class _Alterer(Rewriter):
         """Returns the shortest block that needs no more blocks for the channels than whole vectors
         do. In blocked data the lanes of pixels lie apart, and would be gathered one by one.
         """
+        whole = min(whole, max(self._options.blocks))
         blocks = [b for b in self._options.blocks if b <= whole]
         return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
 
@@ -397,7 +398,7 @@ class _Alterer(Rewriter):
         outer, _, *taps = old.args[1].tensor.concrete
         dtype, costs = old.args[0].tensor.dtype, self._ctx.target.costs
         own = self._block(inner, inner) or product_group(dtype)
-        block = self._block_of_odd(inner, min(tile[2], max(self._options.blocks)))
+        block = self._block_of_odd(inner, tile[2])
         saved = inner / own - -(-inner // block)
         if own * LEAST_FILLED_BLOCKS > block or saved <= 0:
             return 0

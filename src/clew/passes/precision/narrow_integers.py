@@ -87,6 +87,9 @@ class NarrowIntegers(Pass):
         %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
+    With other backends, the pass runs twice. Before regions are formed, data stay signed or
+    unsigned (`signed`), whatever this CPU multiplies; afterwards, products left to it get its form.
+
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
     Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
     several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
@@ -100,6 +103,7 @@ class NarrowIntegers(Pass):
     )
 
     least_neighbors: int = NEIGHBORS_TO_PAIR
+    signed: bool = False
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -299,6 +303,8 @@ class _Narrower(Rewriter):
         """Whether the target multiplies pairs of `i16`, but no 8-bit integers."""
         target = self._ctx.target
         assert target is not None
+        if self._options.signed:
+            return False
         signs = data.tensor.dtype, "i8"
         bytes_ = target.dot_lanes("u8", "i8") or target.tile_shape(*signs)
         return not bytes_ and bool(target.dot_lanes("i16", "i16"))
@@ -307,6 +313,8 @@ class _Narrower(Rewriter):
         """Returns the data in the signedness that the target multiplies with a signed weight."""
         target, shape = self._ctx.target, data.value.tensor.shape
         assert target is not None
+        if self._options.signed:
+            return data
         rows = shape[-2] if len(shape) > 1 else 1
         many = (
             isinstance(rows, int) and rows >= ROWS_FOR_MATRIX_UNIT and target.tile_shape("i8", "i8")
@@ -325,6 +333,8 @@ class _Narrower(Rewriter):
     def _multiplies(self, data: Expr, weight: Expr) -> bool:
         target, dtypes = self._ctx.target, (data.tensor.dtype, weight.tensor.dtype)
         assert target is not None
+        if self._options.signed:
+            return dtypes in (("i8", "i8"), ("u8", "i8"))
         return bool(target.dot_lanes(*dtypes) or target.tile_shape(*dtypes))
 
 

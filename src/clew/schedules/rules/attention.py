@@ -99,6 +99,12 @@ class Parts(Match):
         return stage_infos(self.start)[self.weighted].axis_roles[-1] == roles.QUERY
 
     @property
+    def tile(self) -> tuple[int, int, int] | None:
+        """The tile of a matrix unit that both products take, if the target has one."""
+        scores = product_of(stage_infos(self.start)[self.scores].store)
+        return self.target.tile_shape(scores.a.dtype, scores.b.dtype) if scores else None
+
+    @property
     def lanes(self) -> int:
         """The lanes of a vector of scores."""
         stage = stage_infos(self.start)[self.weighted]
@@ -135,7 +141,11 @@ class Attention(Rule[Parts]):
             batch, head, depth, row = axes
             axes = batch, head, row, depth
         far = _far_rows(infos, of["scores"], of["weighted"])
-        return Parts(schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes)
+        match = Parts(
+            schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes
+        )
+        # Transposed values are for a matrix unit only.
+        return None if match.is_turned and match.tile is None else match
 
     def choices(self, match: Parts) -> Space:
         target, lanes = match.target, match.lanes
@@ -210,8 +220,7 @@ def _in_tiles(match: Parts, settings: Settings) -> Schedule:
     """Returns the schedule for a matrix unit: both products in two by two tiles."""
     schedule, infos = match.begin()
     target, lanes = match.target, match.lanes
-    multiplied = product_of(infos[match.scores].store)
-    shape = target.tile_shape(multiplied.a.dtype, multiplied.b.dtype) if multiplied else None
+    shape = match.tile
     assert shape is not None
     high, wide = TILES_HIGH * shape[0], TILES_WIDE * shape[1]
     batch, head, row, depth = match.axes
