@@ -141,9 +141,7 @@ class Attention(Rule[Parts]):
             batch, head, depth, row = axes
             axes = batch, head, row, depth
         far = _far_rows(infos, of["scores"], of["weighted"])
-        match = Parts(
-            schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes
-        )
+        match = Parts(schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes)
         # Transposed values are for a matrix unit only.
         return None if match.is_turned and match.tile is None else match
 
