@@ -17,6 +17,7 @@ from clew.support.exhausted import coded_exhaustion, exhausted
 _CASES: list[tuple[BaseException, str]] = [
     (MemoryError(), "C160"),
     (MemoryError("Unable to allocate 4 TiB"), "C160"),
+    (SystemError("error return without exception set"), "C160"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 4 TiB"), "C160"),
     (ImportError("x.so: failed to map segment from shared object"), "C160"),
     (OSError("Could not find/load shared object file 'libllvmlite.so'"), "C160"),

@@ -19,6 +19,9 @@ _REFUSED: Final = {
     if hasattr(errno, name)
 }
 
+# CPython's words where an allocation failed and the code that met this raised no error.
+_UNSET: Final = "error return without exception set"
+
 # What the dynamic linker, and llvmlite in its place, say where memory is short.
 _UNLOADED: Final = "map segment|allocate memory|Could not find/load shared object"
 
@@ -35,7 +38,9 @@ def exhausted(error: BaseException) -> ClewError | None:
     """Returns the coded error for an exception about an exhausted resource; None for others."""
     if isinstance(error, ClewError):
         return None
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
+    lost = isinstance(error, SystemError) and str(error) == _UNSET
+    # "can't allocate memory": torch's words
+    if lost or isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         more = f": {error}" if str(error) else ""
         return OutOfMemory(
             "C160",
@@ -80,7 +85,7 @@ def coded_exhaustion(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **named: P.kwargs) -> T:
         try:
             return function(*args, **named)
-        except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
             coded = exhausted(error)
             if coded is None:
                 raise
