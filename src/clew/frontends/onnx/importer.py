@@ -14,6 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from clew.frontends.builder import GraphBuilder, Results, coded
 from clew.frontends.deferred import RUN_TELLS, Shapes
 from clew.frontends.faults import FAULTS
+from clew.frontends.file_parts import FilePart
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import UniqueNames, display
 from clew.frontends.notes import notes_in
@@ -26,7 +27,6 @@ from clew.frontends.onnx.bodies import (
 from clew.frontends.onnx.contrib.nchwc import channel_block
 from clew.frontends.onnx.file.loader import Loaded, opsets
 from clew.frontends.onnx.file.order import in_order
-from clew.frontends.onnx.file.slim import FilePart
 from clew.frontends.onnx.file.sources import FRONTEND, Annotator, layer_source
 from clew.frontends.onnx.file.survey import (
     Survey,

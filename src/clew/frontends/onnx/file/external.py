@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.frontends.file_parts import FilePart, has_changed, read_part
 from clew.frontends.names import display
-from clew.frontends.onnx.file.slim import FilePart, has_changed, read_part
 from clew.support.errors import ModelError
 from clew.support.links import Place, Repository, current_links, repository_of
 

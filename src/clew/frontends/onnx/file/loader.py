@@ -13,11 +13,12 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
+from clew.frontends.file_parts import FilePart
 from clew.frontends.limits import over
 from clew.frontends.names import display, display_path
 from clew.frontends.onnx.budgets import check_outline
 from clew.frontends.onnx.file.external import ExternalData
-from clew.frontends.onnx.file.slim import FilePart, Slim, read_slim
+from clew.frontends.onnx.file.slim import Slim, read_slim
 from clew.frontends.onnx.file.strings import check_strings
 from clew.support.budgets import Budgets
 from clew.support.dataclass import dataclass

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
 
+from clew.frontends.file_parts import FilePart
 from clew.frontends.limits import checked_size
 from clew.frontends.names import display
 from clew.frontends.onnx.file.external import ExternalData, entries_of
-from clew.frontends.onnx.file.slim import FilePart
 from clew.ir.expr import Constant
 from clew.ir.types import NARROW_FLOATS, STORAGE, TensorType, bits, from_numpy, to_numpy
 from clew.support.budgets import Budgets

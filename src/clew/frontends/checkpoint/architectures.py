@@ -1,0 +1,308 @@
+"""What the decoders of each `model_type` are made of, from their configurations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import field, replace
+from typing import Final, TypeAlias
+
+from clew.frontends.checkpoint.config import Config, unsupported
+from clew.support.dataclass import dataclass
+
+_ACTIVATIONS: Final = {
+    "silu": ("nn.silu", ""), "swish": ("nn.silu", ""), "relu": ("nn.relu", ""),
+    "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
+    "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotation of queries and keys by their position: the angle of a pair of elements per position,
+    and what the cosines and sines are multiplied by.
+    """
+
+    angles: tuple[float, ...]
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of a decoder's modules. Those of a layer follow `layer`; "" where there is none."""
+
+    embedding: str = "model.embed_tokens"
+    positions: str = ""
+    layer: str = "model.layers.{}"
+    last_norm: str = "model.norm"
+    head: str = "lm_head"
+    before_attention: str = "input_layernorm"
+    after_attention: str = ""
+    before_mlp: str = "post_attention_layernorm"
+    after_mlp: str = ""
+    joined: str = ""
+    query: str = "self_attn.q_proj"
+    key: str = "self_attn.k_proj"
+    value: str = "self_attn.v_proj"
+    output: str = "self_attn.o_proj"
+    query_norm: str = ""
+    key_norm: str = ""
+    gate: str = "mlp.gate_proj"
+    gate_up: str = ""
+    up: str = "mlp.up_proj"
+    down: str = "mlp.down_proj"
+
+
+@dataclass(frozen=True)
+class Block:
+    """What differs between the layers of a decoder: the rotation, and the number of keys that a
+    query sees, 0 for all before it.
+    """
+
+    rotary: Rotary | None = None
+    window: int = 0
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder: its sizes, the names of its weights, and how its parts compute.
+
+    `by_columns` says that weights of products are stored as inputs by outputs. `centered` are norms
+    that subtract the mean; a scale is `scale_offset` plus the stored one. `scale` is that of the
+    scores, and `embedding_scale` that of the embeddings.
+    """
+
+    vocabulary: int
+    hidden: int
+    heads: int
+    groups: int
+    head_size: int
+    inner: int
+    blocks: tuple[Block, ...]
+    epsilon: float
+    activation: tuple[str, str]
+    names: Names = field(default_factory=Names)
+    tied: bool = False
+    by_columns: bool = False
+    centered: bool = False
+    scale_offset: float = 0.0
+    scale: float = 0.0
+    softcap: float = 0.0
+    logit_cap: float = 0.0
+    embedding_scale: float = 1.0
+
+
+_Read: TypeAlias = Callable[[Config], Decoder]
+
+
+def decoder_of(config: Config) -> Decoder:
+    """Returns the decoder that a configuration describes.
+
+    Errors: U009 for another kind of model; M071.
+    """
+    kind = config.text("model_type")
+    read = _ARCHITECTURES.get(kind)
+    if read is None:
+        known = ", ".join(sorted(_ARCHITECTURES))
+        raise unsupported(f"the architecture {kind!r:.40}", f"known are {known}")
+    decoder = read(config)
+    if decoder.heads % decoder.groups:
+        config.invalid("num_key_value_heads")
+    return decoder
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _activation(config: Config, name: str) -> tuple[str, str]:
+    found = config.text(name)
+    if found not in _ACTIVATIONS:
+        raise unsupported(f"models with the activation {found!r:.40}")
+    return _ACTIVATIONS[found]
+
+
+def _rotary(config: Config, head_size: int, kind: str = "", base: str = "rope_theta") -> Rotary:
+    """Returns the rotation of layers of a kind. Source: `modeling_rope_utils.py` of transformers;
+    Llama 3.1 for `llama3`.
+    """
+    given = config.part("rope_parameters")
+    if kind and kind in given:
+        given = given.part(kind)
+    theta = given.real("rope_theta", config.real(base, 10000.0))
+    scaling = given if "rope_type" in given else config.part("rope_scaling")
+    share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", 1.0))
+    rotated = int(head_size * share)
+    if rotated < 2 or rotated > head_size or rotated % 2 or theta <= 0:
+        given.invalid("partial_rotary_factor")
+    angles = [theta ** (-2 * i / rotated) for i in range(rotated // 2)]
+    rule = scaling.text("rope_type", scaling.text("type", "default"))
+    if rule == "linear":
+        angles = [a / scaling.real("factor") for a in angles]
+    elif rule == "llama3":
+        angles = [_smoothed(a, scaling) for a in angles]
+    elif rule != "default":
+        raise unsupported(f"models with rotary scaling {rule!r:.40}")
+    return Rotary(tuple(angles))
+
+
+def _smoothed(angle: float, scaling: Config) -> float:
+    factor, length = scaling.real("factor"), scaling.count("original_max_position_embeddings")
+    low, high = scaling.real("low_freq_factor"), scaling.real("high_freq_factor")
+    if factor <= 0 or high <= low:
+        scaling.invalid("factor")
+    turns = length * angle / (2 * math.pi)
+    share = min(max((turns - low) / (high - low), 0.0), 1.0)
+    return (1 - share) * angle / factor + share * angle
+
+
+def _windows(config: Config, layers: int) -> list[int]:
+    """Returns the window of each layer."""
+    if "sliding_window" not in config:
+        return [0] * layers
+    window = config.count("sliding_window")
+    if "layer_types" in config:
+        kinds = config.items("layer_types", layers)
+        if not set(kinds) <= {"sliding_attention", "full_attention"}:
+            raise unsupported(f"models with layers of kind {sorted(map(str, set(kinds)))}")
+        return [window if kind == "sliding_attention" else 0 for kind in kinds]
+    if not config.flag("use_sliding_window", True):
+        return [0] * layers
+    return [window] * layers
+
+
+def _usual(config: Config, activation: str = "hidden_act") -> Decoder:
+    """Returns a decoder of the Llama kind."""
+    heads = config.count("num_attention_heads")
+    hidden, layers = config.count("hidden_size"), config.count("num_hidden_layers")
+    head_size = config.count("head_dim", max(hidden // heads, 1))
+    rotary = _rotary(config, head_size)
+    return Decoder(
+        vocabulary=config.count("vocab_size"),
+        hidden=hidden,
+        heads=heads,
+        groups=config.count("num_key_value_heads", heads),
+        head_size=head_size,
+        inner=config.count("intermediate_size"),
+        blocks=tuple(Block(rotary, window) for window in _windows(config, layers)),
+        epsilon=config.real("rms_norm_eps", 1e-6),
+        activation=_activation(config, activation),
+        tied=config.flag("tie_word_embeddings", False),
+    )
+
+
+_HEAD_NORMS: Final = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
+_GEMMA: Final = {
+    "after_attention": "post_attention_layernorm",
+    "before_mlp": "pre_feedforward_layernorm",
+    "after_mlp": "post_feedforward_layernorm",
+}
+
+
+def _qwen2(config: Config) -> Decoder:
+    whole = replace(_usual(config), tied=config.flag("tie_word_embeddings", False))
+    if "layer_types" in config or not config.flag("use_sliding_window", False):
+        return whole if "layer_types" in config else _without_windows(whole)
+    first = config.count("max_window_layers", len(whole.blocks))
+    blocks = [replace(b, window=b.window if n >= first else 0) for n, b in enumerate(whole.blocks)]
+    return replace(whole, blocks=tuple(blocks))
+
+
+def _without_windows(decoder: Decoder) -> Decoder:
+    return replace(decoder, blocks=tuple(replace(b, window=0) for b in decoder.blocks))
+
+
+def _qwen3(config: Config) -> Decoder:
+    return replace(_qwen2(config), names=Names(**_HEAD_NORMS))
+
+
+def _smollm3(config: Config) -> Decoder:
+    whole = _without_windows(_usual(config))
+    rotated = config.items("no_rope_layers", len(whole.blocks))
+    blocks = [b if turns else replace(b, rotary=None) for b, turns in zip(whole.blocks, rotated)]
+    return replace(whole, blocks=tuple(blocks))
+
+
+def _phi3(config: Config) -> Decoder:
+    names = Names(joined="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
+    return replace(_usual(config), names=names)
+
+
+def _gemma(config: Config) -> Decoder:
+    activation = "hidden_activation" if "hidden_activation" in config else "hidden_act"
+    whole = _usual(config, activation)
+    return replace(
+        whole,
+        tied=config.flag("tie_word_embeddings", True),
+        scale_offset=1.0,
+        embedding_scale=math.sqrt(whole.hidden),
+    )
+
+
+def _gemma2(config: Config) -> Decoder:
+    whole = replace(_gemma(config), names=Names(**_GEMMA))
+    layers = len(whole.blocks)
+    if "layer_types" not in config:
+        window = config.count("sliding_window", 4096)
+        blocks = [replace(whole.blocks[n], window=0 if n % 2 else window) for n in range(layers)]
+        whole = replace(whole, blocks=tuple(blocks))
+    return replace(
+        whole,
+        scale=config.real("query_pre_attn_scalar", 256) ** -0.5,
+        softcap=config.real("attn_logit_softcapping", 0.0),
+        logit_cap=config.real("final_logit_softcapping", 0.0),
+    )
+
+
+def _gemma3(config: Config) -> Decoder:
+    whole = replace(_gemma2(config), names=Names(**_GEMMA, **_HEAD_NORMS))
+    near = _rotary(config, whole.head_size, "sliding_attention", "rope_local_base_freq")
+    far = _rotary(config, whole.head_size, "full_attention")
+    blocks = [replace(b, rotary=near if b.window else far) for b in whole.blocks]
+    return replace(whole, blocks=tuple(blocks))
+
+
+def _gpt2(config: Config) -> Decoder:
+    heads, hidden = config.count("n_head"), config.count("n_embd")
+    if config.flag("scale_attn_by_inverse_layer_idx", False):
+        raise unsupported("GPT-2 with scale_attn_by_inverse_layer_idx")
+    return Decoder(
+        vocabulary=config.count("vocab_size"),
+        hidden=hidden,
+        heads=heads,
+        groups=heads,
+        head_size=max(hidden // heads, 1),
+        inner=config.count("n_inner", 4 * hidden),
+        blocks=(Block(),) * config.count("n_layer"),
+        epsilon=config.real("layer_norm_epsilon", 1e-5),
+        activation=_activation(config, "activation_function"),
+        names=Names(
+            embedding="transformer.wte",
+            positions="transformer.wpe",
+            layer="transformer.h.{}",
+            last_norm="transformer.ln_f",
+            before_attention="ln_1",
+            before_mlp="ln_2",
+            joined="attn.c_attn",
+            output="attn.c_proj",
+            gate="",
+            up="mlp.c_fc",
+            down="mlp.c_proj",
+        ),
+        tied=config.flag("tie_word_embeddings", True),
+        by_columns=True,
+        centered=True,
+    )
+
+
+_ARCHITECTURES: Final[dict[str, _Read]] = {
+    "llama": _usual,
+    "mistral": _usual,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "smollm3": _smollm3,
+    "phi3": _phi3,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "gpt2": _gpt2,
+}

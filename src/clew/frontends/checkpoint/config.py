@@ -1,0 +1,107 @@
+"""A model's `config.json`, of whose fields types and ranges are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from clew.frontends.names import display
+from clew.support.errors import ModelError, UnsupportedError
+from clew.support.files import read_json_file, reason_of
+
+FILE: Final = "config.json"
+_MOST: Final = 1 << 31
+_MISSING: Final = object()
+
+
+class Config:
+    """The fields of a configuration. A field that is null counts as missing.
+
+    Errors of all methods: M071 for a value that a field cannot have.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    @staticmethod
+    def read(folder: Path) -> Config:
+        """Returns the configuration of a folder. Errors: M071."""
+        try:
+            fields = read_json_file(folder / FILE)
+        except (OSError, ValueError) as error:
+            raise _wrong(f"cannot be read: {reason_of(error)}") from None
+        if not isinstance(fields, dict):
+            raise _wrong("is not an object")
+        return Config(fields)
+
+    def __contains__(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    def _field(self, name: str, default: Any) -> Any:
+        found = self._fields.get(name)
+        if found is None:
+            if default is _MISSING:
+                raise _wrong(f"lacks {name!r}")
+            return default
+        return found
+
+    def invalid(self, name: str) -> NoReturn:
+        """Refuses a field's value."""
+        raise _wrong(f"has {name}: {self._fields.get(name)!r:.60}")
+
+    def count(self, name: str, default: Any = _MISSING) -> int:
+        """Returns a positive integer."""
+        found = self._field(name, default)
+        if type(found) is not int or not 0 < found < _MOST:
+            self.invalid(name)
+        return found
+
+    def real(self, name: str, default: Any = _MISSING) -> float:
+        """Returns a finite number."""
+        found = self._field(name, default)
+        if type(found) not in (int, float) or not math.isfinite(found):
+            self.invalid(name)
+        return float(found)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Returns a truth value."""
+        found = self._field(name, default)
+        if not isinstance(found, bool):
+            self.invalid(name)
+        return found
+
+    def text(self, name: str, default: Any = _MISSING) -> str:
+        """Returns a text."""
+        found = self._field(name, default)
+        if not isinstance(found, str):
+            self.invalid(name)
+        return found
+
+    def items(self, name: str, length: int) -> list[Any]:
+        """Returns a list of a length."""
+        found = self._field(name, _MISSING)
+        if not isinstance(found, list) or len(found) != length:
+            self.invalid(name)
+        return found
+
+    def part(self, name: str) -> Config:
+        """Returns a field that is an object; an empty one if it is missing."""
+        found = self._field(name, {})
+        if not isinstance(found, dict):
+            self.invalid(name)
+        return Config(found)
+
+
+def unsupported(what: str, hint: str = "") -> UnsupportedError:
+    """Returns the error for a kind of model that no graph is built for."""
+    return UnsupportedError(
+        "U009", f"clew builds no graph of {what}", hint=hint or "export it to ONNX with Optimum"
+    )
+
+
+def _wrong(what: str) -> ModelError:
+    return ModelError(
+        "M071", f"{FILE} {what}", hint=f"save the model again; {display(FILE)} belongs to it"
+    )

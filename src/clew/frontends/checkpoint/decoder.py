@@ -1,0 +1,276 @@
+"""Builds the graph of a `Decoder`: tokens in, logits out, with a cache of keys and values.
+
+    input_ids: i64[batch, seq], past_key_values.N.key: f32[batch, groups, past, head_size], ...
+    -> logits: f32[batch, seq, vocabulary], present.N.key: f32[batch, groups, past + seq, ...], ...
+
+The names are those of exported ONNX models, so a session finds the state by itself. Layers have the
+names of the modules that own their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
+from clew.frontends.checkpoint.tensors import Tensors
+from clew.frontends.lowering.attention import Attention, part, places
+from clew.frontends.lowering.norm import normalized, root_mean_square
+from clew.frontends.lowering.rotary import Rotation
+from clew.frontends.names import display
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Constant, Expr
+from clew.ir.module import Module
+from clew.ir.types import TensorType, is_float
+from clew.support.errors import ModelError
+from clew.trace.span import Source
+
+FRONTEND: Final = "transformers"
+_COMPUTED: Final = "f32"
+
+
+class DecoderGraph:
+    """Builds the module of a decoder from the tensors of its folder.
+
+    Errors: M072 for a tensor that is missing or has another shape; those of `GraphBuilder`.
+    """
+
+    def __init__(self, decoder: Decoder, tensors: Tensors) -> None:
+        self._of = decoder
+        self._tensors = tensors
+        self._builder = GraphBuilder(FRONTEND)
+        self._constants: dict[str, Constant] = {}
+        self._batch = SymDim.symbol("batch")
+        self._rows = SymDim.symbol("seq")
+        self._past = SymDim.symbol("past", least=0)
+
+    def module(self) -> Module:
+        """Returns the module. Its results are the logits of all tokens, and the cache."""
+        of = self._of
+        ids = self._builder.input("input_ids", TensorType((self._batch, self._rows), "i64"))
+        sizes = (self._batch, of.groups, self._past, of.head_size)
+        caches = [
+            self._builder.input(f"past_key_values.{n}.{kind}", TensorType(sizes, _COMPUTED))
+            for n in range(len(of.blocks))
+            for kind in ("key", "value")
+        ]
+        x = self._embedded(ids)
+        results: list[Expr] = []
+        for n, block in enumerate(of.blocks):
+            x, *cache = self._block(n, block, x, (caches[2 * n], caches[2 * n + 1]))
+            results += cache
+        x = self._norm(of.names.last_norm, x)
+        logits = self._logits(x)
+        names = [f"present.{n}.{kind}" for n in range(len(of.blocks)) for kind in ("key", "value")]
+        return self._builder.module([logits, *results], ["logits", *names], {})
+
+    # --- layers and parameters ---
+
+    def _layer(self, name: str, op: str, make: Callable[[], Expr]) -> Expr:
+        """Returns the result of a layer."""
+        self._builder.start_layer()
+        source = Source(name, op, FRONTEND)
+        with self._builder.layer(source) as results:
+            value = results.bind(0, make(), name)
+        self._builder.account(source, [value])
+        return value
+
+    def _parameter(self, name: str, *shape: int) -> Constant:
+        """Returns a parameter of a shape."""
+        if name in self._constants:
+            return self._constants[name]
+        stored = self._tensors.get(name)
+        if stored is None:
+            raise _missing(f"lacks the tensor {display(name)!r}")
+        if stored.type.shape != shape or not is_float(stored.type.dtype):
+            raise _missing(f"has {display(name)!r} as {stored.type}, expected {list(shape)}")
+        with self._builder.parameter(name):
+            found = stored.constant(name)
+        self._constants[name] = found
+        return found
+
+    def _wide(self, name: str, *shape: int) -> Expr:
+        return cast(self._parameter(name, *shape), _COMPUTED)
+
+    # --- parts of the model ---
+
+    def _embedded(self, ids: Expr) -> Expr:
+        of = self._of
+
+        def tokens() -> Expr:
+            table = self._parameter(f"{of.names.embedding}.weight", of.vocabulary, of.hidden)
+            rows: Expr = cast(call("gather", table, ids, axis=0), _COMPUTED)
+            if of.embedding_scale == 1:
+                return rows
+            # transformers rounds the scale to the dtype of the weights.
+            rounded = np.float64(of.embedding_scale).astype(table.data.dtype)
+            return call("multiply", rows, scalar(float(rounded), _COMPUTED))
+
+        x = self._layer(of.names.embedding, "embedding", tokens)
+        if not of.names.positions:
+            return x
+
+        def positions() -> Expr:
+            name = f"{of.names.positions}.weight"
+            stored = self._tensors.get(name)
+            longest = stored.type.concrete[0] if stored and stored.type.rank == 2 else 1
+            table = self._wide(name, longest, of.hidden)
+            rows = call("gather", table, places(self._rows, self._past), axis=0)
+            return call("add", x, rows)
+
+        return self._layer(of.names.positions, "embedding", positions)
+
+    def _norm(self, name: str, x: Expr, size: int | None = None) -> Expr:
+        of, size = self._of, size or self._of.hidden
+
+        def make() -> Expr:
+            scale = self._wide(f"{name}.weight", size)
+            if of.scale_offset:
+                scale = call("add", scale, scalar(of.scale_offset, _COMPUTED))
+            axis = x.tensor.rank - 1
+            if of.centered:
+                bias = self._wide(f"{name}.bias", size)
+                return normalized(x, scale, bias, axis, of.epsilon)
+            return root_mean_square(x, scale, axis, of.epsilon)
+
+        return self._layer(name, "layer_norm" if of.centered else "rms_norm", make)
+
+    def _linear(self, name: str, x: Expr, inputs: int, outputs: int) -> Expr:
+        shape = (inputs, outputs) if self._of.by_columns else (outputs, inputs)
+        layout = "KN" if self._of.by_columns else "NK"
+
+        def make() -> Expr:
+            product = call(
+                "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
+            )
+            if f"{name}.bias" not in self._tensors:
+                return product
+            return call("add", product, self._wide(f"{name}.bias", outputs))
+
+        return self._layer(name, "linear", make)
+
+    def _logits(self, x: Expr) -> Expr:
+        of = self._of
+        name = of.names.embedding if of.tied else of.names.head
+
+        def make() -> Expr:
+            table = self._wide(f"{name}.weight", of.vocabulary, of.hidden)
+            logits: Expr = call("nn.dense", x, table, weight_layout="NK")
+            if of.logit_cap:
+                cap = scalar(of.logit_cap, _COMPUTED)
+                logits = call("multiply", call("tanh", call("divide", logits, cap)), cap)
+            return logits
+
+        return self._layer(of.names.head, "linear", make)
+
+    def _block(self, n: int, block: Block, x: Expr, past: tuple[Expr, Expr]) -> list[Expr]:
+        """Returns the result of a layer of the decoder, and its keys and values."""
+        names, layer = self._of.names, self._of.names.layer.format(n)
+        attended, *cache = self._attention(
+            layer, block, self._norm(f"{layer}.{names.before_attention}", x), past
+        )
+        if names.after_attention:
+            attended = self._norm(f"{layer}.{names.after_attention}", attended)
+        whole = self._layer(f"{layer}.attention_add", "add", lambda: call("add", x, attended))
+        found = self._mlp(layer, self._norm(f"{layer}.{names.before_mlp}", whole))
+        if names.after_mlp:
+            found = self._norm(f"{layer}.{names.after_mlp}", found)
+        return [self._layer(f"{layer}.mlp_add", "add", lambda: call("add", whole, found)), *cache]
+
+    def _mlp(self, layer: str, x: Expr) -> Expr:
+        of, names = self._of, self._of.names
+        op, approximate = of.activation
+        attrs = {"approximate": approximate} if approximate else {}
+        size = of.inner
+        if names.gate_up:
+            both = self._linear(f"{layer}.{names.gate_up}", x, of.hidden, 2 * size)
+            up, gate = (part(both, 2, n * size, (n + 1) * size) for n in (1, 0))
+        else:
+            up = self._linear(f"{layer}.{names.up}", x, of.hidden, size)
+            gate = self._linear(f"{layer}.{names.gate}", x, of.hidden, size) if names.gate else up
+
+        def activated() -> Expr:
+            found: Expr = call(op, gate, **attrs)
+            return found if gate is up else call("multiply", found, up)
+
+        hidden = self._layer(f"{layer}.mlp.act_fn", op.removeprefix("nn."), activated)
+        return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
+
+    def _attention(
+        self, layer: str, block: Block, x: Expr, past: tuple[Expr, Expr]
+    ) -> tuple[Expr, Expr, Expr]:
+        """Returns the result of attention, and all keys and values."""
+        of, names = self._of, self._of.names
+        width, narrow = of.heads * of.head_size, of.groups * of.head_size
+        if names.joined:
+            sizes = (width, narrow, narrow)
+            joined = self._linear(f"{layer}.{names.joined}", x, of.hidden, sum(sizes))
+            q, k, v = fields(call("split", joined, sizes=sizes, axis=2), 3)
+        else:
+            q = self._linear(f"{layer}.{names.query}", x, of.hidden, width)
+            k, v = (
+                self._linear(f"{layer}.{name}", x, of.hidden, narrow)
+                for name in (names.key, names.value)
+            )
+        lead = (self._batch, self._rows)
+        q = reshaped(q, (*lead, of.heads, of.head_size))
+        k, v = (reshaped(t, (*lead, of.groups, of.head_size)) for t in (k, v))
+        if names.query_norm:
+            q = self._norm(f"{layer}.{names.query_norm}", q, of.head_size)
+            k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
+        if block.rotary is not None:
+            turn = self._rotation(block.rotary)
+            q, k = (
+                self._layer(f"{layer}.self_attn.rotary_{which}", "rotary", lambda t=t: turn.of(t))
+                for which, t in (("q", q), ("k", k))
+            )
+        caches = []
+        for t, before, kind in ((k, past[0], "key"), (v, past[1], "value")):
+            new = call("transpose", t, axes=(0, 2, 1, 3))
+            caches.append(
+                self._layer(
+                    f"{layer}.self_attn.{kind}_cache",
+                    "concatenate",
+                    lambda before=before, new=new: call("concatenate", before, new, axis=2),
+                )
+            )
+        todo = Attention(q, *caches, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
+        todo.softcap = of.softcap
+        if block.window:
+            todo.masks.append(self._near(block.window))
+        attended = self._layer(f"{layer}.self_attn", "attention", todo.built)
+        return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), *caches
+
+    def _positions(self) -> Expr:
+        """Returns the positions of this call's tokens: i32[seq]."""
+        return places(self._rows, self._past)
+
+    def _rotation(self, rotary: Rotary) -> Rotation:
+        """Returns cosines and sines for this call's tokens, [1, seq, 1, pairs]."""
+        half = len(rotary.angles)
+        angles = Constant(np.array(rotary.angles, np.float32).reshape(1, half))
+        rows = cast(reshaped(self._positions(), (self._rows, 1)), _COMPUTED)
+        turned = call("multiply", rows, angles)
+        shape: tuple[Dim, ...] = (1, self._rows, 1, half)
+        return Rotation(
+            *(reshaped(call(name, turned), shape) for name in ("cos", "sin")), interleaved=False
+        )
+
+    def _near(self, window: int) -> Expr:
+        """Returns the keys within the window of each query: bool[seq, past + seq]."""
+        rows = reshaped(self._positions(), (self._rows, 1))
+        keys = self._past + self._rows
+        first = call("subtract", rows, scalar(window, "i32"))
+        return call("greater", reshaped(places(keys), (1, keys)), first)
+
+
+def _missing(what: str) -> ModelError:
+    return ModelError(
+        "M072",
+        f"the model's folder {what}",
+        hint="config.json and the safetensors files belong to different models, or one is missing",
+    )
