@@ -199,9 +199,11 @@ _GEMMA: Final = {
 
 
 def _qwen2(config: Config) -> Decoder:
-    whole = replace(_usual(config), tied=config.flag("tie_word_embeddings", False))
-    if "layer_types" in config or not config.flag("use_sliding_window", False):
-        return whole if "layer_types" in config else _without_windows(whole)
+    whole = _usual(config)
+    if "layer_types" in config:
+        return whole
+    if not config.flag("use_sliding_window", False):
+        return _without_windows(whole)
     first = config.count("max_window_layers", len(whole.blocks))
     blocks = [replace(b, window=b.window if n >= first else 0) for n, b in enumerate(whole.blocks)]
     return replace(whole, blocks=tuple(blocks))
@@ -218,7 +220,7 @@ def _qwen3(config: Config) -> Decoder:
 def _smollm3(config: Config) -> Decoder:
     whole = _without_windows(_usual(config))
     rotated = config.items("no_rope_layers", len(whole.blocks))
-    blocks = [b if turns else replace(b, rotary=None) for b, turns in zip(whole.blocks, rotated)]
+    blocks = [b if rotated[n] else replace(b, rotary=None) for n, b in enumerate(whole.blocks)]
     return replace(whole, blocks=tuple(blocks))
 
 

@@ -1,0 +1,176 @@
+"""Decoders from folders, compared with transformers: at once, and with a cache."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+from clew.frontends.checkpoint import load
+from clew.frontends.checkpoint.tensors import Tensors
+from clew.ir.interpret import interpret
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+_SIZES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+_LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+_NEAR = {"sliding_window": 3, "head_dim": 8}
+_KINDS = ["sliding_attention", "full_attention"]
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"rope_parameters": _LLAMA3, "attention_bias": True, "mlp_bias": True}),
+    "linear": ("Llama", {"rope_parameters": {**_LLAMA3, "rope_type": "linear"}}),
+    "mistral": ("Mistral", {"sliding_window": 3, "tie_word_embeddings": True}),
+    "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "phi3": ("Phi3", {"sliding_window": 4}),
+    "gemma": ("Gemma", {"head_dim": 8}),
+    "gemma2": ("Gemma2", {**_NEAR, "layer_types": _KINDS, "final_logit_softcapping": 3.0}),
+    "gemma3": ("Gemma3", {**_NEAR, "layer_types": _KINDS}),
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}),
+}
+
+
+def saved(folder: Path, case: str, **options: Any) -> Any:
+    """Saves a model of seeded weights, none of which has its neutral value, and returns it."""
+    name, more = CASES[case]
+    torch.manual_seed(0)
+    kind = "Gemma3Text" if name == "Gemma3" else name
+    sizes = {k: v for k, v in _SIZES.items() if name != "GPT2" or k.endswith(("id", "vocab_size"))}
+    config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})
+    head = "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
+    model = getattr(transformers, head)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4.0 if parameter.ndim > 1 else 1.0)
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.save_pretrained(folder, **options)
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits(case: str, tmp_path: Path) -> None:
+    model = saved(tmp_path, case)
+    ids = np.random.default_rng(0).integers(0, 50, (2, 9))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(ids)).logits.numpy()
+    module = load(tmp_path)
+    names = [param.name for param in module.main.params[1:]]
+    _, groups, _, size = module.main.params[1].tensor.shape
+    cache = [np.zeros((2, groups, 0, size), np.float32)] * len(names)
+    found = []
+    for begin, end in ((0, 5), (5, 6), (6, 9)):
+        given = {"input_ids": ids[:, begin:end], **dict(zip(names, cache, strict=True))}
+        results = interpret(module, given)
+        found.append(results["logits"])
+        cache = [results[n.replace("past_key_values", "present")] for n in names]
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_session_decodes_without_new_builds(tmp_path: Path) -> None:
+    model = saved(tmp_path, "qwen3", max_shard_size="8KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    ids = np.random.default_rng(1).integers(0, 50, (1, 8))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(ids)).logits.numpy()
+    compiled = clew.compile(load(tmp_path), threads=1, cache=False)
+    session = compiled.session()
+    found = [session(ids[:, :4]), *(session(ids[:, n : n + 1]) for n in range(4, 8))]
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, rtol=2e-4, atol=2e-5)
+    assert compiled.builds_made == 1
+    assert compiled.trace.layer("model.layers.1.self_attn.q_proj")
+
+
+def test_narrow_weights_are_widened(tmp_path: Path) -> None:
+    model = saved(tmp_path, "gemma").to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    ids = np.array([[1, 7, 30]])
+    with torch.no_grad():
+        expected = model.float()(torch.from_numpy(ids)).logits.numpy()
+    empty = np.zeros((1, 2, 0, 8), np.float32)
+    given = {p.name: empty for p in load(tmp_path).main.params[1:]}
+    found = interpret(load(tmp_path), {"input_ids": ids, **given})["logits"]
+    # torch rounds the scale of the embeddings once more.
+    np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def config_of(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"model_type": "mamba"}, "U009", "mamba"),
+        ({"model_type": 3}, "M071", "model_type"),
+        ({"hidden_act": "tanhish"}, "U009", "tanhish"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "U009", "yarn"),
+        ({"hidden_size": -1}, "M071", "hidden_size"),
+        ({"num_hidden_layers": 3}, "M072", "model.layers.2.input_layernorm.weight"),
+        ({"vocab_size": 49}, "M072", "model.embed_tokens.weight"),
+        ({"num_key_value_heads": 3}, "M071", "num_key_value_heads"),
+        ({"rms_norm_eps": 1e999}, "M071", "rms_norm_eps"),
+    ],
+)
+def test_configurations(changes: dict[str, Any], code: str, words: str, tmp_path: Path) -> None:
+    saved(tmp_path, "llama")
+    config_of(tmp_path, **changes)
+    with pytest.raises(clew.ClewError, match=words.replace(".", r"\.")) as caught:
+        load(tmp_path)
+    assert caught.value.code == code
+
+
+def damaged(table: dict[str, Any], data: bytes = b"\0" * 16) -> bytes:
+    text = json.dumps(table).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 8,
+        struct.pack("<Q", 1 << 62) + b"{}",
+        struct.pack("<Q", 4) + b"nope",
+        damaged({"a": 3}),
+        damaged({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 20]}}),
+        damaged({"a": {"dtype": "F32", "shape": [4], "data_offsets": [4, 20]}}),
+        damaged({"a": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}}),
+        damaged({"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 16]}}),
+        damaged({"a": {"dtype": "Q9", "shape": [4], "data_offsets": [0, 16]}}),
+        damaged({"a": {"dtype": "F32", "shape": "4", "data_offsets": [0, 16]}}),
+        damaged({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0.0, 16]}}),
+    ],
+)
+def test_damaged_files(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(clew.ClewError) as caught:
+        Tensors(tmp_path)
+    assert caught.value.code in ("M070", "M006")
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "..", "a/b", 7])
+def test_an_index_leads_nowhere_else(name: Any, tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(clew.ClewError) as caught:
+        Tensors(tmp_path)
+    assert caught.value.code == "M070"
