@@ -30,6 +30,7 @@ HOMES: Final = {
     "torch": (*_TORCH, "clew.backends.torch", "clew.support"),
     # The predictor is trained with networks that it makes as ONNX messages.
     "clew.frontends.onnx": (*_ONNX, "clew.frontends.formats", "clew.predict"),
+    "clew.frontends.checkpoint": ("clew.frontends.checkpoint", "clew.frontends.formats"),
     "clew.frontends.tflite": (*_TFLITE, "clew.frontends.formats"),
     "clew.frontends.torch": (*_TORCH, "clew.backends.torch"),
     "clew.frontends.pt2": (*_TORCH, "clew.frontends.formats"),

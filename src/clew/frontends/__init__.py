@@ -114,7 +114,8 @@ def _found(model: Any) -> tuple[Format, Any]:
         if kind is None:
             open_plain(os.fspath(model)).close()
     except OSError as error:
-        hint = f"the suffix of a model is one of {', '.join(f.suffix for f in all_formats())}"
+        suffixes = ", ".join(f.suffix for f in all_formats() if f.suffix)
+        hint = f"the suffix of a model is one of {suffixes}"
         raise InputError("I002", f"{shown} cannot be read: {reason_of(error)}", hint=hint) from None
     raise _not_read(f"{shown} is", kind or kind_of_name(model))
 

@@ -106,6 +106,10 @@ class Format(ABC):
     def recognizes(self, head: Head) -> bool:
         """Whether a file is of this format, by its bytes."""
 
+    def recognizes_folder(self, names: Sequence[str]) -> bool:
+        """Whether a folder with files of these names is a model of this format."""
+        return False
+
     def source_of(self, model: Any) -> Source | None:
         """Returns an object that holds a model as a source that `load` takes; None for others. No
         library is imported.

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
+from clew.frontends.checkpoint.format import Checkpoint
 from clew.frontends.format import Format
 from clew.frontends.onnx.format import Onnx
 from clew.frontends.pt2 import ExportedProgram
@@ -26,7 +27,7 @@ from clew.support.recognize import (
     kind_of_head,
 )
 
-OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Tflite(), Text())
+OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Tflite(), Checkpoint(), Text())
 GROUP: Final = "clew.formats"
 """The entry point group of packages that add formats: instances of `Format`."""
 
@@ -113,11 +114,13 @@ def _of_head(head: Head) -> Format | Kind | None:
     return next((f for f in all_formats() if f.recognizes(head)), None) or kind_of_head(head)
 
 
-def _of_folder(names: list[str]) -> Kind:
+def _of_folder(names: list[str]) -> Format | Kind:
     found = kind_of_folder(names)
     if found not in (KINDS["folder"], KINDS["hub_folder"]):
         return found
     for each in all_formats():
+        if each.recognizes_folder(names):
+            return each
         if each.folder is not None and any(name.endswith(each.suffix) for name in names):
             return each.folder
     return found

@@ -108,6 +108,19 @@ def test_narrow_weights_are_widened(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-2)
 
 
+def test_sizes_of_inputs(tmp_path: Path) -> None:
+    saved(tmp_path, "llama")
+    shapes = {"input_ids": [1, "rows"], "past_key_values.1.value": [1, 2, 6, 8]}
+    module = clew.load(tmp_path, inputs=shapes)
+    assert [str(p.type) for p in module.main.params[:2]] == ["i64[1, rows]", "f32[1, 2, 6, 8]"]
+    for name, shape in (("ids", [1, 2]), ("input_ids", [1]), ("input_ids", [0, 2]),
+                        ("past_key_values.0.key", [2, 2, 6, 8]),
+                        ("past_key_values.0.key", [1, 3, 6, 8])):  # fmt: skip
+        with pytest.raises(clew.ClewError) as caught:
+            clew.load(tmp_path, inputs={**shapes, name: shape})
+        assert caught.value.code == "I004"
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from clew.frontends.names import display
+from clew.frontends.checkpoint.format import CONFIGURATION
 from clew.support.errors import ModelError, UnsupportedError
 from clew.support.files import read_json_file, reason_of
 
-FILE: Final = "config.json"
 _MOST: Final = 1 << 31
 _MISSING: Final = object()
 
@@ -29,7 +28,7 @@ class Config:
     def read(folder: Path) -> Config:
         """Returns the configuration of a folder. Errors: M071."""
         try:
-            fields = read_json_file(folder / FILE)
+            fields = read_json_file(folder / CONFIGURATION)
         except (OSError, ValueError) as error:
             raise _wrong(f"cannot be read: {reason_of(error)}") from None
         if not isinstance(fields, dict):
@@ -103,5 +102,5 @@ def unsupported(what: str, hint: str = "") -> UnsupportedError:
 
 def _wrong(what: str) -> ModelError:
     return ModelError(
-        "M071", f"{FILE} {what}", hint=f"save the model again; {display(FILE)} belongs to it"
+        "M071", f"{CONFIGURATION} {what}", hint="save the model again, or download it"
     )

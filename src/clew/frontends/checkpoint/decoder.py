@@ -9,7 +9,8 @@ names of the modules that own their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -17,12 +18,13 @@ import numpy as np
 from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
+from clew.frontends.checkpoint.sizes import PAST, PRESENT, TOKENS, Sizes, cache_names
 from clew.frontends.checkpoint.tensors import Tensors
 from clew.frontends.lowering.attention import Attention, part, places
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.lowering.rotary import Rotation
 from clew.frontends.names import display
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float
@@ -39,34 +41,30 @@ class DecoderGraph:
     Errors: M072 for a tensor that is missing or has another shape; those of `GraphBuilder`.
     """
 
-    def __init__(self, decoder: Decoder, tensors: Tensors) -> None:
+    def __init__(self, decoder: Decoder, tensors: Tensors, sizes: Sizes) -> None:
         self._of = decoder
         self._tensors = tensors
         self._builder = GraphBuilder(FRONTEND)
         self._constants: dict[str, Constant] = {}
-        self._batch = SymDim.symbol("batch")
-        self._rows = SymDim.symbol("seq")
-        self._past = SymDim.symbol("past", least=0)
+        self._batch, self._rows, self._past = sizes.batch, sizes.rows, sizes.past
 
     def module(self) -> Module:
         """Returns the module. Its results are the logits of all tokens, and the cache."""
         of = self._of
-        ids = self._builder.input("input_ids", TensorType((self._batch, self._rows), "i64"))
-        sizes = (self._batch, of.groups, self._past, of.head_size)
-        caches = [
-            self._builder.input(f"past_key_values.{n}.{kind}", TensorType(sizes, _COMPUTED))
-            for n in range(len(of.blocks))
-            for kind in ("key", "value")
+        ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
+        cache = TensorType((self._batch, of.groups, self._past, of.head_size), _COMPUTED)
+        pasts = [
+            tuple(self._builder.input(name, cache) for name in names)
+            for names in cache_names(of, PAST)
         ]
         x = self._embedded(ids)
         results: list[Expr] = []
-        for n, block in enumerate(of.blocks):
-            x, *cache = self._block(n, block, x, (caches[2 * n], caches[2 * n + 1]))
-            results += cache
-        x = self._norm(of.names.last_norm, x)
-        logits = self._logits(x)
-        names = [f"present.{n}.{kind}" for n in range(len(of.blocks)) for kind in ("key", "value")]
-        return self._builder.module([logits, *results], ["logits", *names], {})
+        for n, (block, past) in enumerate(zip(of.blocks, pasts, strict=True)):
+            x, *caches = self._block(n, block, x, past)
+            results += caches
+        logits = self._logits(self._norm(of.names.last_norm, x))
+        presents = [name for names in cache_names(of, PRESENT) for name in names]
+        return self._builder.module([logits, *results], ["logits", *presents], {})
 
     # --- layers and parameters ---
 
@@ -167,7 +165,7 @@ class DecoderGraph:
 
         return self._layer(of.names.head, "linear", make)
 
-    def _block(self, n: int, block: Block, x: Expr, past: tuple[Expr, Expr]) -> list[Expr]:
+    def _block(self, n: int, block: Block, x: Expr, past: Sequence[Expr]) -> list[Expr]:
         """Returns the result of a layer of the decoder, and its keys and values."""
         names, layer = self._of.names, self._of.names.layer.format(n)
         attended, *cache = self._attention(
@@ -201,7 +199,7 @@ class DecoderGraph:
         return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
 
     def _attention(
-        self, layer: str, block: Block, x: Expr, past: tuple[Expr, Expr]
+        self, layer: str, block: Block, x: Expr, past: Sequence[Expr]
     ) -> tuple[Expr, Expr, Expr]:
         """Returns the result of attention, and all keys and values."""
         of, names = self._of, self._of.names
@@ -224,26 +222,24 @@ class DecoderGraph:
             k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
         if block.rotary is not None:
             turn = self._rotation(block.rotary)
-            q, k = (
-                self._layer(f"{layer}.self_attn.rotary_{which}", "rotary", lambda t=t: turn.of(t))
-                for which, t in (("q", q), ("k", k))
-            )
-        caches = []
-        for t, before, kind in ((k, past[0], "key"), (v, past[1], "value")):
-            new = call("transpose", t, axes=(0, 2, 1, 3))
-            caches.append(
-                self._layer(
-                    f"{layer}.self_attn.{kind}_cache",
-                    "concatenate",
-                    lambda before=before, new=new: call("concatenate", before, new, axis=2),
-                )
-            )
-        todo = Attention(q, *caches, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
+            q = self._layer(f"{layer}.self_attn.rotary_q", "rotary", partial(turn.of, q))
+            k = self._layer(f"{layer}.self_attn.rotary_k", "rotary", partial(turn.of, k))
+        keys = self._joined(f"{layer}.self_attn.key_cache", past[0], k)
+        values = self._joined(f"{layer}.self_attn.value_cache", past[1], v)
+        todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
         todo.softcap = of.softcap
         if block.window:
             todo.masks.append(self._near(block.window))
         attended = self._layer(f"{layer}.self_attn", "attention", todo.built)
-        return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), *caches
+        return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
+
+    def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
+        """Returns a cache with the keys or values of this call."""
+
+        def make() -> Expr:
+            return call("concatenate", past, call("transpose", new, axes=(0, 2, 1, 3)), axis=2)
+
+        return self._layer(name, "concatenate", make)
 
     def _positions(self) -> Expr:
         """Returns the positions of this call's tokens: i32[seq]."""
@@ -256,9 +252,8 @@ class DecoderGraph:
         rows = cast(reshaped(self._positions(), (self._rows, 1)), _COMPUTED)
         turned = call("multiply", rows, angles)
         shape: tuple[Dim, ...] = (1, self._rows, 1, half)
-        return Rotation(
-            *(reshaped(call(name, turned), shape) for name in ("cos", "sin")), interleaved=False
-        )
+        cos, sin = (reshaped(call(name, turned), shape) for name in ("cos", "sin"))
+        return Rotation(cos, sin, interleaved=False)
 
     def _near(self, window: int) -> Expr:
         """Returns the keys within the window of each query: bool[seq, past + seq]."""

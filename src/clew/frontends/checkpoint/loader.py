@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from clew.frontends.checkpoint.architectures import decoder_of
 from clew.frontends.checkpoint.config import Config
 from clew.frontends.checkpoint.decoder import DecoderGraph
+from clew.frontends.checkpoint.sizes import Sizes
 from clew.frontends.checkpoint.tensors import Tensors
 from clew.ir.module import Module
 from clew.support.budgets import Budgets, in_force
 
 
-def load(source: str | os.PathLike[str], *, budgets: Budgets | None = None, **_: Any) -> Module:
-    """Returns the module of a folder.
+def load(
+    source: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, Sequence[int | str]] | None = None,
+    budgets: Budgets | None = None,
+) -> Module:
+    """Returns the module of a folder. `inputs` gives shapes of inputs by name.
 
     Errors: M070 for a damaged file, M071 for a damaged configuration, M072 for missing weights,
-    U009 for an architecture without a graph.
+    U009 for an architecture without a graph, I004 for shapes of other inputs.
     """
     folder = Path(source)
     with in_force(budgets):
-        return DecoderGraph(decoder_of(Config.read(folder)), Tensors(folder)).module()
+        decoder = decoder_of(Config.read(folder))
+        sizes = Sizes.given(decoder, inputs or {})
+        return DecoderGraph(decoder, Tensors(folder), sizes).module()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from clew.frontends.checkpoint.format import INDEX, WEIGHTS
 from clew.frontends.file_parts import FilePart, ModelFile
 from clew.frontends.limits import checked_size
 from clew.frontends.names import display
@@ -25,8 +26,6 @@ from clew.support.errors import ModelError
 from clew.support.files import json_of, read_json_file, reason_of
 from clew.support.links import Place, current_links, repository_of
 
-LONE: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
 _LENGTH_BYTES: Final = 8
 _METADATA: Final = "__metadata__"
 _DTYPES: Final = {
@@ -69,7 +68,7 @@ class Tensors(Mapping[str, Stored]):
 
     def _files(self) -> list[str]:
         if not os.path.lexists(self._folder / INDEX):
-            return [LONE]
+            return [WEIGHTS]
         try:
             places = read_json_file(self._folder / INDEX)["weight_map"].values()
             files = sorted(set(places))

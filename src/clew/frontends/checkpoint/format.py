@@ -1,0 +1,38 @@
+"""Folders of transformers as a format of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from clew.frontends.format import Format
+from clew.ir.module import Module
+from clew.support.recognize import Head
+
+CONFIGURATION: Final = "config.json"
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+"""The files of a folder: the weights, or the index of their files."""
+
+
+class Checkpoint(Format):
+    """A folder with the configuration and the weights of a language model."""
+
+    name = "checkpoint"
+    title = "transformers"
+    what = "a model saved by transformers"
+    suffix = ""
+
+    def recognizes(self, head: Head) -> bool:
+        """No single file is such a model."""
+        return False
+
+    def recognizes_folder(self, names: Sequence[str]) -> bool:
+        """Whether there are a configuration and weights."""
+        return CONFIGURATION in names and (WEIGHTS in names or INDEX in names)
+
+    def load(self, source: Any, **options: Any) -> Module:
+        """Returns the module. Errors: see `clew.frontends.checkpoint.load`."""
+        from clew.frontends.checkpoint import load  # noqa: PLC0415 - few models need it
+
+        return load(source, **options)

@@ -1,0 +1,73 @@
+"""The free sizes of a decoder: batch, tokens of a call, and tokens in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from clew.frontends.checkpoint.architectures import Decoder
+from clew.frontends.names import display
+from clew.ir.dims import Dim, SymDim
+from clew.support.dataclass import dataclass
+from clew.support.errors import InputError
+from clew.support.near import did_you_mean
+
+TOKENS: Final = "input_ids"
+PAST: Final = "past_key_values.{}.{}"
+PRESENT: Final = "present.{}.{}"
+_LEAST: Final = {"batch": 1, "seq": 1, "past": 0}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a decoder's inputs, and the names of its caches."""
+
+    batch: Dim
+    rows: Dim
+    past: Dim
+
+    @staticmethod
+    def given(decoder: Decoder, shapes: Mapping[str, Sequence[int | str]]) -> Sizes:
+        """Returns the sizes for shapes of inputs, which are numbers or names.
+
+        Errors: I004 for an unknown input, or a shape that it cannot have.
+        """
+        cache = ("batch", decoder.groups, "past", decoder.head_size)
+        forms: dict[str, tuple[int | str, ...]] = {TOKENS: ("batch", "seq")}
+        forms |= {name: cache for pair in cache_names(decoder, PAST) for name in pair}
+        found: dict[str, Dim] = {}
+        for name, shape in shapes.items():
+            if name not in forms:
+                hint = did_you_mean(display(name), list(forms), "model's inputs")
+                raise InputError("I004", f"the model has no input {display(name)!r}", hint=hint)
+            if len(shape) != len(forms[name]):
+                raise _wrong(name, shape, forms[name])
+            for size, form in zip(shape, forms[name], strict=True):
+                dim = _dim(size, form)
+                if dim is None or (isinstance(form, str) and found.setdefault(form, dim) != dim):
+                    raise _wrong(name, shape, forms[name])
+        sizes = [found.get(n, SymDim.symbol(n, least)) for n, least in _LEAST.items()]
+        return Sizes(*sizes)
+
+
+def cache_names(decoder: Decoder, pattern: str) -> list[tuple[str, str]]:
+    """Returns the names of the keys and values of each layer."""
+    layers = range(len(decoder.blocks))
+    return [(pattern.format(n, "key"), pattern.format(n, "value")) for n in layers]
+
+
+def _dim(size: int | str, form: int | str) -> Dim | None:
+    """Returns a given size; None if it does not fit."""
+    if isinstance(form, int):
+        return form if size == form else None
+    if isinstance(size, str):
+        return SymDim.symbol(size, _LEAST[form])
+    return size if size >= _LEAST[form] else None
+
+
+def _wrong(name: str, shape: Sequence[int | str], form: Sequence[int | str]) -> InputError:
+    return InputError(
+        "I004",
+        f"the input {name!r} is [{', '.join(map(str, form))}], not {list(shape)!r:.80}",
+        hint="give the same numbers, or names, for equal sizes",
+    )
