@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from clew.frontends.checkpoint.format import CONFIGURATION
+from clew.frontends.checkpoint.files import CONFIGURATION
 from clew.support.errors import ModelError, UnsupportedError
 from clew.support.files import read_json_file, reason_of
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from clew.frontends.checkpoint.files import CONFIGURATION, INDEX, WEIGHTS
 from clew.frontends.format import Format
 from clew.ir.module import Module
 from clew.support.recognize import Head
-
-CONFIGURATION: Final = "config.json"
-WEIGHTS: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
-"""The files of a folder: the weights, or the index of their files."""
 
 
 class Checkpoint(Format):

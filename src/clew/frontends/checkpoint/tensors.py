@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from clew.frontends.checkpoint.format import INDEX, WEIGHTS
+from clew.frontends.checkpoint.files import INDEX, WEIGHTS
 from clew.frontends.file_parts import FilePart, ModelFile
 from clew.frontends.limits import checked_size
 from clew.frontends.names import display
