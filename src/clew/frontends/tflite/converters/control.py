@@ -49,16 +49,16 @@ def if_(layer: TfliteLayer) -> Result:
     that a branch assigns are further results of both.
     """
     numbers = [layer.integer(f"{name}_subgraph_index", 0) for name in ("then", "else")]
-    known, operands = layer.known_one(0), layer.present()[1:]
-    around = layer.scope.memory
+    known, around = layer.known_one(0), layer.scope.memory
     if known is not None:
-        return layer.importer.subgraph(layer, numbers[not known], operands, around)
+        taken = numbers[not known]
+        return layer.importer.subgraph(layer, taken, layer.present()[1:], around)
     memories: list[Memory] = []
     assigned: dict[Variable, None] = {}
 
     def read(number: int, captures: Captures) -> list[Expr]:
         memories.append(Memory(around, captures))
-        inputs = [_inside(operand, captures) for operand in operands]
+        inputs = [_inside(layer, n, captures) for n in range(1, len(layer.inputs))]
         results = layer.importer.subgraph(layer, number, inputs, memories[-1])
         assigned.update(memories[-1].written)
         return results
@@ -77,9 +77,12 @@ def if_(layer: TfliteLayer) -> Result:
     return results[:count]
 
 
-def _inside(value: Expr, captures: Captures) -> Expr:
-    """Returns an outer value inside of a function."""
-    return value if isinstance(value, Constant) else captures.parameter("operand", value)
+def _inside(layer: TfliteLayer, index: int, captures: Captures) -> Expr:
+    """Returns an operand inside of a function."""
+    value, operand = layer.input(index), layer.operands[index]
+    if isinstance(value, Constant):
+        return value
+    return captures.parameter(operand.name if operand else "operand", value)
 
 
 def _value_in(layer: TfliteLayer, memory: Memory, variable: Variable) -> Expr:
@@ -147,9 +150,10 @@ def _read(
     while True:
         captures = Captures(known)
         params = _parameters(layer, moving, assigned, types.types)
-        inputs = [_inside(value, captures) for value in layer.present()]
-        for n, param in zip(moving, params, strict=False):
-            inputs[n] = param
+        own = dict(zip(moving, params, strict=False))
+        inputs = [
+            own[n] if n in own else _inside(layer, n, captures) for n in range(len(layer.inputs))
+        ]
         memory = Memory(layer.scope.memory, captures)
         memory.values.update(zip(assigned, params[len(moving) :], strict=True))
         body = layer.integer("body_subgraph_index", 0)

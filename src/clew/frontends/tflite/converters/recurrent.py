@@ -34,7 +34,7 @@ def svdf(layer: TfliteLayer) -> Result:
         raise layer.wrong(f"has {filters} filters of rank {rank}")
     new = reshaped(features.times(x), (batch, filters, 1))
     before = reshaped(state, (batch, filters, memory))
-    kept = call("slice", before, begin=(0, 0, 1), end=(batch, filters, memory), strides=(1, 1, 1))
+    kept = call("slice", before, begin=(1,), end=(memory,), strides=(1,), axes=(2,))
     after = call("concatenate", kept, new, axis=2)
     layer.keep(4, reshaped(after, state.tensor.shape))
     sums = call("sum", call("multiply", after, times), axes=(2,), keepdims=False)
@@ -92,8 +92,12 @@ def sequence_rnn(layer: TfliteLayer) -> Result:
 
 @converter("BIDIRECTIONAL_SEQUENCE_RNN", codes=True)
 def bidirectional_rnn(layer: TfliteLayer) -> Result:
-    """Both directions. Another sequence is a further input, or that of the backward direction."""
+    """Both directions. Another sequence is a further input, or that of the backward direction;
+    LiteRT reads the latter only where the first axis is time.
+    """
     sides = _sides(layer, 9, [(10, 11)])
+    if sides[0].aux is None and not layer.flag("time_major", False):
+        sides[1] = sides[0]
     forward = _run(layer, _rnn_cell(layer, sides[0].x, 1, _aux(layer, sides[0])), (4,))
     cell = _rnn_cell(layer, _backward(sides[1].x), 5, _aux(layer, sides[1], turned=True))
     return _merged(layer, forward, _backward(_run(layer, cell, (8,))))
