@@ -163,6 +163,7 @@ class Graph:
         results: Sequence[tuple[Any, ...]],
         given: tuple[str, Mapping[str, Any]] | None = None,
         version: int = 1,
+        intermediates: Sequence[int] = (),
         **quantization: Any,
     ) -> list[int]:
         """Returns the results of an operator, which are names with shapes and dtypes."""
@@ -176,6 +177,8 @@ class Graph:
         made: dict[str, Any] = {
             "opcode_index": self._codes.index(code), "inputs": inputs, "outputs": outputs,
         }  # fmt: skip
+        if intermediates:
+            made["intermediates"] = intermediates
         if given is not None:
             second = given[0] not in options.UNIONS["BuiltinOptions"]
             made["builtin_options2" if second else "builtin_options"] = given

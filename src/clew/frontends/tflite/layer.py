@@ -79,6 +79,7 @@ class TfliteLayer(Layer):
         self.results: Final = tuple(results)
         self.importer: Final = importer
         self.scope: Final = scope
+        self.intermediates: Final = tuple(scope.graph.tensors[n] for n in operator.intermediates)
         self._numbers = operator.inputs
 
     def graph(self, number: int) -> GraphInfo:
@@ -88,10 +89,14 @@ class TfliteLayer(Layer):
             raise self.wrong(f"runs graph {number} of {len(graphs)}")
         return graphs[number]
 
+    def is_variable(self, index: int) -> bool:
+        """Whether an operand is a variable."""
+        tensor = self.operands[index] if index < len(self.operands) else None
+        return tensor is not None and tensor.is_variable
+
     def keep(self, index: int, value: Expr) -> None:
         """Gives an operand that is a variable its next value. Errors: M012 for another operand."""
-        tensor = self.operands[index] if index < len(self.operands) else None
-        if tensor is None or not tensor.is_variable:
+        if not self.is_variable(index):
             raise self.wrong(f"keeps a state in input {index}, which is no variable")
         variable = variable_tensor(self.scope.graph, self.scope.number, self._numbers[index])
         self.scope.memory.write(variable, value)
@@ -107,6 +112,13 @@ class TfliteLayer(Layer):
         found = numbers(self.input(index), self.operands[index])
         assert found is not None
         return found
+
+    def result_dtype(self, index: int = 0) -> str:
+        """Returns the type of a result's elements."""
+        result = self.results[index] if index < len(self.results) else None
+        if result is None:
+            raise self.wrong(f"has no result {index}")
+        return result.dtype
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
         """Returns the sizes in an input: ints, or symbolic dimensions.

@@ -18,7 +18,7 @@ from clew.ir.dims import product
 from clew.ir.expr import Expr
 from clew.support.dataclass import dataclass
 
-_INPUT, _FORGET, _CELL, _OUTPUT = range(4)
+INPUT, FORGET, CELL, OUTPUT = range(4)
 _SMALL: Final = 1e-8  # what a normalization adds to the variance
 
 
@@ -104,8 +104,8 @@ def _all(x: Expr, weights: Sequence[Weight]) -> Expr:
 def gates_of(layer: TfliteLayer, places: Places, further: Sequence[int] = ()) -> Gates:
     """Returns the operands of a direction. `further` are the weights of another sequence."""
     coupled = layer.optional(places.inputs) is None
-    numbers = (_FORGET, _CELL, _OUTPUT) if coupled else (_INPUT, _FORGET, _CELL, _OUTPUT)
-    seeing = {_INPUT: 0, _FORGET: 1, _OUTPUT: 2}
+    numbers = (FORGET, CELL, OUTPUT) if coupled else (INPUT, FORGET, CELL, OUTPUT)
+    seeing = {INPUT: 0, FORGET: 1, OUTPUT: 2}
     normal = places.normal
     return Gates(
         numbers,
@@ -152,12 +152,12 @@ def lstm_step(layer: TfliteLayer, gates: Gates) -> Step:
         def gate(number: int, seen: Expr) -> Expr:
             return call("sigmoid", _before(gates, number, parts[number], seen))
 
-        keep = gate(_FORGET, cell)
-        take = gate(_INPUT, cell) if _INPUT in parts else call("subtract", scalar(1, "f32"), keep)
-        candidate = squash(_before(gates, _CELL, parts[_CELL], cell))
+        keep = gate(FORGET, cell)
+        take = gate(INPUT, cell) if INPUT in parts else call("subtract", scalar(1, "f32"), keep)
+        candidate = squash(_before(gates, CELL, parts[CELL], cell))
         new = call("add", call("multiply", keep, cell), call("multiply", take, candidate))
         new = _clipped(layer, new, "cell_clip")
-        result: Expr = call("multiply", gate(_OUTPUT, new), squash(new))
+        result: Expr = call("multiply", gate(OUTPUT, new), squash(new))
         if gates.projection is not None:
             result = gates.projection.with_matrix(held[count]).times(result)
             if gates.projected_bias is not None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.building import call, reshaped
+from clew.frontends.building import call, fields, reshaped
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.lowering.recurrent import Cell, over_time
 from clew.frontends.tflite.converters.hybrid import Weight, weight_of
 from clew.frontends.tflite.converters.lstm import Gates, Places, gates_of, lstm_step
+from clew.frontends.tflite.converters.quantized.cells import shifted, svdf_of_codes
+from clew.frontends.tflite.converters.quantized.lstm import basic_of_codes, integer_cell
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import product
@@ -27,15 +29,15 @@ _BASIC = 1
 def svdf(layer: TfliteLayer) -> Result:
     """Filters of a feature over time: each keeps its last values, `[batch, filters * memory]`."""
     x, state = layer.image(0, 2), layer.input(4)
+    layer.image(2, 2)
+    if x.tensor.dtype == "i8":
+        return svdf_of_codes(layer)
     features, times = weight_of(layer, 1), layer.numbers_of(2)
     filters, memory = times.tensor.shape
     batch, rank = x.tensor.shape[0], layer.integer("rank", 1)
     if not isinstance(filters, int) or rank < 1 or filters % rank:
         raise layer.wrong(f"has {filters} filters of rank {rank}")
-    new = reshaped(features.times(x), (batch, filters, 1))
-    before = reshaped(state, (batch, filters, memory))
-    kept = call("slice", before, begin=(1,), end=(memory,), strides=(1,), axes=(2,))
-    after = call("concatenate", kept, new, axis=2)
+    after = shifted(state, features.times(x), (batch, filters, memory))
     layer.keep(4, reshaped(after, state.tensor.shape))
     sums = call("sum", call("multiply", after, times), axes=(2,), keepdims=False)
     if rank > 1:
@@ -109,10 +111,17 @@ def bidirectional_rnn(layer: TfliteLayer) -> Result:
 @converter("LSTM", codes=True)
 def lstm(layer: TfliteLayer) -> Result:
     """One step; the results of the basic kernel are also its states."""
+    x, places = layer.image(0, 2), Places.single()
     if layer.integer("kernel_type", 0) == _BASIC:
-        raise layer.unsupported("the basic kernel")
-    x = layer.image(0, 2)
-    places = Places.single()
+        return _basic(layer, x)
+    if x.tensor.dtype == "i8":
+        integers = integer_cell(layer)
+        now = integers.inputs(reshaped(x, (1, *x.tensor.shape)))
+        now = reshaped(now, now.tensor.shape[1:])
+        states = _states(layer, places, x.tensor.shape[0])
+        after = integers.step(now, states, integers.matrices)
+        _keep_all(layer, places.states, after)
+        return after[0]
     gates = gates_of(layer, places)
     now = gates.inputs(reshaped(x, (1, *x.tensor.shape)))
     now = reshaped(now, now.tensor.shape[1:])
@@ -121,12 +130,36 @@ def lstm(layer: TfliteLayer) -> Result:
     return after[0]
 
 
+def _basic(layer: TfliteLayer, x: Expr) -> Result:
+    """One step of the kernel whose gates have one weight; the states are operands and results."""
+    hidden, _, bias, cell = (layer.input(n) for n in range(1, 5))
+    rows = call("concatenate", x, hidden, axis=1)
+    if x.tensor.dtype == "u8":
+        found = basic_of_codes(layer, rows)
+    else:
+        sums = call("add", weight_of(layer, 2).times(rows), bias)
+        units = cell.tensor.shape[1]
+        take, new, keep, give = fields(call("split", sums, sizes=(units,) * 4, axis=1), 4)
+        taken = call("multiply", call("sigmoid", take), layer.activated(new))
+        after = call("add", call("multiply", call("sigmoid", keep), cell), taken)
+        result = call("multiply", call("sigmoid", give), layer.activated(after))
+        found = [result, after, rows, sums]
+    for index, value in ((1, found[0]), (4, found[1])):
+        if layer.is_variable(index):
+            layer.keep(index, value)
+    return found
+
+
 @converter("UNIDIRECTIONAL_SEQUENCE_LSTM", codes=True)
 def sequence_lstm(layer: TfliteLayer) -> Result:
     """The hidden state after each step of a sequence."""
     x, places = _sequence(layer, 0), Places.single()
-    gates = gates_of(layer, places)
-    return _laid_out(layer, _run(layer, _lstm_cell(layer, gates, x), places.states))
+    if x.tensor.dtype == "i8":
+        integers = integer_cell(layer)
+        cell = Cell(integers.matrices, integers.step, integers.inputs(x))
+    else:
+        cell = _lstm_cell(layer, gates_of(layer, places), x)
+    return _laid_out(layer, _run(layer, cell, places.states))
 
 
 @converter("BIDIRECTIONAL_SEQUENCE_LSTM", codes=True)

@@ -60,13 +60,16 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator. Operands are numbers of tensors, -1 for one that is left out."""
+    """An operator. Operands are numbers of tensors, -1 for one that is left out. `intermediates`
+    are tensors that only have scales.
+    """
 
     op: str
     version: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any]
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,7 @@ class _Reader:
             _indices(operator["inputs"], tensors, "an operand", optional=True),
             _indices(operator["outputs"], tensors, "a result", optional=True),
             given,
+            _indices(operator["intermediates"], tensors, "an intermediate"),
         )
 
 
