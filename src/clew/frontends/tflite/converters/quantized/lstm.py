@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.building import call, cast, constant, fields, reshaped, scalar
 from clew.frontends.lowering.recurrent import dense, joined
 from clew.frontends.tflite.converters.lstm import CELL, FORGET, INPUT, OUTPUT, Places
 from clew.frontends.tflite.converters.quantized.cells import halved, limited
@@ -204,8 +204,9 @@ def _scaled_up(value: Expr, real: np.float64) -> Expr:
     """Returns integers times a number below 1, rounded twice, ties up, as the kernel's product
     does.
     """
-    factor, shift = (int(part) for part in multiplier(real))
-    value = call("scale_fixed", value, constant(np.int32(factor)), constant(np.int32(max(shift, 0))))
+    factor, power = multiplier(real)
+    shift = int(power)
+    value = call("scale_fixed", value, constant(factor), constant(np.maximum(power, 0)))
     if shift >= 0:
         return value
     half = call("add", value, scalar(1 << (-shift - 1), SUM))
