@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clew.frontends.names import display
 from clew.frontends.tflite.file.model import File
 from clew.support.errors import InputError
-from clew.support.near import did_you_mean
+from clew.support.near import listed
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ def interface_of(file: File, signature: str | None) -> Interface:
     for each in file.signatures:
         if each.name == signature:
             return _named(file, each.graph, each.inputs, each.outputs)
-    known = [display(each.name) for each in file.signatures]
+    known = listed(display(each.name) for each in file.signatures)
     raise InputError(
         "I007",
         f"the model has no signature {display(signature)!r}",
-        hint=did_you_mean(display(signature), known, "model's signatures"),
+        hint=f"the model's signatures are {known}" if known else "the model has no signatures",
     )
 
 
