@@ -33,7 +33,12 @@ class Variable:
     """A variable. `place` identifies it, and `name` is for users."""
 
     name: str
-    place: Hashable
+    place: tuple[Hashable, Hashable]
+
+    @property
+    def is_resource(self) -> bool:
+        """Whether it is a resource, not a tensor."""
+        return isinstance(self.place[0], str)
 
 
 def resource(container: str, name: str) -> Variable:
@@ -45,7 +50,7 @@ def resource(container: str, name: str) -> Variable:
 def handle(variable: Variable) -> Constant:
     """Returns the value of a resource tensor: which variable it is."""
     text = np.empty((), to_numpy("str"))
-    text[()] = _SEPARATOR.join(variable.place)  # type: ignore[arg-type]
+    text[()] = _SEPARATOR.join(map(str, variable.place))
     return Constant(text)
 
 
@@ -60,7 +65,8 @@ class Memory:
     """The values of variables at a point of the import.
 
     A branch or loop body has a memory of its own. What it reads from the `outer` one becomes a
-    parameter of its function, by `captures`.
+    parameter of its function, by `captures`. Tensors that are variables of it live there: LiteRT
+    clears them whenever a branch or a loop begins.
     """
 
     outer: Memory | None = None
@@ -78,6 +84,11 @@ class Memory:
             return outer
         return self.captures.parameter(variable.name, outer)
 
+    @property
+    def written_resources(self) -> list[Variable]:
+        """The resources that were written, which outlive a branch or loop."""
+        return [variable for variable in self.written if variable.is_resource]
+
     def write(self, variable: Variable, value: Expr) -> None:
         """Gives a variable its next value."""
         self.values[variable] = value
@@ -85,7 +96,9 @@ class Memory:
 
 
 class Variables:
-    """The variables of a model. `memory` is that of its main graph."""
+    """The variables of a model. `memory` is that of its main graph. `starts` are the first values
+    of tensors that are variables of other graphs.
+    """
 
     def __init__(self, file: File, graph: int, builder: GraphBuilder, names: UniqueNames) -> None:
         self._builder = builder
@@ -95,6 +108,7 @@ class Variables:
         self._initial: dict[Variable, NDArray[Any]] = {}
         self._params: dict[Variable, tuple[Var, NDArray[Any]]] = {}
         self.memory: Final = Memory()
+        self.starts: Final[dict[Variable, Constant]] = {}
 
     def read(self, memory: Memory, variable: Variable, like: TensorInfo) -> Expr:
         """Returns the value of a variable at a point of the import. `like` is a tensor that has its
@@ -104,7 +118,10 @@ class Variables:
             initial = self._initial.get(variable)
             if initial is None:
                 initial = _zeros(like)
-            self.memory.values[variable] = self._first(variable, initial, like)
+            if variable.is_resource or memory.outer is None:
+                self.memory.values[variable] = self._first(variable, initial, like)
+            else:
+                memory.values[variable] = self.starts[variable] = Constant(initial)
         found = memory.find(variable)
         assert found is not None
         return found

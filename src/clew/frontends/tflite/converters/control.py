@@ -52,7 +52,11 @@ def if_(layer: TfliteLayer) -> Result:
     known, around = layer.known_one(0), layer.scope.memory
     if known is not None:
         taken = numbers[not known]
-        return layer.importer.subgraph(layer, taken, layer.present()[1:], around)
+        memory = Memory(around)
+        results = layer.importer.subgraph(layer, taken, layer.present()[1:], memory)
+        for variable in memory.written_resources:
+            around.write(variable, memory.values[variable])
+        return results
     memories: list[Memory] = []
     assigned: dict[Variable, None] = {}
 
@@ -60,7 +64,7 @@ def if_(layer: TfliteLayer) -> Result:
         memories.append(Memory(around, captures))
         inputs = [_inside(layer, n, captures) for n in range(1, len(layer.inputs))]
         results = layer.importer.subgraph(layer, number, inputs, memories[-1])
-        assigned.update(memories[-1].written)
+        assigned.update(dict.fromkeys(memories[-1].written_resources))
         return results
 
     branches = [read_branch(partial(read, number), layer.builder.known) for number in numbers]
@@ -120,7 +124,8 @@ def while_(layer: TfliteLayer) -> Result:
     assigned = layer.importer.loops.assigned.setdefault(layer.name, [])
     around = layer.scope.memory
     while True:
-        before = [around.find(variable) for variable in assigned]
+        starts = layer.importer.variables.starts
+        before = [around.find(v) if v.is_resource else starts[v] for v in assigned]
         first = [*(init[n] for n in moving), *(value for value in before if value is not None)]
         read = _read(layer, moving, assigned, first)
         if read is not None:
@@ -128,7 +133,8 @@ def while_(layer: TfliteLayer) -> Result:
     assert len(first) == len(moving) + len(assigned)
     found = _built(layer, read, first)
     for variable, value in zip(assigned, found[len(moving) :], strict=True):
-        around.write(variable, value)
+        if variable.is_resource:
+            around.write(variable, value)
     changed = dict(zip(moving, found, strict=False))
     return [changed.get(n, value) for n, value in enumerate(init)]
 
@@ -183,7 +189,7 @@ def _read(
 def _find_all(layer: TfliteLayer, variables: Sequence[Variable], memory: Memory) -> None:
     """Makes sure that variables that a loop's body assigns have a value before the loop."""
     for variable in variables:
-        if layer.scope.memory.find(variable) is None:
+        if variable.is_resource and layer.scope.memory.find(variable) is None:
             layer.importer.variables.define(variable, memory.values[variable].tensor)
 
 
