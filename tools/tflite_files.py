@@ -160,14 +160,17 @@ class Graph:
         self,
         op: str,
         inputs: Sequence[int],
-        results: Sequence[tuple[Any, ...]],
+        results: Sequence[tuple[Any, ...] | int],
         given: tuple[str, Mapping[str, Any]] | None = None,
         version: int = 1,
         intermediates: Sequence[int] = (),
         **quantization: Any,
     ) -> list[int]:
-        """Returns the results of an operator, which are names with shapes and dtypes."""
-        outputs = [self.tensor(*each, **quantization) for each in results]
+        """Returns the results of an operator: tensors, or names with shapes and dtypes."""
+        outputs = [
+            each if isinstance(each, int) else self.tensor(*each, **quantization)
+            for each in results
+        ]
         number = options.OPERATORS.index(op)
         code = {
             "deprecated_builtin_code": min(number, 127), "builtin_code": number, "version": version,

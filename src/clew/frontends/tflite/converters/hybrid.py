@@ -6,12 +6,14 @@ Source: LiteRT's tensor_utils, SymmetricQuantizeFloats and AsymmetricQuantizeFlo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew.frontends.building import call, cast, constant, scalar
-from clew.frontends.lowering.recurrent import dense
+from clew.frontends.lowering.recurrent import dense, joined
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Constant, Expr
 from clew.support.dataclass import dataclass
@@ -20,11 +22,11 @@ from clew.support.dataclass import dataclass
 @dataclass(frozen=True)
 class Weight:
     """A matrix `[units, size]`, or a vector that stands for a diagonal one. If it has codes, they
-    are floats here, and `scale` is theirs.
+    are floats here, and `scale` is that of all units, or of each.
     """
 
     matrix: Expr
-    scale: float | None
+    scale: NDArray[np.float32] | None
     asymmetric: bool
 
     def with_matrix(self, matrix: Expr) -> Weight:
@@ -38,7 +40,7 @@ class Weight:
         if self.scale is None:
             return dense(x, self.matrix)
         codes, scale = (_by_range if self.asymmetric else _by_largest)(x)
-        factor = call("multiply", scale, scalar(self.scale, "f32"))
+        factor = call("multiply", scale, constant(self.scale))
         return call("multiply", dense(codes, self.matrix), factor)
 
 
@@ -57,7 +59,29 @@ def weight_of(layer: TfliteLayer, index: int) -> Weight:
     else:
         codes = cast(codes, "f32")
     asymmetric = layer.flag("asymmetric_quantize_inputs", False)
-    return Weight(codes, float(given.scale[0]), asymmetric)
+    return Weight(codes, given.scale, asymmetric)
+
+
+def side_by_side(weights: Sequence[Weight]) -> tuple[Weight, ...]:
+    """Returns matrices as one, if they are of one kind."""
+    units = [weight.matrix.tensor.shape[0] for weight in weights]
+    floats = [weight.scale is None for weight in weights]
+    is_alike = all(floats) or not any(floats)
+    if not is_alike or any(weight.matrix.tensor.rank != 2 for weight in weights):
+        return tuple(weights)
+    scale = None
+    if not floats[0]:
+        if not all(isinstance(count, int) for count in units):
+            return tuple(weights)
+        rows = zip(units, weights, strict=True)
+        scale = np.concatenate([np.broadcast_to(w.scale, n) for n, w in rows])  # type: ignore[arg-type]
+    matrix = joined([weight.matrix for weight in weights], 0)
+    return (replace(weights[0], matrix=matrix, scale=scale),)
+
+
+def products(x: Expr, weights: Sequence[Weight]) -> Expr:
+    """Returns the products of rows with all weights, side by side."""
+    return joined([weight.times(x) for weight in weights], 1)
 
 
 def _rounded(x: Expr) -> Expr:

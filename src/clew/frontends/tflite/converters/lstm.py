@@ -12,7 +12,12 @@ from typing import Final
 
 from clew.frontends.building import call, fields, reshaped, scalar
 from clew.frontends.lowering.recurrent import joined
-from clew.frontends.tflite.converters.hybrid import Weight, weight_of
+from clew.frontends.tflite.converters.hybrid import (
+    Weight,
+    products,
+    side_by_side,
+    weight_of,
+)
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.dims import product
 from clew.ir.expr import Expr
@@ -49,7 +54,8 @@ class Places:
 
 @dataclass(frozen=True)
 class Gates:
-    """The operands of a direction, by gate; None for those that are left out.
+    """The operands of a direction, by gate; None for those that are left out. Weights of several
+    gates may be one matrix.
 
     A loop carries `matrices`: the weights of the state, then that of the projection.
     """
@@ -90,15 +96,7 @@ class Gates:
     @staticmethod
     def _rows(x: Expr, weights: Sequence[Weight]) -> Expr:
         steps, batch, size = x.tensor.shape
-        return _all(reshaped(x, (product((steps, batch)), size)), weights)
-
-
-def _all(x: Expr, weights: Sequence[Weight]) -> Expr:
-    """Returns the products with the weights of all gates, side by side."""
-    if all(weight.scale is None and weight.matrix.tensor.rank == 2 for weight in weights):
-        matrix = joined([weight.matrix for weight in weights], 0)
-        return weights[0].with_matrix(matrix).times(x)
-    return joined([weight.times(x) for weight in weights], 1)
+        return products(reshaped(x, (product((steps, batch)), size)), weights)
 
 
 def gates_of(layer: TfliteLayer, places: Places, further: Sequence[int] = ()) -> Gates:
@@ -109,8 +107,8 @@ def gates_of(layer: TfliteLayer, places: Places, further: Sequence[int] = ()) ->
     normal = places.normal
     return Gates(
         numbers,
-        tuple(weight_of(layer, places.inputs + n) for n in numbers),
-        tuple(weight_of(layer, places.recurrent + n) for n in numbers),
+        side_by_side([weight_of(layer, places.inputs + n) for n in numbers]),
+        side_by_side([weight_of(layer, places.recurrent + n) for n in numbers]),
         tuple(layer.input(places.bias + n) for n in numbers),
         tuple(
             _given(layer, places.peepholes + seeing[n]) if n in seeing else None for n in numbers
@@ -118,7 +116,7 @@ def gates_of(layer: TfliteLayer, places: Places, further: Sequence[int] = ()) ->
         tuple(None if normal is None else _given(layer, normal + n) for n in numbers),
         None if layer.optional(places.projection) is None else weight_of(layer, places.projection),
         layer.optional(places.projection + 1),
-        tuple(weight_of(layer, further[n]) for n in numbers) if further else (),
+        side_by_side([weight_of(layer, further[n]) for n in numbers]) if further else (),
     )
 
 
@@ -139,7 +137,7 @@ def lstm_step(layer: TfliteLayer, gates: Gates) -> Step:
     def step(now: Expr, states: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
         hidden, cell = states
         own = [w.with_matrix(m) for w, m in zip(gates.recurrent, held, strict=False)]
-        summed = call("add", now, _all(hidden, own))
+        summed = call("add", now, products(hidden, own))
         units = cell.tensor.shape[1]
         parts = dict(
             zip(
@@ -159,7 +157,7 @@ def lstm_step(layer: TfliteLayer, gates: Gates) -> Step:
         new = _clipped(layer, new, "cell_clip")
         result: Expr = call("multiply", gate(OUTPUT, new), squash(new))
         if gates.projection is not None:
-            result = gates.projection.with_matrix(held[count]).times(result)
+            result = gates.projection.with_matrix(held[-1]).times(result)
             if gates.projected_bias is not None:
                 result = call("add", result, gates.projected_bias)
             result = _clipped(layer, result, "proj_clip")
