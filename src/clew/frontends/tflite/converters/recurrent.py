@@ -77,12 +77,7 @@ def over_steps(x: Expr, weight: Weight) -> Expr:
 @converter("RNN", codes=True)
 def rnn(layer: TfliteLayer) -> Result:
     """One step: `activation(x W + h R + b)`."""
-    x = layer.image(0, 2)
-    cell = _rnn_cell(layer, reshaped(x, (1, *x.tensor.shape)), 1)
-    now = reshaped(cell.inputs, cell.inputs.tensor.shape[1:])
-    (after,) = cell.step(now, [layer.input(4)], cell.weights)
-    layer.keep(4, after)
-    return after
+    return _one_step(layer, _rnn_cell(layer, _frame(layer), 1), (4,))
 
 
 @converter("UNIDIRECTIONAL_SEQUENCE_RNN", codes=True)
@@ -111,23 +106,9 @@ def bidirectional_rnn(layer: TfliteLayer) -> Result:
 @converter("LSTM", codes=True)
 def lstm(layer: TfliteLayer) -> Result:
     """One step; the results of the basic kernel are also its states."""
-    x, places = layer.image(0, 2), Places.single()
     if layer.integer("kernel_type", 0) == _BASIC:
-        return _basic(layer, x)
-    if x.tensor.dtype == "i8":
-        integers = integer_cell(layer)
-        now = integers.inputs(reshaped(x, (1, *x.tensor.shape)))
-        now = reshaped(now, now.tensor.shape[1:])
-        states = _states(layer, places, x.tensor.shape[0])
-        after = integers.step(now, states, integers.matrices)
-        _keep_all(layer, places.states, after)
-        return after[0]
-    gates = gates_of(layer, places)
-    now = gates.inputs(reshaped(x, (1, *x.tensor.shape)))
-    now = reshaped(now, now.tensor.shape[1:])
-    after = lstm_step(layer, gates)(now, _states(layer, places, x.tensor.shape[0]), gates.matrices)
-    _keep_all(layer, places.states, after)
-    return after[0]
+        return _basic(layer, layer.image(0, 2))
+    return _one_step(layer, _cell(layer, _frame(layer)), Places.single().states)
 
 
 def _basic(layer: TfliteLayer, x: Expr) -> Result:
@@ -153,13 +134,16 @@ def _basic(layer: TfliteLayer, x: Expr) -> Result:
 @converter("UNIDIRECTIONAL_SEQUENCE_LSTM", codes=True)
 def sequence_lstm(layer: TfliteLayer) -> Result:
     """The hidden state after each step of a sequence."""
-    x, places = _sequence(layer, 0), Places.single()
+    cell = _cell(layer, _sequence(layer, 0))
+    return _laid_out(layer, _run(layer, cell, Places.single().states))
+
+
+def _cell(layer: TfliteLayer, x: Expr) -> Cell:
+    """Returns the cell of one direction, for inputs `[steps, batch, size]`."""
     if x.tensor.dtype == "i8":
         integers = integer_cell(layer)
-        cell = Cell(integers.matrices, integers.step, integers.inputs(x))
-    else:
-        cell = _lstm_cell(layer, gates_of(layer, places), x)
-    return _laid_out(layer, _run(layer, cell, places.states))
+        return Cell(integers.matrices, integers.step, integers.inputs(x))
+    return _lstm_cell(layer, gates_of(layer, Places.single()), x)
 
 
 @converter("BIDIRECTIONAL_SEQUENCE_LSTM", codes=True)
@@ -183,6 +167,17 @@ def _lstm_cell(layer: TfliteLayer, gates: Gates, x: Expr, aux: Expr | None = Non
 
 
 # --- sequences ---
+
+
+def _frame(layer: TfliteLayer) -> Expr:
+    """Returns the operand of one step as `[1, batch, size]`."""
+    x = layer.image(0, 2)
+    return reshaped(x, (1, *x.tensor.shape))
+
+
+def _one_step(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
+    hidden = _run(layer, cell, states)
+    return reshaped(hidden, hidden.tensor.shape[1:])
 
 
 def _sequence(layer: TfliteLayer, index: int) -> Expr:
@@ -211,7 +206,11 @@ def _run(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
     """
     batch = cell.inputs.tensor.shape[1]
     before = [_state(layer, index, batch) for index in states]
-    *after, hidden = over_time(cell, before, None, Captures(layer.builder.known))
+    if cell.inputs.tensor.shape[0] == 1:  # a frame of a stream needs no loop
+        after = cell.step(reshaped(cell.inputs, cell.inputs.tensor.shape[1:]), before, cell.weights)
+        hidden = reshaped(after[0], (1, *after[0].tensor.shape))
+    else:
+        *after, hidden = over_time(cell, before, None, Captures(layer.builder.known))
     _keep_all(layer, states, after)
     return hidden
 
@@ -226,10 +225,6 @@ def _state(layer: TfliteLayer, index: int, batch: object) -> Expr:
     if state.tensor.rank != 2 or state.tensor.shape[0] != batch:
         raise layer.wrong(f"has the state {state.tensor} for a batch of {batch}")
     return state
-
-
-def _states(layer: TfliteLayer, places: Places, batch: object) -> list[Expr]:
-    return [_state(layer, index, batch) for index in places.states]
 
 
 def _keep_all(layer: TfliteLayer, states: Sequence[int], after: Sequence[Expr]) -> None:
