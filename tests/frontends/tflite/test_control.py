@@ -12,13 +12,14 @@ import pytest
 import clew
 from clew.frontends.tflite import load
 from clew.ir.expr import While
+from clew.ir.interpret import interpret
 from clew.ir.state import states_of
 from clew.ir.visit import post_order
 from clew.support.call_form import FORM
 from clew.support.errors import InputError, ModelError, UnsupportedError
 from tflite_files import Graph
 
-from .litert import draw
+from .litert import draw, litert
 from .stepping import agree
 
 SHAPE = (3,)
@@ -139,6 +140,37 @@ def test_sizes_that_change_in_a_loop() -> None:
     agree(graph.file([y]), [{"n": np.int32(n), "x": draw(n, 1, 2)} for n in (3, 0, 2)])
 
 
+def test_free_sizes_in_branches_and_loops() -> None:
+    """A loop over the rows of a matrix, as many as a call has, with a branch in it."""
+    graph, shape = Graph(), (-1, 3)
+    x, condition = graph.input("x", shape, "f32"), graph.input("c", (), "bool")
+    options = ("ShapeOptions", {"out_type": 2})
+    (sizes,) = graph.operator("SHAPE", [x], [("sizes", (2,), "i32")], options)
+    bounds = [graph.constant(np.int32(each)) for each in ([0], [1], [1])]
+    options = ("StridedSliceOptions", {"shrink_axis_mask": 1})
+    (rows,) = graph.operator("STRIDED_SLICE", [sizes, *bounds], [("rows", (), "i32")], options)
+
+    def body(inner: Graph, n: int, a: int, c: int) -> list[int]:
+        numbers = []
+        for op in ("ADD", "MUL"):
+            branch = inner.graph()
+            given = branch.input("given", shape, "f32")
+            branch.outputs = [binary(branch, op, given, given, shape=shape)]
+            numbers.append(branch.number)
+        keys = ("then_subgraph_index", "else_subgraph_index")
+        options = ("IfOptions", dict(zip(keys, numbers, strict=True)))
+        return [n, *inner.operator("IF", [c, a], [("chosen", shape, "f32")], options), c]
+
+    y = loop(graph, [(rows, (), "i32"), (x, shape, "f32"), (condition, (), "bool")], body, None)[1]
+    data = graph.file([y])
+    module = load(data)
+    (found,) = (n for n in post_order(module.main.body) if isinstance(n, While))
+    assert str(found.trips) == "x_0"
+    for n in (1, 4):
+        feed = {"x": draw(n, n, 3, low=-1, high=1), "c": np.bool_(n == 1)}
+        np.testing.assert_allclose(interpret(module, feed)["loop_1"], litert(data, feed)[0], 1e-5)
+
+
 def test_variables_are_states() -> None:
     graph = Graph()
     x, condition = graph.input("x", SHAPE, "f32"), graph.input("c", (), "bool")
@@ -164,6 +196,26 @@ def test_variables_are_states() -> None:
     assert (state.input, state.output) == ("v", "v_new")
     np.testing.assert_array_equal(state.initial, draw(1, 3))
     assert module.main.attrs[FORM] == (("x", "c"), (0, 1), ("tuple", (0, 1)))
+
+
+def test_initial_values_may_depend_on_others() -> None:
+    """Two graphs initialize variables, the second one from the first; one runs in a loop."""
+    graph = Graph()
+    x = graph.input("x", SHAPE, "f32")
+    initialize(graph, "v", draw(1, 3))
+    once = graph.graph()
+    assign(once, "w", binary(once, "MUL", read(once, "v"), once.constant(draw(2, 3))))
+
+    def body(inner: Graph, a: int) -> list[int]:
+        options = ("CallOnceOptions", {"init_subgraph_index": once.number})
+        inner.operator("CALL_ONCE", [], [], options)
+        assign(inner, "w", binary(inner, "ADD", read(inner, "w"), a))
+        return [binary(inner, "ADD", a, read(inner, "v"))]
+
+    loop(graph, [(x, SHAPE, "f32")], body, 2)
+    taken = graph.operator("ADD", [x, read(graph, "w")], [("w_new", SHAPE, "f32")])
+    module = agree(graph.file(taken), [{"x": draw(n, 3)} for n in range(3)])
+    assert module.output_names == ("w_new", "w_new_1")
 
 
 def test_a_variable_that_grows() -> None:

@@ -367,6 +367,29 @@ def test_a_stream_of_a_hundred_frames() -> None:
     near(model(feeds[0]["x"]), expected[0])
 
 
+def test_recurrent_weights_may_be_diagonal() -> None:
+    graph = Cells()
+    x = graph.input("x", (BATCH, STEPS, SIZE), "f32")
+    inputs = [x, *graph.gates(), graph.state(UNITS), graph.state(UNITS)]
+    inputs[5:9] = [graph.weight(UNITS) for _ in range(4)]
+    name, result = "UnidirectionalSequenceLSTMOptions", [("y", (BATCH, STEPS, UNITS), "f32")]
+    options = (name, {"activation": TANH, "diagonal_recurrent_tensors": True})
+    y = graph.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, result, options)
+    agree(graph.file(y), fed((BATCH, STEPS, SIZE)))
+
+
+def test_a_state_needs_a_known_batch() -> None:
+    graph = Cells()
+    x = graph.input("x", (-1, SIZE), "f32")
+    weights = [graph.weight(UNITS, SIZE), graph.weight(UNITS, UNITS), graph.bias(UNITS)]
+    result = [("y", (-1, UNITS), "f32")]
+    data = graph.file(graph.operator("RNN", [x, *weights, graph.state(UNITS)], result))
+    with pytest.raises(UnsupportedError, match=r"U002.*the batch"):
+        load(data)
+    module = load(data, inputs={"x": (BATCH, SIZE)})
+    assert [str(param.type) for param in module.main.params] == ["f32[2, 5]", "f32[2, 4]"]
+
+
 def test_what_is_not_supported() -> None:
     graph = Cells()
     x = graph.input("x", (BATCH, SIZE), "f32")

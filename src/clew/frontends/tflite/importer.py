@@ -85,7 +85,7 @@ class Importer:
         outputs = [self._value(scope, index) for index in scope.graph.outputs]
         output_names = UniqueNames()
         names = [output_names.claim(name) for name in self._interface.outputs]
-        states = list(self.variables.states())
+        states = list(self.variables.states(output_names))
         if not states:
             return self.builder.module(outputs, names, {})
         count, given = len(outputs), len(self.builder.params)
@@ -96,7 +96,7 @@ class Importer:
         }
         self.builder.params.extend(var for var, _, _ in states)
         outputs += [value for _, value, _ in states]
-        names += [output_names.claim(state.output) for *_, state in states]
+        names += [state.output for *_, state in states]
         return self.builder.module(outputs, names, attributes)
 
     # --- inputs and constants ---

@@ -7,7 +7,7 @@ A resource that no call changes is a constant.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.frontends.builder import GraphBuilder
+from clew.frontends.limits import checked_size
 from clew.frontends.lowering.captures import Captures
-from clew.frontends.names import Symbols, UniqueNames
+from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.file.model import File, GraphInfo, TensorInfo
 from clew.frontends.tflite.subgraphs import called
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpreted
 from clew.ir.state import State
-from clew.ir.types import TensorType, to_numpy
+from clew.ir.types import DTYPES, TensorType, to_numpy
+from clew.support.errors import UnsupportedError
 
 _SEPARATOR: Final = "\n"
 
@@ -85,6 +87,11 @@ class Memory:
         return self.captures.parameter(variable.name, outer)
 
     @property
+    def root(self) -> Memory:
+        """The memory around all others."""
+        return self if self.outer is None else self.outer.root
+
+    @property
     def written_resources(self) -> list[Variable]:
         """The resources that were written, which outlive a branch or loop."""
         return [variable for variable in self.written if variable.is_resource]
@@ -106,6 +113,7 @@ class Variables:
         self._symbols = Symbols()
         self._assigned = _assigned(file, graph)
         self._initial: dict[Variable, NDArray[Any]] = {}
+        self._initialized: set[int] = set()
         self._params: dict[Variable, tuple[Var, NDArray[Any]]] = {}
         self.memory: Final = Memory()
         self.starts: Final[dict[Variable, Constant]] = {}
@@ -117,11 +125,13 @@ class Variables:
         if memory.find(variable) is None:
             initial = self._initial.get(variable)
             if initial is None:
-                initial = _zeros(like)
-            if variable.is_resource or memory.outer is None:
+                initial = self._zeros(variable, like)
+            if not variable.is_resource and memory.outer is not None:
+                memory.values[variable] = self.starts[variable] = Constant(initial)
+            elif memory.root is self.memory:
                 self.memory.values[variable] = self._first(variable, initial, like)
             else:
-                memory.values[variable] = self.starts[variable] = Constant(initial)
+                memory.root.values[variable] = Constant(initial)
         found = memory.find(variable)
         assert found is not None
         return found
@@ -130,8 +140,9 @@ class Variables:
         """Gives a variable that nothing has read its value before a call."""
         initial = self._initial.get(variable)
         if initial is None:
-            shape = [size if isinstance(size, int) else 0 for size in type_.shape]
-            initial = np.zeros(shape, to_numpy(type_.dtype))
+            sizes = tuple(size if isinstance(size, int) else 0 for size in type_.shape)
+            like = TensorInfo(variable.name, type_.dtype, sizes, None, None, False)
+            initial = self._zeros(variable, like)
         name = self._names.claim(variable.name)
         self.memory.values[variable] = self._param(variable, name, type_, initial)
 
@@ -147,6 +158,21 @@ class Variables:
                     shape[axis] = SymDim.symbol(self._symbols.fresh(f"{name}_{axis}"))
         return self._param(variable, name, TensorType(tuple(shape), like.dtype), initial)
 
+    def _zeros(self, variable: Variable, like: TensorInfo) -> NDArray[Any]:
+        """Returns the first value of a variable: codes of zero, where it holds codes of 8 bits.
+
+        Errors: U004 for elements without a zero, M006 for too many.
+        """
+        what = f"variable {display(variable.name)!r}"
+        if like.dtype not in DTYPES or like.dtype == "str":
+            raise UnsupportedError("U004", f"{what} has elements of type {like.dtype}")
+        shape = tuple(size or 0 for size in like.shape)
+        checked_size(shape, like.dtype, self._builder.budgets, what)
+        found = np.zeros(shape, to_numpy(like.dtype))
+        if like.quantization is not None and like.dtype == "i8":
+            found += like.quantization.zero[0].astype(np.int8)
+        return found
+
     def _changes(self, variable: Variable) -> bool:
         return self._assigned is None or variable in self._assigned
 
@@ -157,39 +183,35 @@ class Variables:
         self._params[variable] = var, initial
         return var
 
-    def initialize(self, memory: Memory) -> bool:
-        """Takes the values that an initialization has written as initial ones. Returns whether none
-        of them had a value before.
+    def initialize(self, graph: int, run: Callable[[Memory], object]) -> bool:
+        """Runs a graph that initializes variables, once. Returns whether none of them had a value
+        before.
         """
+        if graph in self._initialized:
+            return True
+        self._initialized.add(graph)
+        memory = Memory()
+        run(memory)
         for variable in memory.written:
             if variable in self.memory.values:
                 return False
             expr = memory.values[variable]
-            assert not isinstance(expr, Function)
-            run = interpreted(Function([], Tuple([expr])))
-            (value,) = run([], {})  # type: ignore[misc]
+            (value,) = interpreted(Function([], Tuple([expr])))([], {})  # type: ignore[misc]
             self._initial[variable] = np.asarray(value)
         return True
 
-    def states(self) -> Iterator[tuple[Var, Expr, State]]:
-        """Yields the states: the parameter, the value after a call, and the names of both."""
+    def states(self, outputs: UniqueNames) -> Iterator[tuple[Var, Expr, State]]:
+        """Yields the states: the parameter, the value after a call, and the names of both. Those of
+        the values after a call are among `outputs`.
+        """
         for variable in self.memory.written:
             if variable not in self._params:
                 last = self.memory.values[variable]
                 self.define(variable, last.tensor)
                 self.memory.values[variable] = last
         for variable, (var, initial) in self._params.items():
-            output = self._names.claim(f"{var.name}_new")
+            output = outputs.claim(f"{var.name}_new")
             yield var, self.memory.values[variable], State(var.name, output, initial)
-
-
-def _zeros(like: TensorInfo) -> NDArray[Any]:
-    """Returns the first value of a variable: codes of zero, where it holds codes of 8 bits."""
-    shape = tuple(size or 0 for size in like.shape)
-    found = np.zeros(shape, to_numpy(like.dtype))
-    if like.quantization is not None and like.dtype == "i8":
-        found += like.quantization.zero[0].astype(np.int8)
-    return found
 
 
 def _assigned(file: File, number: int) -> set[Variable] | None:

@@ -36,9 +36,9 @@ def call_once(layer: TfliteLayer) -> Result:
 
     Errors: U005 if calls assign a variable before it has its initial value.
     """
-    memory = Memory()
-    layer.importer.subgraph(layer, layer.integer("init_subgraph_index", 0), [], memory)
-    if not layer.importer.variables.initialize(memory):
+    number = layer.integer("init_subgraph_index", 0)
+    run = partial(layer.importer.subgraph, layer, number, [])
+    if not layer.importer.variables.initialize(number, run):
         raise layer.unsupported("an initialization after the first use of a variable")
     return []
 

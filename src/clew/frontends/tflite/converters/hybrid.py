@@ -50,8 +50,8 @@ def weight_of(layer: TfliteLayer, index: int) -> Weight:
     if operand is None or operand.dtype not in ("i8", "u8"):
         return Weight(layer.numbers_of(index), None, False)
     given = operand.quantization
-    if given is None or given.by_channel:
-        raise layer.unsupported(f"the scales of input {index}")
+    if given is None or given.by_channel or layer.rank(index) != 2:
+        raise layer.unsupported(f"the codes of input {index}")
     codes = layer.input(index)
     if isinstance(codes, Constant):
         # Old files call codes with a sign unsigned ones.

@@ -18,7 +18,7 @@ from clew.frontends.tflite.converters.quantized.cells import shifted, svdf_of_co
 from clew.frontends.tflite.converters.quantized.lstm import basic_of_codes, integer_cell
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
-from clew.ir.dims import product
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.support.dataclass import dataclass
 
@@ -28,15 +28,15 @@ _BASIC = 1
 @converter("SVDF", codes=True)
 def svdf(layer: TfliteLayer) -> Result:
     """Filters of a feature over time: each keeps its last values, `[batch, filters * memory]`."""
-    x, state = layer.image(0, 2), layer.input(4)
-    layer.image(2, 2)
+    x, shape = layer.image(0, 2), layer.image(2, 2).tensor.shape
+    state, rank = _state(layer, 4, x.tensor.shape[0]), layer.integer("rank", 1)
+    filters, memory = shape
+    if not isinstance(filters, int) or rank < 1 or filters % rank:
+        raise layer.wrong(f"has {filters} filters of rank {rank}")
     if x.tensor.dtype == "i8":
         return svdf_of_codes(layer)
     features, times = weight_of(layer, 1), layer.numbers_of(2)
-    filters, memory = times.tensor.shape
-    batch, rank = x.tensor.shape[0], layer.integer("rank", 1)
-    if not isinstance(filters, int) or rank < 1 or filters % rank:
-        raise layer.wrong(f"has {filters} filters of rank {rank}")
+    batch = x.tensor.shape[0]
     after = shifted(state, features.times(x), (batch, filters, memory))
     layer.keep(4, reshaped(after, state.tensor.shape))
     sums = call("sum", call("multiply", after, times), axes=(2,), keepdims=False)
@@ -215,12 +215,17 @@ def _run(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
     return hidden
 
 
-def _state(layer: TfliteLayer, index: int, batch: object) -> Expr:
-    """Returns a state as `[batch, units]`. Errors: M012 for one of another batch."""
+def _state(layer: TfliteLayer, index: int, batch: Dim) -> Expr:
+    """Returns a state as `[batch, units]`.
+
+    Errors: U002 for a batch of free size, since states have a fixed one; M012 for another batch.
+    """
     state = layer.input(index)
+    if not isinstance(batch, int):
+        raise layer.open_size("the batch", batch)
     if state.tensor.rank == 1 and state.tensor.shape[0] != 0:
         size = state.tensor.shape[0]
-        if isinstance(size, int) and isinstance(batch, int) and batch and size % batch == 0:
+        if isinstance(size, int) and batch and size % batch == 0:
             return reshaped(state, (batch, size // batch))
     if state.tensor.rank != 2 or state.tensor.shape[0] != batch:
         raise layer.wrong(f"has the state {state.tensor} for a batch of {batch}")
