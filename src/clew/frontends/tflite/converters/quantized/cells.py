@@ -8,14 +8,18 @@ Source: LiteRT's lstm_eval, svdf and tensor_utils.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+import numpy as np
 
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.lowering.recurrent import dense
+from clew.frontends.names import display
 from clew.frontends.tflite.converters.quantized.codes import (
     SUM,
     centered,
+    of_whole,
     operand,
     result,
     scale_of,
@@ -23,6 +27,7 @@ from clew.frontends.tflite.converters.quantized.codes import (
     stored,
     zero_of,
 )
+from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Expr
 from clew.ir.types import integer_limits
@@ -34,6 +39,13 @@ def limited(value: Expr, dtype: str = _STATE) -> Expr:
     """Returns sums as codes, limited to their range."""
     low, high = integer_limits(dtype)
     return cast(call("clip", value, min=float(low), max=float(high)), dtype)
+
+
+def check_scales(layer: TfliteLayer, tensors: Iterable[TensorInfo]) -> None:
+    """Errors: M012 for a tensor without a scale, or with several."""
+    for tensor in tensors:
+        if not of_whole(tensor) or not 0 < scale_of(tensor) < np.inf:
+            raise layer.wrong(f"needs a scale for the tensor {display(tensor.name)!r}")
 
 
 def halved(value: Expr, times: int) -> Expr:
@@ -50,6 +62,7 @@ def svdf_of_codes(layer: TfliteLayer) -> Expr:
     x, features, times, state = tensors
     if (x.dtype, features.dtype, times.dtype, state.dtype) != ("i8", "i8", _STATE, _STATE):
         raise layer.unsupported(f"codes of {', '.join(each.dtype for each in tensors)}")
+    check_scales(layer, [*tensors, result(layer)])
     filters, memory = layer.input(2).tensor.shape
     batch, rank = layer.input(0).tensor.shape[0], layer.integer("rank", 1)
     assert isinstance(filters, int)

@@ -17,7 +17,7 @@ import numpy as np
 from clew.frontends.building import call, cast, constant, fields, reshaped, scalar
 from clew.frontends.lowering.recurrent import dense, joined
 from clew.frontends.tflite.converters.lstm import CELL, FORGET, INPUT, OUTPUT, Places
-from clew.frontends.tflite.converters.quantized.cells import halved, limited
+from clew.frontends.tflite.converters.quantized.cells import check_scales, halved, limited
 from clew.frontends.tflite.converters.quantized.codes import (
     SUM,
     centered,
@@ -36,6 +36,7 @@ from clew.ir.expr import Expr
 
 _GATE_BITS: Final = 3  # integer bits of a gate
 _HIDDEN: Final = 4  # the intermediate with the scale of the hidden state
+_MOST_BITS: Final = 6  # the integer bits of a cell
 _WHOLE: Final = np.float32(2.0**-12)
 _MOST: Final = (1 << 15) - 1
 
@@ -177,7 +178,25 @@ def integer_cell(layer: TfliteLayer) -> IntegerCell:
     kinds += [operand(layer, n).dtype for n in places.states]
     if kinds != ["i8"] * (len(kinds) - 1) + ["i16"] or len(layer.intermediates) != _HIDDEN + 1:
         raise layer.unsupported(f"codes of {', '.join(kinds)}")
-    return IntegerCell(layer, numbers, places)
+    made = IntegerCell(layer, numbers, places)
+    _check(made)
+    return made
+
+
+def _check(cell: IntegerCell) -> None:
+    """Errors: M012 for tensors without a scale, U005 for a cell whose scale is no power of two."""
+    layer, places = cell.layer, cell.places
+    assert places.normal is not None
+    given = [0, *places.states, places.projection]
+    given += [kind + n for kind in (places.inputs, places.recurrent) for n in cell.numbers]
+    given += range(places.peepholes, places.peepholes + 3)
+    given += [places.normal + n for n in cell.numbers] if cell.is_normalized else []
+    inner = [*(cell.numbers if cell.is_normalized else ()), _HIDDEN]
+    check_scales(layer, (operand(layer, n) for n in given if layer.optional(n) is not None))
+    check_scales(layer, (layer.intermediates[n] for n in inner))
+    fraction, exponent = np.frexp(scale_of(operand(layer, places.states[1])))
+    if fraction != 0.5 or not 0 <= 14 + exponent <= _MOST_BITS:
+        raise layer.unsupported("a cell whose scale is no power of two between 2**-15 and 2**-9")
 
 
 def basic_of_codes(layer: TfliteLayer, rows: Expr) -> list[Expr]:
@@ -185,6 +204,7 @@ def basic_of_codes(layer: TfliteLayer, rows: Expr) -> list[Expr]:
     state side by side.
     """
     weight, bias = operand(layer, 2), operand(layer, 3)
+    check_scales(layer, (weight, bias))
     cell = layer.input(4)
     total = dense(centered(rows, 128), centered(layer.input(2), zero_of(weight)))
     total = call("add", total, layer.input(3))
