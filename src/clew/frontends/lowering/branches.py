@@ -54,14 +54,14 @@ def build_if(
             bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
             asked.undecided(condition)
     outers = {o.id: o for _, captures in read for o in captures.outers}
-    functions = [
+    first, second = (
         _closed(body, captures, outers.values())  # type: ignore[arg-type]
         for body, (_, captures) in zip(bodies, read, strict=True)
-    ]
-    counts = [len(function.body.type.fields) for function in functions]  # type: ignore[union-attr]
+    )
+    counts = [len(f.body.type.fields) for f in (first, second)]  # type: ignore[union-attr]
     if counts[0] != counts[1]:
         raise wrong(f"has branches that return {counts[0]} and {counts[1]} values")
-    result = If(condition, *functions, list(outers.values()))
+    result = If(condition, first, second, list(outers.values()))
     assert isinstance(result.type, TupleType)
     if any(map(is_unranked, result.type.fields)):
         asked.undecided(condition)

@@ -196,7 +196,7 @@ class Variables:
             if variable in self.memory.values:
                 return False
             expr = memory.values[variable]
-            (value,) = interpreted(Function([], Tuple([expr])))([], {})  # type: ignore[misc]
+            (value,) = interpreted(Function([], Tuple([expr])))([], {})
             self._initial[variable] = np.asarray(value)
         return True
 

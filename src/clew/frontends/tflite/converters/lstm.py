@@ -153,7 +153,7 @@ def lstm_step(layer: TfliteLayer, gates: Gates) -> Step:
         keep = gate(FORGET, cell)
         take = gate(INPUT, cell) if INPUT in parts else call("subtract", scalar(1, "f32"), keep)
         candidate = squash(_before(gates, CELL, parts[CELL], cell))
-        new = call("add", call("multiply", keep, cell), call("multiply", take, candidate))
+        new: Expr = call("add", call("multiply", keep, cell), call("multiply", take, candidate))
         new = _clipped(layer, new, "cell_clip")
         result: Expr = call("multiply", gate(OUTPUT, new), squash(new))
         if gates.projection is not None:

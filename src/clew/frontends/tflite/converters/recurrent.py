@@ -153,9 +153,9 @@ def bidirectional_lstm(layer: TfliteLayer) -> Result:
     found = []
     for n, (side, places) in enumerate(zip(sides, Places.both(), strict=True)):
         gates = gates_of(layer, places, side.weights)
-        x, aux = (
-            _backward(each) if n and each is not None else each for each in (side.x, side.aux)
-        )
+        x, aux = side.x, side.aux
+        if n:
+            x, aux = _backward(x), None if aux is None else _backward(aux)
         cell = _lstm_cell(layer, gates, x, aux)
         hidden = _run(layer, cell, places.states)
         found.append(_backward(hidden) if n else hidden)

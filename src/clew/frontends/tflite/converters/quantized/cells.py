@@ -71,7 +71,7 @@ def svdf_of_codes(layer: TfliteLayer) -> Expr:
     after = shifted(layer.input(4), new, (batch, filters, memory))
     layer.keep(4, reshaped(after, layer.input(4).tensor.shape))
     products = call("multiply", cast(after, SUM), cast(layer.input(2), SUM))
-    sums = call("sum", products, axes=(2,), keepdims=False)
+    sums: Expr = call("sum", products, axes=(2,), keepdims=False)
     sums = reshaped(sums, (batch, filters // rank, rank))
     sums = call("sum", sums, axes=(2,), keepdims=False)
     bias = layer.optional(3)

@@ -115,7 +115,7 @@ class IntegerCell:
         after = limited(call("add", cast(kept, SUM), cast(taken, SUM)))
         limit = self.layer.real("cell_clip", 0.0)
         if limit > 0:
-            most = float(int(min(max(np.float32(limit) / scale_of(memory), -32768), 32767)))
+            most = float(np.trunc(min(np.float32(limit) / scale_of(memory), np.float32(_MOST))))
             after = call("clip", after, min=-most, max=most)
         give = self._gate(OUTPUT, parts[OUTPUT], after, exponent)
         return [self._hidden(give, applied(tanh, 15 + exponent, after), held, info), after]
@@ -124,7 +124,7 @@ class IntegerCell:
         place = self.places.peepholes + {INPUT: 0, FORGET: 1, OUTPUT: 2}[number]
         weight = self.layer.optional(place)
         if weight is not None:
-            seen = call("multiply", cast(cell, SUM), cast(weight, SUM))
+            seen: Expr = call("multiply", cast(cell, SUM), cast(weight, SUM))
             real = np.float32(2.0**exponent * scale_of(operand(self.layer, place)))
             seen = scaled(seen, real / self._unit(number))
             part = limited(call("add", cast(part, SUM), seen))
@@ -140,7 +140,7 @@ class IntegerCell:
 
     def _hidden(self, give: Expr, seen: Expr, held: Sequence[Expr], info: TensorInfo) -> Expr:
         inner = self.layer.intermediates[_HIDDEN]
-        value = call("multiply", cast(give, SUM), cast(seen, SUM))
+        value: Expr = call("multiply", cast(give, SUM), cast(seen, SUM))
         value = scaled(value, np.float64(np.float32(2.0**-30) / scale_of(inner)))
         value = limited(_plus(value, zero_of(inner)), "i8")
         if len(held) == 1:
@@ -154,7 +154,7 @@ class IntegerCell:
         found = limited(_plus(scaled(total, real), zero_of(info)), "i8")
         limit = self.layer.real("proj_clip", 0.0)
         if limit > 0:
-            most = float(int(min(max(np.float32(limit) / scale_of(info), -128), 127)))
+            most = float(np.trunc(min(np.float32(limit) / scale_of(info), np.float32(127))))
             found = call("clip", found, min=-most, max=most)
         return found
 
