@@ -17,7 +17,7 @@ from clew.frontends.building import call, cast, constant, scalar
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Expr
-from clew.ir.types import integer_limits
+from clew.ir.types import integer_limits, to_numpy
 
 Real = Any  # f64: a number, or an array of them
 SUM: Final = "i32"
@@ -95,10 +95,17 @@ def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return factor.astype(np.int32), np.where(large, _FRACTION - 1, shift).astype(np.int32)
 
 
-def scaled(value: Expr, real: Real) -> Expr:
-    """Returns integers times real numbers, rounded as TFLite does; as they are for 1."""
+def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
+    """Returns integers times real numbers, rounded as TFLite does; `halved` as for
+    `scale_fixed`.
+    """
     factor, shift = multiplier(real)
-    return call("scale_fixed", value, constant(factor), constant(shift))
+    left = np.maximum(shift, 0)
+    if left.any():
+        wide = value.tensor.dtype
+        value = call("multiply", value, constant((1 << left).astype(to_numpy(wide))))
+    right = constant(np.maximum(-shift, 0))
+    return call("scale_fixed", value, constant(factor), right, halved=halved)
 
 
 def limits(

@@ -226,9 +226,9 @@ def _scaled_up(value: Expr, real: np.float64) -> Expr:
     """
     factor, power = multiplier(real)
     shift = int(power)
-    value = call("scale_fixed", value, constant(factor), constant(np.maximum(power, 0)))
     if shift >= 0:
-        return value
+        return scaled(value, real)
+    value = call("scale_fixed", value, constant(factor), constant(np.zeros_like(factor)))
     half = call("add", value, scalar(1 << (-shift - 1), SUM))
     return call("right_shift", half, scalar(-shift, SUM))
 

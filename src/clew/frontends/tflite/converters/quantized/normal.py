@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.frontends.building import call, cast, constant, scalar
 from clew.frontends.tflite.converters.quantized.cells import halved, limited
-from clew.frontends.tflite.converters.quantized.codes import SUM, WIDE, multiplier
+from clew.frontends.tflite.converters.quantized.codes import SUM, WIDE, scaled
 from clew.ir.expr import Expr
 
 _FRACTION: Final = 10  # bits that a mean has more than a code
@@ -43,8 +43,7 @@ def normalized(x: Expr, weight: Expr, bias: Expr, scale: np.float32) -> Expr:
     value = call("add", value, cast(bias, WIDE))
     half = call("where", call("greater", value, _long(0)), _long(512), _long(-512))
     value = cast(_quotient(call("add", value, half), 1024), SUM)
-    own, power = multiplier(scale)
-    return limited(call("scale_fixed", value, constant(own), constant(power + np.int32(12))))
+    return limited(scaled(value, np.float64(scale) * 4096))
 
 
 def _long(value: int) -> Expr:
@@ -67,7 +66,7 @@ def _high(a: Expr, b: Expr) -> Expr:
 
 
 def _inverse_root(value: Expr) -> tuple[Expr, Expr]:
-    """Returns the inverse square roots of positive integers, as factors and powers of two."""
+    """Returns the inverse square roots of positive integers, as factors and shifts."""
     large = call("greater_equal", value, _long(1 << 29))
     small = call("where", large, _quotient(value, 4), value)
     # The number of bits of each, by comparison with the powers of two.
@@ -90,7 +89,7 @@ def _inverse_root(value: Expr) -> tuple[Expr, Expr]:
     factor = call("left_shift", x, below)
     single = call("less_equal", value, _long(1))
     factor = call("where", single, _long((1 << 31) - 1), factor)
-    shift = call("where", single, _long(0), call("minimum", call("negative", power), _long(0)))
+    shift = call("where", single, _long(0), call("maximum", power, _long(0)))
     return cast(factor, SUM), cast(shift, SUM)
 
 
