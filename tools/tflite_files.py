@@ -84,14 +84,24 @@ def _vector(builder: Any, kind: str, given: Any) -> int:
 
 
 class Graph:
-    """A graph that is built operator by operator. Tensors are numbers."""
+    """A graph that is built operator by operator. Tensors are numbers. Other graphs of the same
+    file are made by `graph`.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, main: Graph | None = None) -> None:
+        self._graphs: list[Graph] = [] if main is None else main._graphs
+        self._graphs.append(self)
+        self.number: Final = len(self._graphs) - 1
         self._tensors: list[dict[str, Any]] = []
-        self._buffers: list[dict[str, Any]] = [{}]
-        self._codes: list[dict[str, Any]] = []
+        self._buffers: list[dict[str, Any]] = [{}] if main is None else main._buffers
+        self._codes: list[dict[str, Any]] = [] if main is None else main._codes
+        self.outputs: Sequence[int] = ()
         self._operators: list[dict[str, Any]] = []
         self._inputs: list[int] = []
+
+    def graph(self) -> Graph:
+        """Returns a new graph of the same file; its `outputs` are to be set."""
+        return Graph(self)
 
     def tensor(
         self,
@@ -150,13 +160,17 @@ class Graph:
         self,
         op: str,
         inputs: Sequence[int],
-        results: Sequence[tuple[Any, ...]],
+        results: Sequence[tuple[Any, ...] | int],
         given: tuple[str, Mapping[str, Any]] | None = None,
         version: int = 1,
+        intermediates: Sequence[int] = (),
         **quantization: Any,
     ) -> list[int]:
-        """Returns the results of an operator, which are names with shapes and dtypes."""
-        outputs = [self.tensor(*each, **quantization) for each in results]
+        """Returns the results of an operator: tensors, or names with shapes and dtypes."""
+        outputs = [
+            each if isinstance(each, int) else self.tensor(*each, **quantization)
+            for each in results
+        ]
         number = options.OPERATORS.index(op)
         code = {
             "deprecated_builtin_code": min(number, 127), "builtin_code": number, "version": version,
@@ -166,6 +180,8 @@ class Graph:
         made: dict[str, Any] = {
             "opcode_index": self._codes.index(code), "inputs": inputs, "outputs": outputs,
         }  # fmt: skip
+        if intermediates:
+            made["intermediates"] = intermediates
         if given is not None:
             second = given[0] not in options.UNIONS["BuiltinOptions"]
             made["builtin_options2" if second else "builtin_options"] = given
@@ -174,12 +190,16 @@ class Graph:
 
     def file(self, outputs: Sequence[int], **more: Any) -> bytes:
         """Returns the file."""
-        graph = {
-            "tensors": self._tensors, "inputs": self._inputs, "outputs": outputs,
-            "operators": self._operators,
-        }  # fmt: skip
+        self.outputs = outputs
+        graphs = [
+            {
+                "tensors": graph._tensors, "inputs": graph._inputs, "outputs": graph.outputs,
+                "operators": graph._operators,
+            }
+            for graph in self._graphs
+        ]  # fmt: skip
         model = {
-            "version": 3, "operator_codes": self._codes, "subgraphs": [graph],
+            "version": 3, "operator_codes": self._codes, "subgraphs": graphs,
             "buffers": self._buffers, **more,
         }  # fmt: skip
         return written("Model", model)

@@ -39,6 +39,7 @@ from clew.backends.option_checks import (
     checked_links,
     checked_on_progress,
     checked_passes,
+    checked_signature,
     checked_target,
     checked_threads,
     checked_trust,
@@ -257,6 +258,14 @@ class CompileOptions(Group):
         kind=dict,
         check=checked_inputs,
     )
+    signature: str | None = option(
+        None,
+        "Signature of a TFLite file to compile.",
+        "The names of inputs and outputs are those of the signature (docs/tflite.md).",
+        metavar="NAME",
+        kind=str,
+        check=checked_signature,
+    )
     sizes: Sizes | Mapping[str, GivenSize] | None = grouped(None, Sizes)
     precision: Precision | str = grouped("f32", Precision)
     opt_level: int = option(
@@ -456,13 +465,18 @@ class CompileOptions(Group):
     def loading(self) -> dict[str, Any]:
         """The arguments of `clew.load`."""
         limits = self.group(Limits)
-        given = {"inputs": self.inputs or None, "links": limits.links, "trust": limits.trust}
+        given = {
+            "inputs": self.inputs or None,
+            "signature": self.signature,
+            "links": limits.links,
+            "trust": limits.trust,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def loaded(self) -> Self:
         """The options for a model that `clew.load` has read with those in `loading`."""
-        return replace(self, inputs=None)
+        return replace(self, inputs=None, signature=None)
 
     def keys(self) -> list[str]:
         """The keywords that differ from their defaults."""

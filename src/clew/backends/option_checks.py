@@ -95,6 +95,13 @@ def checked_budgets(budgets: Any) -> Budgets | None:
     raise wrong_value("budgets", budgets, "give clew.Budgets(...), or clew.Budgets.strict()")
 
 
+def checked_signature(signature: Any) -> str | None:
+    """Errors: I015."""
+    if signature is None or isinstance(signature, str):
+        return signature
+    raise wrong_value("signature", signature, "give the name of a signature")
+
+
 def checked_links(links: Any) -> str | None:
     """Errors: I340."""
     return None if links is None else check_links(links)

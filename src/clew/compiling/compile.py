@@ -86,6 +86,12 @@ def compile_as(
             "inputs= gives shapes for a file, but the model is already loaded",
             hint="pass them to clew.load(file, inputs={...})",
         )
+    if isinstance(model, (Module, DeferredModule)) and asked.signature:
+        raise InputError(
+            "I310",
+            "signature= chooses a part of a file, but the model is already loaded",
+            hint=f"pass it to clew.load(file, signature={asked.signature!r})",
+        )
     chosen, required = _requiring(chosen, about.required, [b.name for b in others])
     chosen, schedules = extended(chosen, extend)
     defaults = module.defaults

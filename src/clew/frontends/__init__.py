@@ -40,7 +40,8 @@ def load(
     """Returns the model in a file, identified by its bytes, or else by its suffix; or that of an
     ONNX message (`onnx.ModelProto`), its bytes, or an exported program of torch.
 
-    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` file
+    `options` are the frontend's: `inputs` (shapes by name); for ONNX `annotate`, for TFLite
+    `signature`. A `.txt` file
     holds the text form; its constants are in the `.npz` file next to it. A `.pt2` file is a program
     that `torch.export.save` wrote. Reading a file never runs code in it, except with `trust=True`:
     torch then reads a `.pt2` that it needs pickle for. External data must be plain
@@ -48,9 +49,10 @@ def load(
     snapshot folder into the `blobs` of the same repository.
 
     Errors: I002 for files and objects of other kinds, whose message names the kind and a remedy;
-    I340 and M045 (`links`), and the frontend's own.
+    I340 and M045 (`links`), I007 (`signature`), and the frontend's own.
     """
     reader, source = _found(model)
+    _check_signature(reader, options)
     with following(links), trusting(trust):
         return reader.load(source, **options)
 
@@ -65,6 +67,7 @@ def load_or_defer(
     Errors: as `load`.
     """
     reader, source = _found(model)
+    _check_signature(reader, options)
     with following(links), trusting(trust):
         return reader.load_or_defer(source, **options)
 
@@ -87,6 +90,12 @@ def run_file(
     assert found is not None, path
     with following(links), trusting(trust):
         return found.run(path, inputs, **options)
+
+
+def _check_signature(reader: Format, options: Mapping[str, Any]) -> None:
+    """Errors: I007 for a signature of a file whose format has none."""
+    if options.get("signature") is not None and not reader.has_signatures:
+        raise InputError("I007", f"{reader.file} has no signatures", hint="leave out the signature")
 
 
 def _found(model: Any) -> tuple[Format, Any]:

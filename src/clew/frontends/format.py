@@ -65,7 +65,7 @@ class Format(ABC):
     `name` identifies it, `title` is for messages, and `what` completes "it is ...". `engine` is the
     name of its reference engine, "" if there is none. Bytes are given to the format that
     `reads_bytes`, unless they are of another. The explorer takes uploads of a format that
-    `uploads`.
+    `uploads`. Of a format that `has_signatures`, `load` takes a `signature`.
 
     The suffix decides for files that no format recognizes, if their bytes tell nothing, or one of
     the kinds in `may_seem`. `folder` is the kind of a folder with files of the suffix.
@@ -79,6 +79,7 @@ class Format(ABC):
     engine_title: ClassVar[str] = ""
     reads_bytes: ClassVar[bool] = False
     uploads: ClassVar[bool] = False
+    has_signatures: ClassVar[bool] = False
     may_seem: ClassVar[tuple[str, ...]] = ()
     folder: ClassVar[Kind | None] = None
 

@@ -256,6 +256,16 @@ Type: TypeAlias = (
 )
 
 
+def is_unranked(type_: Type) -> bool:
+    """Whether a value is, or contains, a tensor of unknown rank."""
+    match type_:
+        case UnrankedType():
+            return True
+        case SequenceType(element) | OptionalType(element):
+            return is_unranked(element)
+    return False
+
+
 def leaves(type_: Type) -> list[Type]:
     """Returns the types of a value's parts in order, with nested tuples flattened."""
     if isinstance(type_, TupleType):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -46,3 +46,17 @@ def draw(
     if dtype[0] in "iu":
         return rng.integers(max(low, 0) if dtype[0] == "u" else low, high, shape, to_numpy(dtype))
     return rng.uniform(low, high, shape).astype(to_numpy(dtype))
+
+
+def frames(data: bytes, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]]:
+    """Returns the results of a file in LiteRT for one frame after the other, with its state."""
+    run = interpreter(data)
+    run.allocate_tensors()
+    outputs = run.get_output_details()
+    found = []
+    for feed in feeds:
+        for each in run.get_input_details():
+            run.set_tensor(each["index"], feed[each["name"]])
+        run.invoke()
+        found.append([run.get_tensor(each["index"]) for each in outputs])
+    return found

@@ -198,12 +198,6 @@ def test_the_activation_of_a_quantized_pool_bounds_numbers() -> None:
 
 def test_what_is_not_read_is_named() -> None:
     graph = Graph()
-    x = graph.input("x", (4,), "f32")
-    state = graph.tensor("state", (4,), "f32", is_variable=True)
-    y = graph.operator("ADD", [x, state], [("y", (4,), "f32")])
-    with pytest.raises(UnsupportedError, match=r"U004.*'state' is a variable"):
-        load(graph.file(y))
-    graph = Graph()
     blocks = {"details": ("BlockwiseQuantization", {"block_size": 2})}
     x = graph.input("x", (4,), "i8", quantization=blocks)
     y = graph.operator("ABS", [x], [("y", (4,), "i8")])

@@ -42,7 +42,6 @@ from clew.frontends.onnx.late import late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import find, takes_values
 from clew.frontends.onnx.scope import Scope
-from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.deferred import DeclaredInput
 from clew.ir.expr import Constant, Expr, Tuple
 from clew.ir.module import Module
@@ -50,6 +49,7 @@ from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import (
     TensorType,
     Type,
+    is_unranked,
 )
 from clew.ir.values import is_symbolic
 from clew.support.budgets import Budgets

@@ -17,16 +17,6 @@ from clew.ir.types import (
 from clew.support.errors import UnsupportedError
 
 
-def is_unranked(type_: Type) -> bool:
-    """Whether a value is, or contains, a tensor of unknown rank."""
-    match type_:
-        case UnrankedType():
-            return True
-        case SequenceType(element) | OptionalType(element):
-            return is_unranked(element)
-    return False
-
-
 def type_proto(type_: Type) -> TypeProto:
     """Returns a value's type in ONNX's form; asserts that it is one."""
     proto = TypeProto()

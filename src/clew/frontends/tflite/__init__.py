@@ -6,11 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 
 from clew.frontends.tflite.converters import (  # noqa: F401  registers converters
+    control,
     elementwise,
     images,
     movement,
     products,
+    recurrent,
     reduce,
+    variables,
 )
 from clew.frontends.tflite.file.model import read
 from clew.frontends.tflite.importer import Importer
@@ -23,16 +26,20 @@ def load(
     source: str | os.PathLike[str] | bytes,
     *,
     inputs: Mapping[str, Sequence[int | str]] | None = None,
+    signature: str | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
     """Returns the graph IR of a TFLite model: a path, or bytes.
+
+    `signature` is the name of one of the file's signatures. It chooses the graph and names its
+    inputs and outputs; without it, the module is the first graph, with the names of its tensors.
 
     `inputs` gives shapes of inputs by name, as ints or names of sizes, which replace those in the
     model. `budgets` limit the resources of the model.
 
     Errors: M... for files that are damaged or inconsistent; U... for valid models that are not
-    supported; T... for layers whose shapes do not fit; I004 for wrong arguments.
+    supported; T... for layers whose shapes do not fit; I004 and I007 for wrong arguments.
     """
     limits = budgets or current()
     data = source if isinstance(source, bytes) else read_bytes(os.fspath(source))
-    return Importer(read(data, limits), inputs or {}, limits).run()
+    return Importer(read(data, limits), inputs or {}, limits, signature).run()

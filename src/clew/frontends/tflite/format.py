@@ -16,7 +16,7 @@ class Tflite(Format):
     title = "TFLite"
     what = "a TFLite model"
     suffix = ".tflite"
-    reads_bytes = uploads = True
+    reads_bytes = uploads = has_signatures = True
 
     def recognizes(self, head: Head) -> bool:
         """Whether its FlatBuffer has the identifier of the schema."""

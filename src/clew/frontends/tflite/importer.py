@@ -1,4 +1,4 @@
-"""Imports the graph of a TFLite file.
+"""Imports a graph of a TFLite file, and those that it runs.
 
 A layer has the name of its first result, as tools of TFLite show it. Images keep the layout of the
 file, channels last: a convolution is a layer of three nodes, with a transpose on either side, and
@@ -16,20 +16,26 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.builder import GraphBuilder, coded
-from clew.frontends.building import call, constant
+from clew.frontends.builder import KNOWN, GraphBuilder, coded
 from clew.frontends.faults import FAULTS
-from clew.frontends.limits import checked_size
+from clew.frontends.limits import checked_size, over
 from clew.frontends.names import Symbols, UniqueNames, display
-from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
+from clew.frontends.tflite.codes import codes, numbers
+from clew.frontends.tflite.file.model import File, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
 from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.loop_facts import LoopFacts
 from clew.frontends.tflite.registry import CODES, CONVERTERS
+from clew.frontends.tflite.scope import KEEPING, SETTINGS, Scope
+from clew.frontends.tflite.signatures import interface_of
+from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
+from clew.ir.state import STATE, state_attribute
 from clew.ir.types import DTYPES, TensorType, to_numpy
 from clew.support.budgets import Budgets
+from clew.support.call_form import FORM, CallForm
 from clew.support.errors import (
     ClewError,
     InputError,
@@ -42,18 +48,29 @@ from clew.trace.span import Source
 
 
 class Importer:
-    """Imports the main graph of a file. `shapes` are given by the names of inputs."""
+    """Imports a graph of a file, that of a signature if one is named. `shapes` are given by the
+    names of inputs.
+    """
 
     def __init__(
-        self, file: File, shapes: Mapping[str, Sequence[int | str]], budgets: Budgets
+        self,
+        file: File,
+        shapes: Mapping[str, Sequence[int | str]],
+        budgets: Budgets,
+        signature: str | None = None,
     ) -> None:
-        self._graph = file.graphs[0]
+        self.file: Final = file
+        self.builder: Final = GraphBuilder("tflite", budgets)
+        self.loops: Final = LoopFacts(file)
+        self._interface = interface_of(file, signature)
         self._shapes = shapes
-        self._budgets = budgets
         self._symbols = Symbols()
         self._names = UniqueNames()
-        self._values: dict[int, Expr] = {}
-        self._builder: Final = GraphBuilder("tflite", budgets)
+        self._layer_names: dict[tuple[str, int, int], str] = {}
+        self._input_names = UniqueNames()
+        self.variables: Final = Variables(
+            file, self._interface.graph, self.builder, self._input_names
+        )
 
     def run(self) -> Module:
         """Returns the module.
@@ -61,21 +78,31 @@ class Importer:
         Errors: I004 for shapes of inputs that the model does not have; M..., U... and T... as
         `clew.frontends.tflite.load`.
         """
-        graph = self._graph
-        self._inputs(graph)
-        for number, operator in enumerate(graph.operators):
-            name = self._layer_name(graph, operator, number)
-            with locate(layer=display(name)):
-                self._operator(graph, operator, name)
-        outputs = [self._value(graph, index) for index in graph.outputs]
+        number = self._interface.graph
+        scope = Scope(number, self.file.graphs[number], self.variables.memory)
+        self._inputs(scope)
+        self._operators(scope)
+        outputs = [self._value(scope, index) for index in scope.graph.outputs]
         output_names = UniqueNames()
-        names = [output_names.claim(graph.tensors[index].name) for index in graph.outputs]
-        return self._builder.module(outputs, names, {})
+        names = [output_names.claim(name) for name in self._interface.outputs]
+        states = list(self.variables.states(output_names))
+        if not states:
+            return self.builder.module(outputs, names, {})
+        count, given = len(outputs), len(self.builder.params)
+        shown = 0 if count == 1 else ("tuple", tuple(range(count)))
+        attributes = {
+            STATE: state_attribute([state for *_, state in states]),
+            FORM: CallForm(self._interface.inputs, tuple(range(given)), shown).plain,
+        }
+        self.builder.params.extend(var for var, _, _ in states)
+        outputs += [value for _, value, _ in states]
+        names += [state.output for *_, state in states]
+        return self.builder.module(outputs, names, attributes)
 
     # --- inputs and constants ---
 
-    def _inputs(self, graph: GraphInfo) -> None:
-        names = [graph.tensors[index].name for index in graph.inputs]
+    def _inputs(self, scope: Scope) -> None:
+        names = self._interface.inputs
         if len(set(names)) < len(names):
             raise ModelError("M010", "two inputs of the model have the same name")
         unknown = sorted(set(self._shapes) - set(names))
@@ -86,86 +113,124 @@ class Importer:
                 f"the model has no input {display(unknown[0])!r}",
                 hint=did_you_mean(display(unknown[0]), shown, "model's inputs"),
             )
-        for index in graph.inputs:
-            tensor = graph.tensors[index]
-            self._values[index] = self._builder.input(tensor.name, self._input_type(tensor))
+        for name, index in zip(names, scope.graph.inputs, strict=True):
+            self._input_names.claim(name)
+            type_ = self._input_type(name, scope.graph.tensors[index])
+            scope.values[index] = self.builder.input(name, type_)
 
-    def _input_type(self, tensor: TensorInfo) -> TensorType:
-        what = f"input {display(tensor.name)!r}"
+    def _input_type(self, name: str, tensor: TensorInfo) -> TensorType:
+        what = f"input {display(name)!r}"
         if tensor.dtype not in DTYPES:
             raise UnsupportedError("U004", f"{what} has elements of type {tensor.dtype}")
         shape: list[Dim] = []
-        given = self._shapes.get(tensor.name, tensor.shape)
+        given = self._shapes.get(name, tensor.shape)
         for axis, size in enumerate(given):
             if isinstance(size, int):
                 shape.append(size)
             else:
-                name = (
-                    self._symbols.named(size)
-                    if size
-                    else self._symbols.fresh(f"{tensor.name}_{axis}")
-                )
-                shape.append(SymDim.symbol(name))
+                known = self._symbols.named(size) if size else self._symbols.fresh(f"{name}_{axis}")
+                shape.append(SymDim.symbol(known))
         checked_size(
-            [size for size in shape if isinstance(size, int)], tensor.dtype, self._budgets, what
+            [size for size in shape if isinstance(size, int)],
+            tensor.dtype,
+            self.builder.budgets,
+            what,
         )
         return TensorType(tuple(shape), tensor.dtype)
 
-    def _value(self, graph: GraphInfo, index: int) -> Expr:
-        """Returns a tensor's value.
-
-        Errors: M004 for one that nothing has defined, U004 for a variable.
-        """
-        if index not in self._values:
-            tensor = graph.tensors[index]
-            if tensor.is_variable:
-                raise UnsupportedError("U004", f"tensor {display(tensor.name)!r} is a variable")
+    def _value(self, scope: Scope, index: int) -> Expr:
+        """Returns a tensor's value. Errors: M004 for one that nothing has defined."""
+        tensor = scope.graph.tensors[index]
+        if tensor.is_variable and index not in scope.values:
+            variable = variable_tensor(scope.graph, scope.number, index)
+            return self.variables.read(scope.memory, variable, tensor)
+        if index not in scope.values:
             if tensor.data is None and 0 not in tensor.shape:
                 raise ModelError(
                     "M004",
                     f"tensor {display(tensor.name)!r} is no input, constant or earlier result",
                     hint="the file is damaged, or its operators are out of order",
                 )
-            self._values[index] = self._constant(tensor, index)
-        return self._values[index]
+            scope.values[index] = self._constant(tensor, scope.number, index)
+        return scope.values[index]
 
-    def _constant(self, tensor: TensorInfo, index: int) -> Constant:
+    def _constant(self, tensor: TensorInfo, graph: int, index: int) -> Constant:
         name = tensor.name or f"constant_{index}"
-        return self._builder.constant(name, lambda: _elements(tensor, self._budgets))
+        budgets = self.builder.budgets
+        return self.builder.constant(name, lambda: _elements(tensor, budgets), key=(graph, index))
 
     # --- layers ---
 
-    def _layer_name(self, graph: GraphInfo, operator: OperatorInfo, number: int) -> str:
-        first = next((index for index in operator.outputs if index >= 0), -1)
-        own = graph.tensors[first].name if first >= 0 else ""
-        wanted = own or f"{operator.op}_{number}"
-        self._builder.count_name(wanted)
-        return self._names.claim(wanted)
+    def subgraph(
+        self, layer: TfliteLayer, number: int, inputs: Sequence[Expr], memory: Memory
+    ) -> list[Expr]:
+        """Returns the results of a graph that a layer runs. Its layers are named `layer/inner`.
 
-    def _operator(self, graph: GraphInfo, operator: OperatorInfo, name: str) -> None:
-        self._builder.start_layer()
-        source = Source(name, operator.op, self._builder.frontend)
-        inputs = [self._value(graph, i) if i >= 0 else None for i in operator.inputs]
-        operands = [graph.tensors[i] if i >= 0 else None for i in operator.inputs]
-        results = [graph.tensors[i] if i >= 0 else None for i in operator.outputs]
-        with self._builder.layer(source) as bound:
+        Errors: M012 for a graph that does not exist, takes other inputs, or runs itself.
+        """
+        graph = layer.graph(number)
+        around = (*layer.scope.around, layer.scope.number)
+        if number in around:
+            raise layer.wrong(f"runs the graph {display(graph.name)!r} that it is part of")
+        if len(around) > self.builder.budgets.nesting:
+            raise over(
+                "M009", "nested graphs", len(around), "nesting", self.builder.budgets.nesting
+            )
+        if len(graph.inputs) != len(inputs):
+            raise layer.wrong(
+                f"runs {display(graph.name)!r} of {len(graph.inputs)} inputs on {len(inputs)}"
+            )
+        scope = Scope(number, graph, memory, layer.name, around)
+        scope.values.update(zip(graph.inputs, inputs, strict=True))
+        self._operators(scope)
+        return [self._value(scope, index) for index in graph.outputs]
+
+    def _operators(self, scope: Scope) -> None:
+        for number, operator in enumerate(scope.graph.operators):
+            name = self._layer_name(scope, operator, number)
+            with locate(layer=display(name)):
+                self._operator(scope, operator, name)
+
+    def _layer_name(self, scope: Scope, operator: OperatorInfo, number: int) -> str:
+        """Returns the name of a layer; a graph that is read again has the same names."""
+        key = (scope.layer, scope.number, number)
+        if key not in self._layer_names:
+            first = next((index for index in operator.outputs if index >= 0), -1)
+            own = scope.graph.tensors[first].name if first >= 0 else ""
+            wanted = own or f"{operator.op}_{number}"
+            wanted = f"{scope.layer}/{wanted}" if scope.layer else wanted
+            self.builder.count_name(wanted)
+            self._layer_names[key] = self._names.claim(wanted)
+        return self._layer_names[key]
+
+    def _operator(self, scope: Scope, operator: OperatorInfo, name: str) -> None:
+        self.builder.start_layer()
+        tensors = scope.graph.tensors
+        source = Source(name, operator.op, self.builder.frontend)
+        inputs = [self._value(scope, i) if i >= 0 else None for i in operator.inputs]
+        operands = [tensors[i] if i >= 0 else None for i in operator.inputs]
+        results = [tensors[i] if i >= 0 else None for i in operator.outputs]
+        with self.builder.layer(source) as bound:
             try:
                 with coded(operator.op, FAULTS):
-                    layer = TfliteLayer(name, operator, inputs, operands, results, self._builder)
+                    layer = TfliteLayer(name, operator, inputs, operands, results, self, scope)
                     found = converted(layer)
             except ClewError:
-                self._builder.fail(inputs)
+                self.builder.fail(inputs)
                 raise
             if len(found) < len(results):
                 raise layer.unsupported(f"its result {len(found)}")
             for number, (index, value) in enumerate(zip(operator.outputs, found, strict=False)):
-                if index >= 0:
-                    tensor = graph.tensors[index]
-                    if index in self._values:
-                        raise ModelError("M010", f"{display(tensor.name)!r} is defined twice")
-                    self._values[index] = bound.bind(number, value, tensor.name or name)
-        kept = [self._values[index] for index in operator.outputs if index >= 0]
-        self._builder.account(source, kept)
+                if index < 0:
+                    continue
+                if index in scope.values:
+                    raise ModelError("M010", f"{display(tensors[index].name)!r} is defined twice")
+                if operator.op not in KEEPING or value not in inputs:
+                    value = bound.bind(number, value, tensors[index].name or name)
+                scope.values[index] = value
+        kept = [scope.values[index] for index in operator.outputs if index >= 0]
+        reason = KNOWN if operator.op in SETTINGS else ""
+        self.builder.account(source, kept, reason)
 
 
 def converted(layer: TfliteLayer) -> list[Expr]:
@@ -178,49 +243,18 @@ def converted(layer: TfliteLayer) -> list[Expr]:
         raise UnsupportedError("U001", f"{display(layer.op)} is not supported")
     if layer.op in CODES:
         return _listed(convert(layer))
-    numbers = [
-        _numbers(value, tensor) for value, tensor in zip(layer.inputs, layer.operands, strict=True)
+    given = [
+        numbers(value, tensor) for value, tensor in zip(layer.inputs, layer.operands, strict=True)
     ]
-    found = _listed(convert(layer.with_inputs(*numbers)))
+    found = _listed(convert(layer.with_inputs(*given)))
     return [
-        value if tensor is None else _codes(value, tensor)
+        value if tensor is None else codes(value, tensor)
         for value, tensor in zip(found, layer.results, strict=False)
     ]
 
 
 def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:
     return [result] if isinstance(result, Expr) else list(result)
-
-
-def _is_code(tensor: TensorInfo | None) -> bool:
-    return tensor is not None and tensor.quantization is not None and tensor.dtype[:1] in "iu"
-
-
-def _numbers(value: Expr | None, tensor: TensorInfo | None) -> Expr | None:
-    """Returns what codes stand for; other values as they are."""
-    if value is None or tensor is None or not _is_code(tensor):
-        return value
-    return call("dequantize", value, *_parameters(tensor, tensor.dtype), dtype="f32")
-
-
-def _codes(value: Expr, tensor: TensorInfo) -> Expr:
-    """Returns the codes of numbers, if the file's tensor has codes."""
-    if not _is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
-        return value
-    return call("quantize", value, *_parameters(tensor, tensor.dtype), dtype=tensor.dtype)
-
-
-def _parameters(tensor: TensorInfo, dtype: str) -> list[Expr]:
-    """Returns the scale of codes, and their zero point if it is not 0."""
-    given = tensor.quantization
-    assert given is not None
-    shape = [1] * (len(tensor.shape) - given.axis) if given.by_channel else []
-    if given.by_channel:
-        shape[0] = given.scale.size
-    found: list[Expr] = [constant(given.scale.reshape(shape))]
-    if given.zero.any():
-        found.append(constant(given.zero.astype(to_numpy(dtype)).reshape(shape)))
-    return found
 
 
 def _elements(tensor: TensorInfo, budgets: Budgets) -> Any:

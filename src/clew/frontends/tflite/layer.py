@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call
 from clew.frontends.layer import Layer
-from clew.frontends.tflite.file.model import OperatorInfo, TensorInfo
+from clew.frontends.tflite.codes import numbers
+from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
+from clew.frontends.tflite.loop_facts import LoopFacts
+from clew.frontends.tflite.scope import Scope
+from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ir.types import is_integer
@@ -24,6 +28,36 @@ _ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
 """Fused activations by number: name, operator ("" if it is not supported), and attributes."""
 
 
+class Importing(Protocol):
+    """The import that contains a layer, as converters see it."""
+
+    @property
+    def file(self) -> File:
+        """The file."""
+        ...
+
+    @property
+    def builder(self) -> GraphBuilder:
+        """What the module is built with."""
+        ...
+
+    @property
+    def loops(self) -> LoopFacts:
+        """What is known of the file's loops."""
+        ...
+
+    @property
+    def variables(self) -> Variables:
+        """The model's variables."""
+        ...
+
+    def subgraph(
+        self, layer: TfliteLayer, number: int, inputs: Sequence[Expr], memory: Memory
+    ) -> list[Expr]:
+        """Returns the results of a graph that a layer runs."""
+        ...
+
+
 class TfliteLayer(Layer):
     """A layer with what the file says about its tensors: `operands` and `results`."""
 
@@ -34,19 +68,57 @@ class TfliteLayer(Layer):
         inputs: Sequence[Expr | None],
         operands: Sequence[TensorInfo | None],
         results: Sequence[TensorInfo | None],
-        builder: GraphBuilder,
+        importer: Importing,
+        scope: Scope,
     ) -> None:
         outputs = [each.name if each else "" for each in results]
         given: Mapping[str, Any] = operator.options
+        builder = importer.builder
         super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
+        self.importer: Final = importer
+        self.scope: Final = scope
+        self.intermediates: Final = tuple(scope.graph.tensors[n] for n in operator.intermediates)
+        self._numbers = operator.inputs
+
+    def graph(self, number: int) -> GraphInfo:
+        """Returns a graph of the file. Errors: M012 for one that it has not."""
+        graphs = self.importer.file.graphs
+        if not 0 <= number < len(graphs):
+            raise self.wrong(f"runs graph {number} of {len(graphs)}")
+        return graphs[number]
+
+    def is_variable(self, index: int) -> bool:
+        """Whether an operand is a variable."""
+        tensor = self.operands[index] if index < len(self.operands) else None
+        return tensor is not None and tensor.is_variable
+
+    def keep(self, index: int, value: Expr) -> None:
+        """Gives an operand that is a variable its next value. Errors: M012 for another operand."""
+        if not self.is_variable(index):
+            raise self.wrong(f"keeps a state in input {index}, which is no variable")
+        variable = variable_tensor(self.scope.graph, self.scope.number, self._numbers[index])
+        self.scope.memory.write(variable, value)
 
     def image(self, index: int, rank: int = 4) -> Expr:
         """Returns an input with as many axes as an image. Errors: M012 for another number."""
         if self.rank(index) != rank:
             raise self.wrong(f"takes {rank} axes as input {index}, got {self.type(index)}")
         return self.input(index)
+
+    def numbers_of(self, index: int) -> Expr:
+        """Returns an operand as the numbers that its codes stand for; others as they are."""
+        found = numbers(self.input(index), self.operands[index])
+        assert found is not None
+        return found
+
+    def result_dtype(self, index: int = 0) -> str:
+        """Returns the type of a result's elements."""
+        result = self.results[index] if index < len(self.results) else None
+        if result is None:
+            raise self.wrong(f"has no result {index}")
+        return result.dtype
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
         """Returns the sizes in an input: ints, or symbolic dimensions.

@@ -5,41 +5,22 @@ values they use.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from clew.frontends.building import call, reshaped, scalar
+from clew.frontends.lowering.branches import build_if, read_branch
 from clew.frontends.lowering.captures import Captures
+from clew.frontends.lowering.loop_types import LoopTypes
 from clew.frontends.lowering.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
-from clew.frontends.onnx.value_types import is_unranked
-from clew.ir.dims import Dim, SymDim, is_unknown, unknown_dim
-from clew.ir.expr import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    If,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
-from clew.ir.syntax import type_text
-from clew.ir.types import (
-    OptionalType,
-    SequenceType,
-    TensorType,
-    TupleType,
-    Type,
-    UnrankedType,
-    dtype_of,
-    is_native,
-    join,
-)
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Call, Constant, Expr, Var
+from clew.ir.types import TensorType, Type, is_native
 from clew.ir.values import is_symbolic
 from clew.ops.common import differ
 from clew.ops.data.structure import folded
-from clew.support.errors import ClewError, GraphTypeError, ModelError
 
 # The most iterations to unroll if a loop's state changes its type between iterations.
 _MOST_ITERATIONS: Final = 256
@@ -55,76 +36,17 @@ def one_element(layer: Layer, x: Expr) -> Expr:
 
 @converter("If", values=True)
 def if_(layer: Layer) -> Result:
-    """A condition known at import leaves only its branch.
-
-    The branches may return values of different shape and rank, which are then data-dependent
-    (`ir.types.join`). A branch that cannot be imported for its shapes is one that these shapes
-    never take: if the run takes it after all, the run raises the error.
-    """
+    """A condition known at import leaves only its branch; see `build_if` for the others."""
     known = layer.known(0)
     if known is not None and known.size == 1:
         taken = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
         return layer.subgraph(taken, [])
-    read = [_branch(layer, name) for name in ("then_branch", "else_branch")]
-    bodies = [body for body, _ in read]
-    for n, other in ((0, 1), (1, 0)):
-        body, failed = bodies[n], bodies[other]
-        if isinstance(failed, ClewError):
-            if isinstance(body, ClewError):
-                raise body
-            bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
-            layer.builder.asked.undecided(layer.input(0))
-    outers = {o.id: o for _, captures in read for o in captures.outers}
     then, orelse = (
-        _closed(body, captures, outers.values())  # type: ignore[arg-type]
-        for body, (_, captures) in zip(bodies, read, strict=True)
+        read_branch(partial(layer.subgraph, name, []), layer.builder.known)
+        for name in ("then_branch", "else_branch")
     )
-    _same_results(layer, then, orelse)
-    result = If(one_element(layer, layer.input(0)), then, orelse, list(outers.values()))
-    count = len(then.body.type.fields)  # type: ignore[union-attr]
-    if any(map(is_unranked, result.type.fields)):  # type: ignore[union-attr]
-        layer.builder.asked.undecided(layer.input(0))
-    return [TupleGetItem(result, n) for n in range(count)]
-
-
-def _same_results(layer: Layer, then: Function, orelse: Function) -> None:
-    left, right = then.body.type, orelse.body.type
-    assert isinstance(left, TupleType)
-    assert isinstance(right, TupleType)
-    if len(left.fields) != len(right.fields):
-        raise layer.wrong(
-            f"has branches that return {len(left.fields)} and {len(right.fields)} values"
-        )
-
-
-def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
-    """Returns a branch's results, or the error of its import; and the outside values that it
-    uses.
-    """
-    captures = Captures(layer.builder.known)
-    try:
-        return Tuple(layer.subgraph(name, [], captures)), captures
-    except GraphTypeError as error:
-        return error, Captures(layer.builder.known)
-    except ModelError as error:
-        if error.code != "M012":
-            raise
-        return error, Captures(layer.builder.known)
-
-
-def _refused(error: ClewError, type_: Type) -> Expr:
-    """Returns a value of a type that raises an error when it is requested."""
-    never = scalar(False, "bool")
-    return call("assume", never, code=error.code, message=error.message, type=type_text(type_))
-
-
-def _closed(body: Expr, captures: Captures, outers: object) -> Function:
-    """Returns a branch as a function of all outside values of both branches."""
-    params = []
-    for outer in outers:  # type: ignore[attr-defined]
-        found = captures.parameters.get(outer.id)
-        params.append(found[1] if found else Var("unused", outer.type))
-    return Function(params, body)
+    condition = one_element(layer, layer.input(0))
+    return build_if(condition, then, orelse, layer.wrong, layer.builder.asked)
 
 
 @converter("Loop", values=True)
@@ -139,19 +61,16 @@ def loop(layer: Layer) -> Result:
     start = scalar(True, "bool") if go_on is None else one_element(layer, go_on)
     types: list[Type] = [expr.type for expr in init]
     plain = all(isinstance(t, TensorType) for t in types)
-    widened: set[str] = set()
-    # A nested loop is read again with its outer loop. Sizes that changed the first time change
-    # again: without that knowledge, the innermost of ten loops would be read a thousand times.
     changing = layer.importer.changing_sizes.setdefault(layer.name, set())
-    _widen_known(types, changing, widened)
+    loop_types = LoopTypes(types, changing, layer.wrong)
     while True:
-        index, going, *state = _parameters(layer, types)
+        index, going, *state = _parameters(layer, loop_types.types)
         captures = Captures(layer.builder.known)
         before = layer.builder.started
         results = layer.subgraph("body", [index, going, *state], captures)
         if len(results) < 1 + len(state):
             raise layer.wrong(f"carries {len(state)} values, and its body gives {len(results) - 1}")
-        changed = _widen(layer, types, results[1 : 1 + len(state)], widened, changing)
+        changed = loop_types.widen(results[1 : 1 + len(state)])
         if (changed and plain) or not plain:
             plain = True
             written_out = _written_out(layer, start, init, layer.builder.started - before)
@@ -211,78 +130,6 @@ def _parameters(layer: Layer, types: Sequence[Type]) -> list[Var]:
         raise layer.wrong(f"carries {len(types)} values, and its body takes {len(names) - 2}")
     scalars = [TensorType((), "i64"), TensorType((), "bool")]
     return [Var(name, type_) for name, type_ in zip(names, [*scalars, *types], strict=True)]
-
-
-def _widen_known(types: list[Type], changing: set[tuple[int, int]], widened: set[str]) -> None:
-    """Makes sizes that are known to change unknown, in place: by state and axis."""
-    for n, axis in sorted(changing):
-        type_ = types[n]
-        if isinstance(type_, TensorType) and axis < type_.rank:
-            fresh = unknown_dim()
-            widened.add(str(fresh))
-            shape = (*type_.shape[:axis], fresh, *type_.shape[axis + 1 :])
-            types[n] = type_.with_(shape=shape)
-
-
-def _widen(
-    layer: Layer,
-    types: list[Type],
-    results: Sequence[Expr],
-    widened: set[str],
-    changing: set[tuple[int, int]],
-) -> bool:
-    """Makes sizes and ranks that change between iterations unknown, in place. Returns whether any
-    did.
-    """
-    changed = False
-    for n, (before, expr) in enumerate(zip(list(types), results, strict=True)):
-        after = expr.type
-        if _covers(before, after):
-            continue
-        if not isinstance(before, TensorType) or not isinstance(after, TensorType):
-            types[n] = _joined(layer, before, after)
-            changed = True
-            continue
-        if before.dtype != after.dtype or before.rank != after.rank:
-            types[n] = _joined(layer, before, after)
-            changed = True
-            continue
-        shape: list[Dim] = []
-        for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
-            if a == b or str(a) in widened:
-                shape.append(a)
-                continue
-            fresh = unknown_dim()
-            widened.add(str(fresh))
-            changing.add((n, axis))
-            shape.append(fresh)
-            changed = True
-        types[n] = before.with_(shape=tuple(shape))
-    return changed
-
-
-def _covers(type_: Type, other: Type, *, inside: bool = False) -> bool:
-    """Whether a type includes all values of another type. Unknown sizes inside sequences and
-    optionals stand for any size.
-    """
-    match type_, other:
-        case UnrankedType(a), (TensorType(dtype=b) | UnrankedType(b)):
-            return a == b
-        case TensorType(a, dtype), TensorType(b, also) if inside and len(a) == len(b):
-            return dtype == also and all(x == y or is_unknown(x) for x, y in zip(a, b, strict=True))
-        case SequenceType(a, False), SequenceType(b, empty):
-            alike = empty and dtype_of(a) == dtype_of(b)
-            return alike or _covers(a, b, inside=True)
-        case OptionalType(a), (OptionalType(b) | b):
-            return _covers(a, b, inside=True)
-    return type_ == other
-
-
-def _joined(layer: Layer, before: Type, after: Type) -> Type:
-    try:
-        return join(before, after)
-    except GraphTypeError as error:
-        raise layer.wrong(f"carries a {before} that becomes a {after}") from error
 
 
 def _passed_on(expr: Expr) -> Expr:

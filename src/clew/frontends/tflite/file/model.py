@@ -60,13 +60,16 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator. Operands are numbers of tensors, -1 for one that is left out."""
+    """An operator. Operands are numbers of tensors, -1 for one that is left out. `intermediates`
+    are tensors that only have scales.
+    """
 
     op: str
     version: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any]
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,21 @@ class GraphInfo:
 
 
 @dataclass(frozen=True)
+class SignatureInfo:
+    """A signature: a graph, and the names of its inputs and outputs by tensor."""
+
+    name: str
+    graph: int
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+
+@dataclass(frozen=True)
 class File:
     """A TFLite file. The first graph is the model."""
 
     graphs: Sequence[GraphInfo]
+    signatures: Sequence[SignatureInfo] = ()
 
 
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
@@ -118,7 +132,19 @@ class _Reader:
         graphs = [self._graph(n, graph) for n, graph in enumerate(self._root["subgraphs"])]
         if not graphs:
             raise Damaged("it holds no graph")
-        return File(graphs)
+        return File(graphs, [self._signature(s, graphs) for s in self._root["signature_defs"]])
+
+    def _signature(
+        self, signature: Mapping[str, Any], graphs: Sequence[GraphInfo]
+    ) -> SignatureInfo:
+        name, number = self._name(signature["signature_key"]), signature["subgraph_index"]
+        if number >= len(graphs):
+            raise Damaged(f"signature {display(name)!r} is of graph {number} of {len(graphs)}")
+        inputs, outputs = (
+            {each["tensor_index"]: self._name(each["name"]) for each in signature[key]}
+            for key in ("inputs", "outputs")
+        )
+        return SignatureInfo(name, number, inputs, outputs)
 
     def _name(self, text: str) -> str:
         """Returns a name. Errors: M030 for more text than the budget."""
@@ -196,6 +222,7 @@ class _Reader:
             _indices(operator["inputs"], tensors, "an operand", optional=True),
             _indices(operator["outputs"], tensors, "a result", optional=True),
             given,
+            _indices(operator["intermediates"], tensors, "an intermediate"),
         )
 
 

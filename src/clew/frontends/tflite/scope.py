@@ -1,0 +1,30 @@
+"""A graph of a file that is being imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from clew.frontends.tflite.file.model import GraphInfo
+from clew.frontends.tflite.variables import Memory
+from clew.ir.expr import Expr
+
+KEEPING: Final = frozenset({"CALL", "CALL_ONCE", "IF", "VAR_HANDLE", "WHILE"})
+"""Operators that pass operands on as they are: constants stay constants."""
+SETTINGS: Final = frozenset({"CALL_ONCE", "VAR_HANDLE"})
+"""Operators that are done at import."""
+
+
+@dataclass
+class Scope:
+    """A graph that is being imported: its number, its tensors' values, and those of variables.
+
+    `layer` is the one that runs it, and `around` are the numbers of the graphs that it is part of.
+    """
+
+    number: int
+    graph: GraphInfo
+    memory: Memory
+    layer: str = ""
+    around: tuple[int, ...] = ()
+    values: dict[int, Expr] = field(default_factory=dict)

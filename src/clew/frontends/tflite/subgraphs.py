@@ -1,0 +1,29 @@
+"""Which graphs of a file run which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from clew.frontends.tflite.file.model import File, GraphInfo
+
+CALLS: Final = {
+    "IF": ("then_subgraph_index", "else_subgraph_index"),
+    "WHILE": ("cond_subgraph_index", "body_subgraph_index"),
+    "CALL": ("subgraph",),
+}
+"""The options with the graphs that an operator runs in each call."""
+
+
+def called(file: File, number: int) -> Iterator[GraphInfo]:
+    """Yields a graph and all that it runs in each call."""
+    seen, pending = {number}, [number]
+    while pending:
+        graph = file.graphs[pending.pop()]
+        yield graph
+        for operator in graph.operators:
+            for option in CALLS.get(operator.op, ()):
+                inner = int(operator.options.get(option, 0))
+                if 0 <= inner < len(file.graphs) and inner not in seen:
+                    seen.add(inner)
+                    pending.append(inner)

@@ -1,0 +1,124 @@
+"""Products of integers and numbers that are integers times powers of two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ops.common import at, broadcast_shapes, differ, f32, i32, i64
+from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import binary
+
+Array = np.ndarray[Any, Any]
+
+_FRACTION = 31  # bits of a factor's fraction
+_PART = 16
+
+
+@register_op(
+    "scale_fixed",
+    traits=Traits(keeps_finite=True, parameters=(1, 2)),
+    samples=(
+        Sample(i32(3, 5), np.array(1518500250, "i4"), np.array(9, "i4"), low=-99999, high=99999),
+        Sample(
+            np.array([[-5, -3, -1, 0, 1, 3, 5]], "i4"),
+            np.array([1 << 30] * 7, "i4"),
+            np.array([0, 1, 1, 2, 0, 0, 31], "i4"),
+        ),
+        Sample(
+            i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"),
+            low=-9999999, high=9999999,
+        ),
+        Sample(
+            i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"), halved=True,
+            low=-9999999, high=9999999,
+        ),
+        Sample(i32(3), i32(2), i32(), error="T100"),
+        Sample(i32(3), i64(), i32(), error="T101"),
+        Sample(f32(3), i32(), i32(), error="T105"),
+    ),
+)  # fmt: skip
+def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False) -> Tensor:
+    """`x * factor / 2**(31 + shift)` in `i32`, rounded as TFLite rounds; shifts are from 0 to 31.
+
+    For `i32`, the product's upper half is rounded, ties up, and then once more after the shift,
+    ties away from zero. For `i64`, which must be less than 2**46, it is rounded once, ties up; if
+    `halved`, the factor is rounded to its upper 16 bits before.
+
+    Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
+    """
+    name = "scale_fixed"
+    if x.dtype not in ("i32", "i64"):
+        raise GraphTypeError("T105", f"{name}: takes i32 or i64, got {x.dtype}")
+    _check(name, x, factor, shift)
+    body = _scaled_sum if x.dtype == "i32" else _scaled_half if halved else _scaled_long
+
+    def element(*i: Scalar) -> Scalar:
+        return body(x[i], at(factor, x.shape, i), at(shift, x.shape, i))
+
+    return te.compute(x.shape, element, name, layout=x.layout)
+
+
+def _check(name: str, x: Tensor, *parameters: Tensor) -> None:
+    for parameter in parameters:
+        if parameter.dtype != "i32":
+            raise GraphTypeError("T101", f"{name}: takes i32, got {parameter.type}")
+        joint = broadcast_shapes(name, x.shape, parameter.shape)
+        if len(joint) != x.rank or any(map(differ, joint, x.shape)):
+            raise GraphTypeError("T100", f"{name}: {parameter.type} does not fit {x.type}")
+
+
+def _wide(x: Scalar) -> Scalar:
+    return te.cast("i64", x)
+
+
+def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    product = _wide(x) * _wide(factor) + (1 << (_FRACTION - 1))
+    high = te.cast("i32", binary("shr", product, te.as_scalar(_FRACTION, "i64")))
+    one = te.as_scalar(1, "i32")
+    mask = binary("shl", one, shift) - 1
+    # A tie goes away from zero: up, but for negative numbers only what is above one.
+    most = binary("shr", mask, one) + te.cast("i32", high < 0)
+    up = te.cast("i32", binary("and", high, mask) > most)
+    return binary("shr", high, shift) + up
+
+
+def _scaled_long(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    # The factor in two parts: 64 bits would not hold the product.
+    high = _wide(binary("shr", factor, te.as_scalar(_PART, "i32")))
+    low = _wide(factor) & ((1 << _PART) - 1)
+    half = binary("shl", te.as_scalar(1, "i64"), _wide(shift) + (_FRACTION - 1))
+    carried = binary("shr", x * low + half, te.as_scalar(_PART, "i64"))
+    return te.cast("i32", binary("shr", x * high + carried, _wide(shift) + (_FRACTION - _PART)))
+
+
+def _scaled_half(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    most = te.as_scalar(0x7FFF, "i32")
+    rounded = binary("shr", factor + (1 << (_PART - 1)), te.as_scalar(_PART, "i32"))
+    short = te.select(factor < 0x7FFF0000, rounded, most)
+    right = _wide(shift) + (_FRACTION - _PART)
+    half = binary("shl", te.as_scalar(1, "i64"), right - 1)
+    return te.cast("i32", binary("shr", x * _wide(short) + half, right))
+
+
+@scale_fixed.reference
+def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
+    wide, right = factor.astype(np.int64), shift.astype(np.int64)
+    if x.dtype == np.int64 and halved:
+        short = np.where(wide < 0x7FFF0000, (wide + (1 << (_PART - 1))) >> _PART, 0x7FFF)
+        right += _FRACTION - _PART
+        return ((x * short + (1 << (right - 1))) >> right).astype(np.int32)
+    if x.dtype == np.int64:
+        high, low = wide >> _PART, wide & ((1 << _PART) - 1)
+        carried = (x * low + (1 << (_FRACTION - 1 + right))) >> _PART
+        found: Array = (x * high + carried) >> (_FRACTION - _PART + right)
+        return found.astype(np.int32)
+    high = (x * wide + (1 << (_FRACTION - 1))) >> _FRACTION
+    mask = (1 << right) - 1
+    up = (high & mask) > (mask >> 1) + (high < 0)
+    return ((high >> right) + up).astype(np.int32)
