@@ -23,6 +23,7 @@ from clew.frontends.limits import checked_size
 from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
+from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import CODES, CONVERTERS
 from clew.ir.dims import Dim, SymDim
@@ -136,9 +137,7 @@ class Importer:
     # --- layers ---
 
     def _layer_name(self, graph: GraphInfo, operator: OperatorInfo, number: int) -> str:
-        first = next((index for index in operator.outputs if index >= 0), -1)
-        own = graph.tensors[first].name if first >= 0 else ""
-        wanted = own or f"{operator.op}_{number}"
+        wanted = wanted_name(graph, operator, number)
         self._builder.count_name(wanted)
         return self._names.claim(wanted)
 
