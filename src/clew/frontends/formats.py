@@ -63,6 +63,11 @@ def by_suffix(path: str | os.PathLike[str]) -> Format | None:
     return next((f for f in all_formats() if f.suffix == suffix), None) if suffix else None
 
 
+def by_name(name: str) -> Format:
+    """Returns the format with a name."""
+    return next(each for each in all_formats() if each.name == name)
+
+
 def format_of(path: str | os.PathLike[str]) -> Format | None:
     """Returns the format of a file by its bytes, or else by its suffix; None if neither tells."""
     found = recognized(path)

@@ -51,8 +51,8 @@ class Tflite(Format):
         module = self.load(path, **options)
         return LiteRun(path, inputs, module.input_names, module.output_names)
 
-    def peer(self, path: Path) -> Peer:
+    def peer(self, path: Path, threads: int | None = None) -> Peer:
         """Returns a file in LiteRT. Errors: I062."""
         from clew.frontends.tflite.reference import LitePeer  # noqa: PLC0415 - see above
 
-        return LitePeer(path)
+        return LitePeer(path, threads)
