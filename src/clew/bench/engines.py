@@ -69,9 +69,12 @@ def engines() -> dict[str, Engine]:
         Engine("openvino", _openvino, ("openvino",), ("onnx", "tflite")),
         Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
         Engine(
-            "litert", _litert, ("ai_edge_litert",), ("tflite",),
+            "litert",
+            _litert,
+            ("ai_edge_litert",),
+            ("tflite",),
             install="pip install ai-edge-litert",
-        ),  # fmt: skip
+        ),
     )
     return {engine.name: engine for engine in known}
 

@@ -78,7 +78,7 @@ def _turn(
     source: TensorType, target: TensorType, given: Sequence[int], like: Sequence[int]
 ) -> _Turn | None:
     """Returns how a value is converted between images with their channels last and first; None for
-    other conversions. ChannelsFirst leaves images alone whose sizes do not tell the two apart.
+    other conversions. Sizes tell the two apart where a *same* link leads from one to the other.
     """
     shape = target.concrete if target.is_static else tuple(like)
     if not target.layout and _is_other(source, given, shape):

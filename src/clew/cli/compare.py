@@ -10,6 +10,7 @@ from clew.support.errors import InputError
 if TYPE_CHECKING:
     from clew.frontends.format import Peer
 
+
 def peer_of(model: Path) -> Peer:
     """Returns a model in the reference engine of its format. It is read here, so a model that
     cannot be compared is an error before clew compiles anything.

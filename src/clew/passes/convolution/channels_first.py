@@ -37,8 +37,8 @@ class ChannelsFirst(Pass):
         %3: f32[1, 64, 28, 28] = nn.relu(add(nn.conv2d(%0, w), b'))
 
     Preconditions: layouts are plain. Runs before the rules that match convolutions with the
-    operators after them. Non-goals: chains without a transpose that puts the channels last, and
-    images whose sizes are all equal: sizes tell a layer's value from its other form.
+    operators after them. Non-goals: chains without a transpose that puts the channels last. If all
+    sizes of an image are equal, its two forms have one type, and no *same* link leads to the other.
     """
 
     opt_level: ClassVar[int] = 2
@@ -62,9 +62,10 @@ class _Turner(FormRewriter):
     """The other form of an image with its channels last has them first."""
 
     def has_form(self, value: Expr) -> bool:
-        if not isinstance(value.type, TensorType) or value.type.rank not in _RANKS:
-            return False
-        size, *others = value.type.shape[1:]
+        return isinstance(value.type, TensorType) and value.type.rank in _RANKS
+
+    def tells(self, value: Expr) -> bool:
+        size, *others = value.tensor.shape[1:]
         return size == 1 or any(size != other for other in others)
 
     def form_shape(self, value: Expr) -> tuple[Dim, ...]:
