@@ -110,10 +110,9 @@ def _fits(type_: TensorType, stored: Sequence[int], shape: tuple[int, ...]) -> b
         sizes = logical_sizes(axes, stored)
     except GraphTypeError:
         return False
-    return all(
-        sizes[axis] - axes.factor(axis) < size <= sizes[axis]
-        for axis, size in zip(_plain_order(type_.layout), shape, strict=True)
-    )
+    most = (int(sizes[axis]) for axis in _plain_order(type_.layout))  # type: ignore[arg-type]
+    blocks = (axes.factor(axis) for axis in _plain_order(type_.layout))
+    return all(m - b < size <= m for m, b, size in zip(most, blocks, shape, strict=True))
 
 
 def _back(value: Any, source: TensorType, target: TensorType, like: Any) -> Any:

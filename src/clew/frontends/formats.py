@@ -132,8 +132,8 @@ def _of_head(head: Head, depth: int = 0) -> Format | Kind | None:
 
 
 def _of_zip(head: Head) -> Kind:
-    """Returns the kind of an archive, by the suffixes of its files. Only formats that have an engine
-    count: texts are in many archives.
+    """Returns the kind of an archive, by the suffixes of its files. Only those of formats with an
+    engine count: texts are in many archives.
     """
     formats = [each for each in all_formats() if each.engine]
     for name in head.members:

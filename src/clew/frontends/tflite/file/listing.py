@@ -72,7 +72,7 @@ def _type(tensor: TensorInfo) -> str:
 def _option(key: str, value: Any) -> str:
     """Returns an option's value as text, shortened if it is long."""
     if key == "activation" and 0 <= value < len(ACTIVATIONS):
-        return ACTIVATIONS[value][0]
+        return str(ACTIVATIONS[value][0])
     if key == "padding" and isinstance(value, int) and 0 <= value < len(_PADDINGS):
         return _PADDINGS[value]
     if isinstance(value, float):
