@@ -50,9 +50,9 @@ class Engine:
     name: str
     prepare: Callable[[Path, int, str], Runner]
     needs: tuple[str, ...]
-    reads: tuple[str, ...] = ("onnx",)
     from_file: bool = True
     install: str = "pip install 'clew[bench]'"
+    reads: tuple[str, ...] = ("onnx",)
 
     @property
     def installed(self) -> bool:
@@ -66,14 +66,14 @@ def engines() -> dict[str, Engine]:
     known = (
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
-        Engine("openvino", _openvino, ("openvino",), ("onnx", "tflite")),
+        Engine("openvino", _openvino, ("openvino",), reads=("onnx", "tflite")),
         Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
         Engine(
             "litert",
             _litert,
             ("ai_edge_litert",),
-            ("tflite",),
             install="pip install ai-edge-litert",
+            reads=("tflite",),
         ),
     )
     return {engine.name: engine for engine in known}
