@@ -12,6 +12,8 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
+from tflite_files import Graph
+
 Feed = Mapping[str, Any]
 _HEAD: Final = '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>\n'
 _F32: Final = np.float32
@@ -19,9 +21,11 @@ _F32: Final = np.float32
 
 @dataclass(frozen=True)
 class Case:
-    """A model and inputs of two calls, of different sizes where the model allows it."""
+    """A model, an ONNX message or a TFLite file, and inputs of two calls, of different sizes where
+    the model allows it.
+    """
 
-    model: Callable[[], onnx.ModelProto]
+    model: Callable[[], onnx.ModelProto | bytes]
     feeds: tuple[Feed, ...]
 
 
@@ -105,6 +109,52 @@ def _int4() -> onnx.ModelProto:
         ],
     )
     return _made(graph)
+
+
+def _images() -> bytes:
+    """Images with their channels last."""
+    graph = Graph()
+    x = graph.input("x", (1, 6, 6, 3), "f32")
+    weight = graph.constant(np.linspace(-1, 1, 108, dtype=_F32).reshape(4, 3, 3, 3), "w")
+    bias = graph.constant(_row(0, 1, -1, 2), "b")
+    window = {"padding": 0, "stride_w": 1, "stride_h": 1}
+    y = graph.operator(
+        "CONV_2D", [x, weight, bias], [("conv", (1, 6, 6, 4), "f32")],
+        ("Conv2DOptions", {**window, "activation": 1}),
+    )  # fmt: skip
+    pool = {**window, "padding": 1, "filter_width": 2, "filter_height": 2}
+    y = graph.operator("MAX_POOL_2D", y, [("pool", (1, 5, 5, 4), "f32")], ("Pool2DOptions", pool))
+    halves = [(f"half{n}", (1, 5, 5, 2), "f32") for n in range(2)]
+    axis = graph.constant(np.array(3, np.int32))
+    y = graph.operator("SPLIT", [axis, *y], halves, ("SplitOptions", {"num_splits": 2}))
+    return graph.file(y)
+
+
+def _codes() -> bytes:
+    """A product of 8-bit integers with a scale for each channel."""
+    graph = Graph()
+    x = graph.input("x", (2, 4), "i8", scale=[0.05], zero=[3])
+    weight = graph.constant(
+        np.arange(-6, 6, dtype=np.int8).reshape(3, 4), "w", scale=[0.1, 0.2, 0.3]
+    )
+    bias = graph.constant(np.int32([1, -2, 3]), "b", scale=[0.005, 0.01, 0.015])
+    y = graph.operator(
+        "FULLY_CONNECTED", [x, weight, bias], [("product", (2, 3), "i8")],
+        ("FullyConnectedOptions", {}), scale=[0.1], zero=[-1],
+    )  # fmt: skip
+    return graph.file(y)
+
+
+def _rows() -> bytes:
+    """Rows of any number."""
+    graph = Graph()
+    x = graph.input("x", (-1, 4), "f32")
+    weight = graph.constant(np.linspace(-1, 1, 12, dtype=_F32).reshape(3, 4), "w")
+    y = graph.operator(
+        "FULLY_CONNECTED", [x, weight], [("product", (-1, 3), "f32")], ("FullyConnectedOptions", {})
+    )
+    y = graph.operator("SOFTMAX", y, [("softmax", (-1, 3), "f32")], ("SoftmaxOptions", {"beta": 1}))
+    return graph.file(y)
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -279,6 +329,11 @@ CASES: Final[Mapping[str, Case]] = {
         {"x": _row(1, 2)},
     ),
     "listed twice": Case(lambda: _listed_twice(), ({"x": _row(1, -2)},)),
+    "tflite images": Case(
+        _images, ({"x": np.linspace(-1, 1, 108, dtype=_F32).reshape(1, 6, 6, 3)},)
+    ),
+    "tflite codes": Case(_codes, ({"x": np.arange(-4, 4, dtype=np.int8).reshape(2, 4)},)),
+    "tflite rows": Case(_rows, ({"x": np.ones((2, 4), _F32)}, {"x": np.ones((5, 4), _F32)})),
     "replaceable": Case(lambda: _replaceable(), ({"x": _row(1, -2)},)),
 }
 

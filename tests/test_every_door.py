@@ -14,7 +14,6 @@ from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
-import onnx
 import pytest
 
 import clew
@@ -57,8 +56,9 @@ class Visit:
         self.case = door_models.CASES[name]
         self.feeds = self.case.feeds
         self.folder = folder
-        self.path = folder / "model.onnx"
-        onnx.save(self.case.model(), self.path)
+        made = self.case.model()
+        self.path = folder / ("model.tflite" if isinstance(made, bytes) else "model.onnx")
+        self.path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
 
     def fresh(self, **options: Any) -> clew.CompiledModel:
         """The model, not run yet."""
@@ -183,9 +183,10 @@ def _bisect_level(visit: Visit) -> None:
     assert found.kind == "none", found
 
 
-def _bisect_onnx(visit: Visit) -> None:
+def _bisect_engine(visit: Visit) -> None:
     # ONNX Runtime draws other random numbers, and gives maps as rows.
-    found = clew.bisect(visit.path, visit.feeds[0], runs=1, reference="onnxruntime", threads=1)
+    engine = "litert" if visit.path.suffix == ".tflite" else "onnxruntime"
+    found = clew.bisect(visit.path, visit.feeds[0], runs=1, reference=engine, threads=1)
     assert found.kind == "none" or visit.name in ("no inputs", "map input"), found
 
 
@@ -358,7 +359,7 @@ DOORS: Final[Mapping[str, Callable[[Visit], None]]] = {
     "diff early": _diff_early,
     "bisect": _bisect,
     "bisect level 0": _bisect_level,
-    "bisect onnx": _bisect_onnx,
+    "bisect engine": _bisect_engine,
     "extract": _extract,
     "extract nodes": _extract_nodes,
     "partition": _partition,
@@ -391,7 +392,9 @@ _SURE: Final = {
     ("strings", "verify"), ("string labels, maps", "verify"), ("map input", "verify"),
     ("any rank", "verify"), ("inner rank unknown", "verify"), ("inner rank unknown", "diff"),
     ("map input", "diff"), ("deciding", "bisect"), ("optional input", "bisect"),
-    ("strings", "extract"), ("deciding axes", "extract"), ("same name twice", "bisect onnx"),
+    ("strings", "extract"), ("deciding axes", "extract"), ("same name twice", "bisect engine"),
+    ("tflite images", "verify"), ("tflite images", "extract"), ("tflite codes", "bisect engine"),
+    ("tflite rows", "quantize"),
     ("listed twice", "saved"), ("optional output", "command line"),
 }  # fmt: skip
 

@@ -52,6 +52,7 @@ SUMMARIES: Final = {
     "I265": "a result of a run has more bytes than the budget or the machine allows",
     "I266": "a loop takes more iterations than the budget allows",
     "I269": "an operator on the host does more operations than the budget allows",
+    "I396": "a quantized layer has no form in the file, or the model's own file is needed",
     "I305": "all that a fusion fits is in kernels of other fusions",
     "I307": "an option names a layer that the model lacks; a warning for a glob",
     "I309": "a schedule is for no kernel of the model",

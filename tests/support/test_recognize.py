@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import pickle
 import random
+import shlex
 import struct
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -17,7 +21,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
+from google.protobuf.json_format import MessageToJson
 from onnx import TensorProto, helper
+from safetensors.numpy import save_file
 
 import clew
 from clew.frontends.formats import OWN, recognized, recognized_in_memory
@@ -33,10 +40,13 @@ def _zip(*names: str) -> bytes:
     return stream.getvalue()
 
 
-def _tar() -> bytes:
+def _tar(data: bytes = b"") -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("model.onnx"))
+        folder, file = tarfile.TarInfo("folder"), tarfile.TarInfo("folder/model")
+        folder.type, file.size = tarfile.DIRTYPE, len(data)
+        archive.addfile(folder)
+        archive.addfile(file, io.BytesIO(data))
     return stream.getvalue()
 
 
@@ -99,7 +109,26 @@ _CASES: list[tuple[str, bytes, str]] = [
     ("m.mlir", b"module {\n  func.func @main", "mlir"),
     ("m.txt", b'#[version = "0.0.5"]\ndef @main', "relay"),
     ("m.tar", _tar(), "tar"),
-    ("m.tar.gz", gzip.compress(b"x", mtime=0), "compressed"),
+    ("m.tar.gz", gzip.compress(b"x", mtime=0), "gzip"),
+    ("m.xz", lzma.compress(b"x"), "xz"),
+    ("m.bz2", bz2.compress(b"x"), "bzip2"),
+    ("m.zst", b"\x28\xb5\x2f\xfd", "compressed"),
+    ("m.bin", MessageToJson(_model()).encode(), "onnx_json"),
+    ("m.bin", onnx.printer.to_text(_model()).encode(), "onnx_text"),
+    ("m.bin", str(_model()).encode(), "onnx_text"),
+    ("model.json", b'{"format": "layers-model", "modelTopology": {}}', "tfjs"),
+    ("config.json", b'{"module": "keras", "registered_name": null}', "keras_config"),
+    ("m.param.bin", b"\xdd\x85\x76\0\3\0\0\0", "ncnn"),
+    ("m.json", b'{"base_code": {"magic": "pir"}}', "paddle"),
+    (
+        "m.cc",
+        b"const unsigned char g_model[] = {\n  0x1c, 0x00, 0x00, 0x00, 0x54, 0x46, 0x4c, 0x33",
+        "tflite_source",
+    ),
+    ("m.mar", _zip("model.pt", "MAR-INF/MANIFEST.json"), "torchserve"),
+    ("m.onnx", b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "refusal"),
+    ("m.rknn", b"RKNN\0\0\0\0", "rknn"),
+    ("m.mnn", bytes(9), "mnn"),
     ("m.so", b"\x7fELF", "elf"),
     ("m.py", b"import torch\n", "python"),
     ("m.bin", b"\x18\0\0\0ORTM", "ort"),
@@ -121,6 +150,64 @@ def test_files_are_what_their_bytes_say(tmp_path: Path, name: str, data: bytes, 
             clew.load(path)
         assert KINDS[kind].what in str(caught.value)
         assert KINDS[kind].advice in str(caught.value)
+
+
+def _saved_by_torch(what: str) -> bytes:
+    stream = io.BytesIO()
+    if what == "torchscript":
+        torch.jit.save(torch.jit.script(torch.nn.ReLU()), stream)
+    else:
+        old = {"_use_new_zipfile_serialization": what != "old"}
+        torch.save({"w": torch.ones(2)}, stream, **old)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("what", ["torchscript", "state dict", "old"])
+def test_files_of_torch(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(_saved_by_torch(what))
+    assert recognized(path) is KINDS["torchscript" if what == "torchscript" else "torch_save"]
+
+
+def test_a_file_of_safetensors(tmp_path: Path) -> None:
+    save_file({"w": np.ones(2, np.float32)}, tmp_path / "model.bin")
+    assert recognized(tmp_path / "model.bin") is KINDS["safetensors"]
+
+
+def test_archives_say_what_they_hold(tmp_path: Path) -> None:
+    """However large it is, and in several layers."""
+    noise = np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
+    model = _model(50_000)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(noise, "w"))
+    keras = _zip("metadata.json", "config.json", "model.weights.h5")
+    for data, said in [
+        (gzip.compress(model.SerializeToString()), "a gzip file that holds an ONNX model"),
+        (lzma.compress(b"\x1c\0\0\0TFL3" + bytes(99)), "an xz file that holds a TFLite model"),
+        (bz2.compress(b"GGUF\3\0\0\0"), "a bzip2 file that holds a file of weights"),
+        (_tar(b"\x1c\0\0\0TFL3" + bytes(99)), "a tar archive that holds a TFLite model"),
+        (gzip.compress(_tar(keras)), "holds a tar archive that holds a Keras model"),
+        (gzip.compress(keras)[:-40], "a gzip file that holds a"),
+        (_zip("readme.txt", "face/detector.tflite"), "holds a TFLite model, face/detector.tflite"),
+    ]:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(data)
+        with pytest.raises(clew.ClewError, match="I002") as caught:
+            clew.load(path)
+        assert said in str(caught.value)
+        assert "unpack it" in str(caught.value)
+
+
+def test_c_source_becomes_a_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the command of the advice."""
+    monkeypatch.chdir(tmp_path)
+    data = b"\x1c\0\0\0TFL3" + bytes(range(9))
+    listed = ", ".join(f"0x{byte:02x}" for byte in data)
+    Path("model.cc").write_text(f"alignas(16) const unsigned char m[] = {{{listed}}};\n")
+    command = KINDS["tflite_source"].advice.partition(": ")[2].replace("FILE", "model.cc")
+    program, *arguments = shlex.split(command)
+    assert program == "python"
+    subprocess.run([sys.executable, *arguments], check=True)
+    assert Path("model.tflite").read_bytes() == data
 
 
 def test_right_files_under_wrong_names_are_read(tmp_path: Path) -> None:

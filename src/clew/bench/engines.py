@@ -18,6 +18,7 @@ import numpy as np
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.bench import mnn
+from clew.frontends.formats import by_name
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs
@@ -41,9 +42,9 @@ PRECISIONS: Final = ("f32", "bf16", "auto")
 class Engine:
     """`prepare(path, threads, precision)` returns a runner of the model at `path`.
 
-    `needs` are the modules it imports, and `install` is the command that installs them. An engine
-    that is not `from_file` runs the module that the file was exported from, and so supports only
-    models that have one.
+    `needs` are the modules it imports, and `install` is the command that installs them. `reads` are
+    the names of formats that it reads; clew reads all. An engine that is not `from_file` runs the
+    module that the file was exported from, and so supports only models that have one.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Engine:
     needs: tuple[str, ...]
     from_file: bool = True
     install: str = "pip install 'clew[bench]'"
+    reads: tuple[str, ...] = ("onnx",)
 
     @property
     def installed(self) -> bool:
@@ -64,8 +66,15 @@ def engines() -> dict[str, Engine]:
     known = (
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
-        Engine("openvino", _openvino, ("openvino",)),
+        Engine("openvino", _openvino, ("openvino",), reads=("onnx", "tflite")),
         Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
+        Engine(
+            "litert",
+            _litert,
+            ("ai_edge_litert",),
+            install="pip install ai-edge-litert",
+            reads=("tflite",),
+        ),
     )
     return {engine.name: engine for engine in known}
 
@@ -114,6 +123,14 @@ def _openvino(path: Path, threads: int, precision: str) -> Runner:
         return [results[port] for port in model.outputs]
 
     return Runner(run)
+
+
+def _litert(path: Path, threads: int, precision: str) -> Runner:
+    """Runs XNNPACK's kernels where it has some, at every precision: the reference of TFLite."""
+    reader = by_name("tflite")
+    peer = reader.peer(path, threads)
+    assert peer is not None
+    return Runner(lambda feed: list(peer.outputs(feed).values()))
 
 
 def _mnn(path: Path, threads: int, precision: str) -> Runner:

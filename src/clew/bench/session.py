@@ -14,6 +14,7 @@ from clew.backends.compile_options import CompileOptions, Precision
 from clew.bench.engines import Engine, Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
+from clew.frontends.formats import format_of
 from clew.ir.module import Module
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
@@ -111,7 +112,9 @@ class Session:
             feeds += self.inputs(compiled)
         compiled.run(feeds[0])  # also builds a model with named sizes
         flops = model_flops(compiled.build)
-        peers = [each for each in engines().values() if each.name != "clew"]
+        form = format_of(self.path)
+        known = [each for each in engines().values() if each.name != "clew"]
+        peers = [each for each in known if form is not None and form.name in each.reads]
         prepares: dict[str, Callable[[], Runner]] = {"clew": lambda: runner_of(compiled)}
         precision = self.options.group(Precision).precision
         for peer in peers:

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
-from clew.build.tracing import evaluate, relayout
+from clew.build.relayout import relayout
+from clew.build.tracing import evaluate
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module

@@ -7,17 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from clew.build.inputs import Inputs
+from clew.build.relayout import relayout
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module
 from clew.ir.reading import ModuleReader
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import Type
 from clew.ir.visit import inner_functions, post_order
 from clew.ir.wide_floats import has_narrow, widened
-from clew.ops.movement.layouts import parse_layout, transform
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.support.errors import InputError
 from clew.trace.queries import Kernels, Stages
@@ -25,14 +23,6 @@ from clew.trace.trace import Trace, Verifier
 from clew.trace.verify import VerifyReport, verify_links
 
 VERIFY_OPTIONS: Final = ("rtol", "atol")
-
-# Orders of axes that tensors without a layout have, where a layout names the same axes in another.
-_PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI")
-# FlattenClips makes images of clips: their frames are one axis with the batch. LiftSignals makes
-# images of one line.
-_IMAGES: Final = "NCHW"
-_CLIP_RANK: Final = 5
-_SIGNAL_RANK: Final = 3
 
 
 def trace_of(stages: Stages, kernels: Kernels = (), verifier: Verifier | None = None) -> Trace:
@@ -171,49 +161,3 @@ def _used_once(module: Module) -> set[int]:
                 found.add(node.id)
             pending += [f for f in inner_functions(node) if uses[f.id] == 1]
     return found
-
-
-def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
-    """Returns a value of type `source` in the layout of type `target`; `like` has that type."""
-    if isinstance(source, TupleType) and isinstance(target, TupleType):
-        parts = zip(value, source.fields, target.fields, like, strict=True)
-        return tuple(relayout(v, a, b, x) for v, a, b, x in parts)
-    if not isinstance(source, TensorType) or not isinstance(target, TensorType):
-        return value
-    if _is_images(source) and not target.layout:
-        shape = target.concrete if target.is_static else np.shape(like)
-        if target.rank == _CLIP_RANK:
-            clips, channels, frames, *image = shape
-            images = _images(value, source, (clips * frames, channels, *image), target.dtype)
-            return images.reshape(clips, frames, channels, *image).swapaxes(1, 2)
-        if target.rank == _SIGNAL_RANK:
-            n, channels, length = shape
-            return _images(value, source, (n, channels, 1, length), target.dtype).squeeze(2)
-    if source.layout == target.layout:
-        return value
-    there = target.layout or _plain_order(source.layout)
-    here = source.layout or _plain_order(target.layout)
-    array = np.asarray(value)
-    if target.layout:
-        return transform(array, here, there)
-    # Blocks round up; the plain shape says where the tensor ends.
-    return transform(array, here, there, np.shape(like))
-
-
-def _is_images(type_: TensorType) -> bool:
-    """Whether a tensor may hold images."""
-    if not type_.layout:
-        return type_.rank == len(_IMAGES)
-    return sorted(parse_layout(type_.layout).plain) == sorted(_IMAGES)
-
-
-def _images(value: Any, source: TensorType, shape: tuple[int, ...], dtype: str) -> Any:
-    """Returns images without a layout."""
-    like = np.broadcast_to(np.int8(0), shape)
-    return relayout(value, source, TensorType(shape, dtype), like)
-
-
-def _plain_order(layout: str) -> str:
-    """Returns the order of the same axes in a tensor that has no layout."""
-    axes = parse_layout(layout).plain
-    return next((p for p in _PLAIN if sorted(p) == sorted(axes)), axes)

@@ -28,9 +28,10 @@ def bisect(
         str,
         typer.Option(
             "--against",
-            metavar="onnxruntime|torch|opt0|interpreter|FILE.npz",
+            metavar="onnxruntime|litert|torch|opt0|interpreter|FILE.npz",
             help="Reference for the outputs.",
-            show_default="onnxruntime; torch for .pt2 files, interpreter for .txt files",
+            show_default="onnxruntime; litert for TFLite files, torch for .pt2 files, interpreter "
+            "for .txt files",
         ),
     ] = "",
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
@@ -70,7 +71,7 @@ def bisect(
     options = how.options
     form = format_of(model) or for_bytes()
     against = against or form.engine or "interpreter"
-    if against == "onnxruntime" and os.path.isfile(model):
+    if against == form.engine and form.compares and os.path.isfile(model):
         peer_of(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from clew.cli import options as opt
-from clew.cli.compare import peer_of
+from clew.cli.compare import engine_of, peer_of
 from clew.cli.options import Compiling, build_summary, compiling, model_inputs, open_model
 from clew.cli.output import (
     describe,
@@ -40,7 +40,12 @@ def run(
     ] = 1,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare-onnxruntime", help="Compare with ONNX Runtime's outputs.")
+        bool,
+        typer.Option(
+            "--compare",
+            "--compare-onnxruntime",
+            help="Compare with the outputs of ONNX Runtime, or of LiteRT for TFLite files.",
+        ),
     ] = False,
     tolerance: Annotated[
         float, typer.Option(metavar="X", help="Largest relative error that the comparison accepts.")
@@ -71,20 +76,28 @@ def run(
         report["kernels"] = [
             {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
         ]
+    errors: dict[str, float] = {}
+    title = ""
     if peer is not None:
+        engine, title = engine_of(model)
         theirs = flat(peer.outputs(arrays))
-        report["onnxruntime"] = {n: relative_error(results.get(n), v) for n, v in theirs.items()}
+        errors = report[engine] = {
+            name: relative_error(results.get(name), value) for name, value in theirs.items()
+        }
     if save is not None:
         save_arrays(save, results)
     if json:
         emit_json(report)
     else:
         _show_run(report, build_summary(compiled))
-    worst = max(report.get("onnxruntime", {}).values(), default=0.0)
+        for name, error in errors.items():
+            text = f"{name}: max |error| / max |output| against {title}: {error:.2g}"
+            stdout().print(Text(text))
+    worst = max(errors.values(), default=0.0)
     if not worst <= tolerance:
         raise CompileError(
             "C091",
-            f"outputs differ from ONNX Runtime's by {worst:.2g}, more than {tolerance:.2g}",
+            f"outputs differ from {title}'s by {worst:.2g}, more than {tolerance:.2g}",
             hint="clew bisect MODEL finds the layer, pass or kernel that causes the error",
         )
 
@@ -104,6 +117,4 @@ def _show_run(report: dict[str, Any], summary: str) -> None:
     if "kernels" in report:
         console.print()
         console.print(kernels_table(report["kernels"]))
-    for name, error in report.get("onnxruntime", {}).items():
-        console.print(Text(f"{name}: max |error| / max |output| against ONNX Runtime: {error:.2g}"))
     note(f"{summary}; one run {report['seconds']['run'] * 1e3:.3f} ms")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from clew.compare.layers import Layer
+from clew.compare.layers import Layer, of_two_formats
 
 Layers: TypeAlias = Mapping[str, Layer]
 
@@ -47,7 +47,11 @@ class Alignment:
 
 
 def align(a: Layers, b: Layers) -> Alignment:
-    """Returns which layers of two models correspond, in time near linear in their number."""
+    """Returns which layers of two models correspond, in time near linear in their number. The
+    operators of models of two formats are compared by what they compute.
+    """
+    if of_two_formats(a, b):
+        a, b = _by_essence(a), _by_essence(b)
     pairing = _paired(a, b, named=True)
     if not _names_hold(a, b):
         without = _paired(a, b, named=False)
@@ -55,6 +59,10 @@ def align(a: Layers, b: Layers) -> Alignment:
     order = {name: n for n, name in enumerate(a)}
     matches = sorted(pairing.found.values(), key=lambda m: order[m.a])
     return Alignment(tuple(matches), tuple(pairing.left(0)), tuple(pairing.left(1)))
+
+
+def _by_essence(layers: Layers) -> Layers:
+    return {name: replace(layer, op=layer.essence) for name, layer in layers.items()}
 
 
 def _paired(a: Layers, b: Layers, named: bool) -> _Pairing:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from clew.backends.cpu.lowering import KernelSource
 from clew.compare.align import Alignment, Match
-from clew.compare.layers import Layer, Spelled, digest_of
+from clew.compare.layers import Layer, Spelled, digest_of, of_two_formats
 from clew.compare.rows import Group, LayerDiff
 from clew.compare.state import KernelPart, Side, State
 from clew.compare.times import Times, Timing
@@ -54,6 +54,7 @@ class _Maker:
         values: Mapping[str, Numerics],
     ) -> None:
         self._a, self._b = sides
+        self._of_two_formats = of_two_formats(self._a.layers, self._b.layers)
         self._matches = {m.a: m for m in alignment.matches}
         self._in_a = {m.b: m.a for m in alignment.matches}
         self._group = {name: n for n, group in enumerate(groups) for name in group.layers}
@@ -130,7 +131,10 @@ class _Maker:
 
     def _in_the_model(self, one: Layer, other: Layer) -> Iterator[tuple[str, str]]:
         """Yields differences between the imported models."""
-        if one.op != other.op:
+        if self._of_two_formats:
+            if one.essence != other.essence:
+                yield "operator", f"{one.op} → {other.op}"
+        elif one.op != other.op:
             yield "operator", f"{one.op} → {other.op}"
         elif one.kinds != other.kinds:
             yield "attributes", f"read as {'+'.join(one.kinds)} → {'+'.join(other.kinds)}"

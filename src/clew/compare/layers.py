@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clew.ir.expr import Call, Constant, Expr, If, Var, While
 from clew.ir.module import Module
 from clew.ir.structural import array_digest
 from clew.ir.visit import post_order
 from clew.trace.trace import Trace
+
+_MOVEMENTS: Final = frozenset({"transpose", "reshape", "cast", "identity"})
 
 
 class Spelled(NamedTuple):
@@ -45,9 +47,23 @@ class Layer:
         return " ".join(map(digest_of, self.parameters))
 
     @property
+    def essence(self) -> str:
+        """The first of its operators that does not only move elements; else its first one. Formats
+        call operators by different names, and have some in one layer that others have in two.
+        """
+        computing = (kind for kind in self.kinds if kind not in _MOVEMENTS)
+        return next(computing, next(iter(self.kinds), ""))
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """Names of the operators that the import made for it."""
         return tuple(call.op for call in self.calls)
+
+
+def of_two_formats(a: Mapping[str, Layer], b: Mapping[str, Layer]) -> bool:
+    """Whether two models call their operators differently, as models of two formats do."""
+    ours, theirs = ({layer.op for layer in layers.values() if layer.op} for layers in (a, b))
+    return bool(ours and theirs) and ours.isdisjoint(theirs)
 
 
 def layers_of(trace: Trace) -> dict[str, Layer]:

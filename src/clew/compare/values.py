@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.build.observe import node_values
-from clew.build.tracing import relayout
+from clew.build.relayout import relayout
 from clew.compare.align import Match
 from clew.compare.precision import Deviation
 from clew.compare.state import Side
@@ -130,12 +130,12 @@ class Run:
         trace = self.side.trace
         now, first = trace.nodes(trace.last)[node].type, of.type
         if isinstance(now, TensorType) and isinstance(first, TensorType):
-            if now.layout == first.layout and now.rank == first.rank:
-                return value
             first = self.side.build.type_at(first)
             assert isinstance(first, TensorType)
             if first.is_static:
                 like = np.broadcast_to(np.int8(0), first.concrete)
+            elif now.layout == first.layout and now.rank == first.rank:
+                return value
         return None if like is None else relayout(value, now, first, like)
 
     def _restored(self, trip: RoundTrip, value: Any) -> Any:

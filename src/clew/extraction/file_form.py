@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clew.extraction.layers import LayerGraph
-from clew.extraction.part import FilePart, Part
+from clew.extraction.part import FilePart, Part, notes_of
 from clew.frontends.cutting import Cutter
 from clew.frontends.format import Format
 from clew.frontends.formats import cutting
@@ -131,7 +131,7 @@ class FileSource:
         return FilePartition(stages, cutter.output_names, {n: values[n] for n in wanted})
 
     def _writer(self, part: Part, numbers: frozenset[int]) -> Callable[[Path], list[Path]]:
-        about = {"clew.part": part.name, "clew.layers": "\n".join(part.layers)}
+        about = notes_of(part)
 
         def write(path: Path) -> list[Path]:
             return self.cutter.write(path, numbers, part.inputs, part.outputs, about)

@@ -12,10 +12,13 @@ import numpy as np
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import PLACES, CompileOptions
+from clew.exporters.files import SAVES
 from clew.extraction import files
 from clew.extraction.stored import StoredPart
 from clew.frontends.format import Format
 from clew.frontends.formats import by_suffix
+from clew.ir.size_names import sizes_in
+from clew.passes.specialize import with_sizes
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.near import fitting
@@ -29,6 +32,8 @@ T = TypeVar("T")
 TOLERANCE: Final = 1e-3
 # The options that do not change any bit of a result.
 _HARMLESS: Final = frozenset({"threads", "cache", "trace", "guard", "on_progress", "instruments"})
+# The kinds of parts whose operators are those of the import.
+_IMPORTED: Final = ("layers", "pattern")
 # The options of a part of the optimized program: its kernels stay as they were fused.
 AS_FUSED: Final[Mapping[str, Any]] = {"passes": ()}
 
@@ -156,24 +161,43 @@ class Part(StoredPart, Shown):
         return check_of(self.name, checks, given, self.options, tolerance)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes the part, and returns the files: clew text (`.txt`), the format of its model's
-        file (`.onnx`) or a stand-alone script (`.py`). Captured values, and weights if the form
-        does not include them, are in an `.npz` file next to it.
+        """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`), another
+        format of the model's file, or a stand-alone script (`.py`). Captured values, and weights if
+        the form does not include them, are in an `.npz` file next to it.
+
+        A part of a file of the same format has the file's own layers; otherwise, an exporter writes
+        its operators.
 
         Errors: I135 for other suffixes, I137 for a part that has no such form, I138 for a path that
-        cannot be written.
+        cannot be written, U070 for an operator that the format lacks.
         """
         path = Path(path)
         wanted = by_suffix(path)
         if wanted is None or not wanted.cuts:
             return files.write(self, path)
-        if self.in_file is None or self.in_file.format is not wanted:
+        if self.in_file is not None and self.in_file.format is wanted:
+            return self.in_file.make().save(path)
+        return self._exported(wanted).save(path)
+
+    def _exported(self, wanted: Format) -> FilePart:
+        """Returns the form that an exporter of a format writes. Errors: I137."""
+        save = SAVES.get(wanted.name)
+        if save is None or self.kind not in _IMPORTED:
+            of = "a kernel's operators" if save else f"not taken from {wanted.file}"
             raise InputError(
                 "I137",
-                f"{self.name} has no {wanted.title} form: it was not taken from {wanted.file}",
-                hint=f"save it as text (.txt), or extract from the {wanted.suffix} file itself",
+                f"{self.name} has no {wanted.title} form: it is {of}",
+                hint="save it as text (.txt), or extract layers"
+                if save
+                else f"save it as text (.txt), or extract from the {wanted.suffix} file itself",
             )
-        return self.in_file.make().save(path)
+
+        def write(path: Path) -> list[Path]:
+            sizes = sizes_in(self.module.main.params, self.inputs)
+            save(with_sizes(self.module, sizes), path, notes_of(self))
+            return [path]
+
+        return FilePart(self, write)
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,6 +216,11 @@ class FilePart(Brief):
         """
         with files.writing(path):
             return [*self.write(path), files.write_values(self.part, path)]
+
+
+def notes_of(part: StoredPart) -> dict[str, str]:
+    """Returns what the file of a part says about it."""
+    return {"clew.part": part.name, "clew.layers": "\n".join(part.layers)}
 
 
 def unknown_options(options: Mapping[str, Any]) -> list[str]:

@@ -69,27 +69,21 @@ def write(partition: Stages, folder: Path, form: str) -> list[Path]:
     entries: list[dict[str, Any]] = []
     written: list[Path] = []
     with files.writing(folder / MANIFEST):
-        if form != _TEXT:
-            wanted = next(each for each in cut_formats() if each.name == form)
-            if partition.in_file is None or partition.in_file.format is not wanted:
-                raise InputError(
-                    "I137",
-                    f"the parts have no {wanted.title} form: the model was not taken from "
-                    f"{wanted.file}",
-                    hint=f"write them as text, or partition the {wanted.suffix} file itself",
-                )
+        wanted = next((each for each in cut_formats() if each.name == form), None)
+        suffix = f".{_TEXT}" if wanted is None else wanted.suffix
+        if partition.in_file is not None and partition.in_file.format is wanted:
             made = partition.in_file.make()
             inputs = {name: name for name in inputs}
             outputs = {name: name for name in made.outputs}
             for number, part in enumerate(made.parts):
-                written += part.save(folder / f"part{number}{wanted.suffix}")
+                written += part.save(folder / f"part{number}{suffix}")
                 reads, gives = list(part.part.inputs), list(part.part.outputs)
-                entries.append(_entry(f"part{number}{wanted.suffix}", part.part, reads, gives))
+                entries.append(_entry(f"part{number}{suffix}", part.part, reads, gives))
         else:
             for number, stage in enumerate(partition.stages):
-                written += stage.part.save(folder / f"part{number}.txt")
+                written += stage.part.save(folder / f"part{number}{suffix}")
                 reads, gives = list(stage.reads), list(stage.gives)
-                entries.append(_entry(f"part{number}.txt", stage.part, reads, gives))
+                entries.append(_entry(f"part{number}{suffix}", stage.part, reads, gives))
         if len(entries) == len(partition.stages):
             for entry, stage in zip(entries, partition.stages, strict=True):
                 entry["options"] = dict(stage.options)

@@ -94,6 +94,11 @@ class Format(ABC):
         return type(self).cutter is not Format.cutter
 
     @property
+    def compares(self) -> bool:
+        """Whether it has `peer`."""
+        return type(self).peer is not Format.peer
+
+    @property
     def quantizes(self) -> bool:
         """Whether it has `write_quantized`."""
         return type(self).write_quantized is not Format.write_quantized
@@ -148,8 +153,9 @@ class Format(ABC):
         """
         raise NotImplementedError
 
-    def peer(self, path: Path) -> Peer | None:
-        """Returns a file in the reference engine; None if it reads files only for `run`.
+    def peer(self, path: Path, threads: int | None = None) -> Peer | None:
+        """Returns a file in the reference engine, on some threads if it counts them; None if it
+        reads files only for `run`.
 
         Errors: I062 if the engine is not installed or rejects the model.
         """

@@ -11,23 +11,26 @@ from typing import Final
 
 from clew.frontends.checkpoint.format import Checkpoint
 from clew.frontends.format import Format
+from clew.frontends.names import display
 from clew.frontends.onnx.format import Onnx
 from clew.frontends.pt2 import ExportedProgram
 from clew.frontends.text import Text
 from clew.frontends.tflite.format import Tflite
 from clew.support.errors import ClewWarning, InputError, warn
-from clew.support.kinds import KINDS, Kind
+from clew.support.kinds import KINDS, Kind, holding
 from clew.support.plugins import loaded
 from clew.support.recognize import (
     Head,
     folder_names,
     head_in_memory,
+    head_inside,
     head_of,
     kind_of_folder,
     kind_of_head,
 )
 
 OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Tflite(), Checkpoint(), Text())
+_MOST_LAYERS: Final = 3  # of archives in each other that are looked into
 GROUP: Final = "clew.formats"
 """The entry point group of packages that add formats: instances of `Format`."""
 
@@ -62,6 +65,11 @@ def by_suffix(path: str | os.PathLike[str]) -> Format | None:
     """Returns the format with a file's suffix, None if there is none."""
     suffix = Path(path).suffix.lower()
     return next((f for f in all_formats() if f.suffix == suffix), None) if suffix else None
+
+
+def by_name(name: str) -> Format:
+    """Returns the format with a name."""
+    return next(each for each in all_formats() if each.name == name)
 
 
 def format_of(path: str | os.PathLike[str]) -> Format | None:
@@ -110,8 +118,30 @@ def recognized_in_memory(data: bytes) -> Format | Kind | None:
     return _of_head(head_in_memory(data))
 
 
-def _of_head(head: Head) -> Format | Kind | None:
-    return next((f for f in all_formats() if f.recognizes(head)), None) or kind_of_head(head)
+def _of_head(head: Head, depth: int = 0) -> Format | Kind | None:
+    found = next((f for f in all_formats() if f.recognizes(head)), None)
+    if found is not None:
+        return found
+    kind = kind_of_head(head)
+    if kind is KINDS["zip"]:
+        return _of_zip(head)
+    inner = head_inside(head) if kind is not None and depth < _MOST_LAYERS else None
+    held = None if inner is None else _of_head(inner, depth + 1)
+    if kind is None or held is None:
+        return kind
+    return holding(kind, held.what, held.advice if isinstance(held, Kind) else "")
+
+
+def _of_zip(head: Head) -> Kind:
+    """Returns the kind of an archive, by the suffixes of its files. Only those of formats with an
+    engine count: texts are in many archives.
+    """
+    formats = [each for each in all_formats() if each.engine]
+    for name in head.members:
+        found = next((each for each in formats if name.endswith(each.suffix)), None)
+        if found is not None:
+            return holding(KINDS["zip"], f"{found.what}, {display(name[1:])}", "")
+    return KINDS["zip"]
 
 
 def _of_folder(names: list[str]) -> Format | Kind:

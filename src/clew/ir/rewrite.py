@@ -229,11 +229,16 @@ class Rewriter:
             rebuilt = self.rebuilt(node, children) if self.rebuilds else node
             new = self.dispatch(node, rebuilt)
         if new is not node:
-            replaces(node, new)
+            if self.is_same(node, new):
+                replaces(node, new)
             if new.type != node.type:
                 settle_sizes(node.type, new.type, self.sizes)
         self.memo[node.id] = new
         return new
+
+    def is_same(self, old: Expr, new: Expr) -> bool:
+        """Whether the replacement of a node has its value, perhaps in another layout or dtype."""
+        return True
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         """Returns the node over rewritten children, before `dispatch`."""

@@ -53,6 +53,7 @@ from clew.quantization.simulate import LocalError, Simulation
 from clew.quantization.sites import Site, sites_of
 from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, with_grids
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
+from clew.quantization.weights import settled_weights
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
 from clew.support.exhausted import coded_exhaustion
@@ -108,7 +109,7 @@ def quantize(
     source = None if isinstance(model, (Module, DeferredModule)) else model
     _check_bounds(max_error, metric, max_drop)
     module = _loaded(model, inputs)
-    folded = fold_norms(module)
+    folded = fold_norms(settled_weights(module))
     sites = sites_of(folded.module)
     if not sites:
         raise _nothing(folded.module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import numpy as np
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions
-from clew.frontends.formats import all_formats, by_suffix
+from clew.exporters.files import SAVES
+from clew.frontends.format import Format
+from clew.frontends.formats import all_formats, by_suffix, format_of, recognized_in_memory
 from clew.frontends.notes import KEY as NOTES_KEY
 from clew.frontends.quantized import FORMS, Operand, Product, check_form
 from clew.ir.module import Module
@@ -196,7 +199,8 @@ class Quantized(Shown):
 
         The ONNX file is the one that was quantized, with nodes added, so `source` must name it if
         the model was given as a module. With the `form` `matmulnbits`, products with weights in
-        groups are ONNX Runtime's MatMulNBits instead. Errors: I333, I390, I396, I397, I404. Raises
+        groups are ONNX Runtime's MatMulNBits instead. For a source of another format, the operators
+        of the quantized model are written. Errors: I333, I390, I396, I397, I404, U070. Raises
         `OSError`.
         """
         path = Path(path)
@@ -223,6 +227,15 @@ class Quantized(Shown):
             "clew.recipe": json.dumps(self.recipe.to_json()),
             NOTES_KEY: json.dumps(self._notes()),
         }
+        if not _is_of(wanted, given):
+            if form != FORMS[0]:
+                raise InputError(
+                    "I396",
+                    f"the form {form} needs {wanted.file} as the source",
+                    hint=f"save with form={FORMS[0]!r}",
+                )
+            SAVES[wanted.name](self.module, path, notes)
+            return
         products = [self._product(p) for p in self.parameters]
         wanted.write_quantized(given, path, products, self._operands(), notes, form)
 
@@ -271,3 +284,12 @@ class Quantized(Shown):
             p.scheme.is_symmetric,
             site.data.tensor.rank,
         )
+
+
+def _is_of(wanted: Format, given: Any) -> bool:
+    """Whether a model's source is of a format that is written from it."""
+    if isinstance(given, (str, os.PathLike)):
+        return format_of(given) is wanted
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return recognized_in_memory(bytes(given)) in (None, wanted)
+    return wanted.source_of(given) is not None

@@ -81,6 +81,24 @@ KINDS: Final[Mapping[str, Kind]] = {
         "with a whole model in it: keras.models.load_model(path).export('model.onnx', "
         "format='onnx'). With weights alone, make the model first",
     ),
+    "keras_config": Kind(
+        "the configuration of a Keras model, without its weights",
+        "make the model in Python, load its weights, and export it: "
+        "keras.models.model_from_json(text); model.load_weights(path); "
+        "model.export('model.onnx', format='onnx')",
+    ),
+    "tfjs": Kind(
+        "a TensorFlow.js model",
+        "convert it: pip install tensorflowjs; tensorflowjs_converter --input_format "
+        "tfjs_layers_model --output_format keras model.json model.keras; or, for a graph model, "
+        f"{_TF2ONNX} --tfjs model.json --output model.onnx",
+    ),
+    "tflite_source": Kind(
+        "a TFLite model as C source, for microcontrollers",
+        "write its bytes to a file: python -c \"import re, sys; open('model.tflite', "
+        "'wb').write(bytes(int(x, 16) for x in re.findall(r'0x[0-9a-fA-F]{1,2}\\b', "
+        'open(sys.argv[1]).read())))" FILE',
+    ),
     "saved_model": Kind(
         "a TensorFlow SavedModel", f"{_TF2ONNX} --saved-model FOLDER --output model.onnx"
     ),
@@ -115,6 +133,21 @@ KINDS: Final[Mapping[str, Kind]] = {
         "an ONNX model as text",
         "write it as binary: onnx.save(onnx.load(path, format='textproto'), 'model.onnx'); "
         "for ONNX's own syntax, onnx.parser.parse_model",
+    ),
+    "onnx_json": Kind(
+        "an ONNX model as JSON",
+        "write it as binary: onnx.save(onnx.load(path, format='json'), 'model.onnx')",
+    ),
+    "mnn": Kind(
+        "a model of MNN",
+        "MNN exports none back: give the ONNX, TFLite or PyTorch model that it was made from",
+    ),
+    "torchserve": Kind(
+        "an archive of TorchServe (.mar)", "unpack it, and give the model in it: unzip FILE"
+    ),
+    "refusal": Kind(
+        "an error message of a server, in place of the file",
+        "the download failed: open the file in an editor to see why, and download it again",
     ),
     "ncnn": Kind(
         "a model of ncnn",
@@ -167,7 +200,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     "parquet": Kind("a Parquet table", "it is data, no model"),
     "zip": Kind("a ZIP archive", _ARCHIVE),
     "tar": Kind("a tar archive", _ARCHIVE),
-    "compressed": Kind("a compressed file", f"{_ARCHIVE} (gunzip, unzstd, unxz)"),
+    "gzip": Kind("a gzip file", f"{_ARCHIVE}: gunzip FILE"),
+    "bzip2": Kind("a bzip2 file", f"{_ARCHIVE}: bunzip2 FILE"),
+    "xz": Kind("an xz file", f"{_ARCHIVE}: unxz FILE"),
+    "compressed": Kind("a compressed file", f"{_ARCHIVE} (unzstd, 7z x, unrar x)"),
     "elf": Kind(
         "a native library or program",
         "it is compiled: give the model that it was made from. clew saves its own in .clew files",
@@ -202,6 +238,14 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 """Kinds by name."""
 
+
+def holding(kind: Kind, what: str, advice: str) -> Kind:
+    """Returns the kind of an archive that holds something, with advice about that."""
+    return Kind(
+        f"{kind.what} that holds {what}", f"{kind.advice}; {advice}" if advice else kind.advice
+    )
+
+
 UNKNOWN: Final = Kind(
     "of a kind that clew does not know",
     "export it as ONNX with the library that made it, or from PyTorch with clew.from_torch",
@@ -220,14 +264,16 @@ PREFIXES: Final[tuple[tuple[bytes, str], ...]] = (
     (b"ftrt", "tensorrt"),
     (b"ML\xefR", "mlir"),
     (b"7767517\n", "ncnn"),
+    (b"7767517\r\n", "ncnn"),
+    (b"\xdd\x85\x76\x00", "ncnn"),
     (b"RKNN", "rknn"),
     (b"CBM1", "catboost"),
     (b"PAR1", "parquet"),
     (b"\x93NUMPY", "arrays"),
     (b"\x7fELF", "elf"),
-    (b"\x1f\x8b", "compressed"),
-    (b"BZh", "compressed"),
-    (b"\xfd7zXZ\x00", "compressed"),
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "compressed"),
     (b"7z\xbc\xaf\x27\x1c", "compressed"),
     (b"Rar!", "compressed"),
@@ -253,6 +299,15 @@ WORDS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"<html", "web_page"),
     (b"<PMML", "pmml"),
     (b"<net ", "openvino"),
+    (b"<Error>", "refusal"),
+    (b"0x54, 0x46, 0x4c, 0x33", "tflite_source"),
+    (b"0x54,0x46,0x4c,0x33", "tflite_source"),
+    (b'"modelTopology"', "tfjs"),
+    (b'"weightsManifest"', "tfjs"),
+    (b'"irVersion"', "onnx_json"),
+    (b'"keras_version"', "keras_config"),
+    (b'"registered_name"', "keras_config"),
+    (b'"base_code"', "paddle"),
     (b'"learner"', "xgboost"),
     (b'"tree_info"', "lightgbm"),
     (b'"mxnet_version"', "mxnet"),
@@ -278,12 +333,14 @@ MEMBERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("model.weights.h5", "config.json"), "keras"),
     (("saved_model.pb",), "saved_model"),
     (("Manifest.json", ".mlmodel"), "coreml"),
+    (("MAR-INF/MANIFEST.json",), "torchserve"),
     ((".npy",), "arrays"),
 )
 # By the names in a folder.
 FOLDERS: Final[tuple[tuple[str, str], ...]] = (
     ("saved_model.pb", "saved_model"),
     ("Manifest.json", "coreml_folder"),
+    ("group1-shard1of1.bin", "tfjs"),
     ("inference.pdmodel", "paddle"),
     ("inference.json", "paddle"),
     ("checkpoint", "checkpoint"),
@@ -300,5 +357,6 @@ SUFFIXES: Final[Mapping[str, str]] = {
     ".onnxtxt": "onnx_text", ".textproto": "onnx_text", ".xml": "openvino", ".cbm": "catboost",
     ".index": "checkpoint", ".safetensors": "safetensors", ".gguf": "gguf", ".weights": "darknet",
     ".cfg": "darknet", ".ubj": "xgboost", ".pmml": "pmml", ".clew": "saved", ".tar": "tar",
-    ".pte": "executorch", ".ort": "ort",
+    ".pte": "executorch", ".ort": "ort", ".mnn": "mnn", ".rknn": "rknn",
+    ".mar": "torchserve",
 }  # fmt: skip

@@ -1,15 +1,19 @@
-"""Shows what a file is from a few bytes at its beginning, and never runs, unpacks or parses it.
+"""Shows what a file is from a few bytes at its beginning, and never runs or parses it.
 
 At most 64 KiB are read, the list of entries of a ZIP archive, and the first fields of a protobuf
-message. Only regular files are opened. Formats that clew reads recognize their own files
-(`frontends/format.py`); the tables of `kinds.py` name the others.
+message. Of a compressed file, at most 64 KiB are unpacked. Only regular files are opened. Formats
+that clew reads recognize their own files (`frontends/format.py`); the tables of `kinds.py` name the
+others.
 """
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -33,6 +37,8 @@ from clew.support.kinds import (
 )
 
 _HEAD_BYTES: Final = 1 << 16
+_UNPACKING_BYTES: Final = 64 << 20
+_TAR_BLOCK: Final = 512
 _MOST_NAMES: Final = 1000
 _MOST_FIELDS: Final = 64
 _LARGEST_LIST: Final = Budgets(text_chars=1 << 22, values=10_000)
@@ -45,14 +51,23 @@ _OLD_TORCH: Final = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 class Head:
     """The beginning of a file, or of bytes in memory, and what it shows.
 
-    `place` is the file's name, or the bytes; `read(count, at)` returns some of them.
+    `place` is the file's name, or the bytes; `read(count, at)` returns some of them. If they are
+    not the `whole` file, the rest is unknown.
     """
 
-    def __init__(self, place: str | bytes, size: int, read: Callable[[int, int], bytes]) -> None:
+    def __init__(
+        self,
+        place: str | bytes,
+        size: int,
+        read: Callable[[int, int], bytes],
+        *,
+        whole: bool = True,
+    ) -> None:
         self.start: Final = read(min(size, _HEAD_BYTES), 0)
         self._place = place
         self._size = size
         self._read = read
+        self._whole = whole
 
     @cached_property
     def name(self) -> str:
@@ -67,7 +82,7 @@ class Head:
         if self.name or _TEXT.match(self.start):
             return ()
         try:
-            return tuple(dict.fromkeys(_fields(self._read, self._size)))
+            return tuple(dict.fromkeys(_fields(self._read, self._size, self._whole)))
         except ValueError:
             return ()
 
@@ -96,9 +111,38 @@ def head_of(path: str | os.PathLike[str]) -> Iterator[Head]:
         yield Head(place, size, lambda count, at: os.pread(number, count, at))
 
 
-def head_in_memory(data: bytes) -> Head:
+def head_in_memory(data: bytes, *, whole: bool = True) -> Head:
     """Returns the beginning of bytes that a file might hold."""
-    return Head(data, len(data), lambda count, at: data[at : at + count])
+    return Head(data, len(data), lambda count, at: data[at : at + count], whole=whole)
+
+
+def head_inside(head: Head) -> Head | None:
+    """Returns the beginning of what a compressed file, or the first file of a tar archive, holds;
+    None for other bytes, and for damaged ones.
+    """
+    found = b""
+    with suppress(OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
+        if head.name == "gzip":
+            found = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head.start, _HEAD_BYTES)
+        elif head.name == "bzip2":
+            found = bz2.BZ2Decompressor().decompress(head.start, _HEAD_BYTES)
+        elif head.name == "xz":
+            unpacks = lzma.LZMADecompressor(memlimit=_UNPACKING_BYTES)
+            found = unpacks.decompress(head.start, _HEAD_BYTES)
+        elif head.name == "tar":
+            found = _first_of_tar(head.start)
+    return head_in_memory(found, whole=False) if found else None
+
+
+def _first_of_tar(start: bytes) -> bytes:
+    """Returns the beginning of the first file of an archive; nothing if it is further on."""
+    at = 0
+    while start[at + 257 : at + 262] == b"ustar":
+        size = int(start[at + 124 : at + 135].rstrip(b"\0 ") or b"0", 8)
+        if start[at + 156 : at + 157] in (b"0", b"\0"):
+            return start[at + _TAR_BLOCK : at + _TAR_BLOCK + size]
+        at += _TAR_BLOCK * (1 - -size // _TAR_BLOCK)
+    return b""
 
 
 def kind_of_name(path: str | os.PathLike[str]) -> Kind | None:
@@ -203,8 +247,10 @@ def _of_message(head: Head) -> str:
     return ""
 
 
-def _fields(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, int]]:
-    """Yields the number and wire type of a message's first fields. Errors: ValueError."""
+def _fields(read: Callable[[int, int], bytes], size: int, whole: bool) -> Iterator[tuple[int, int]]:
+    """Yields the number and wire type of a message's first fields. The last may reach beyond the
+    bytes, if they are not the `whole` message. Errors: ValueError.
+    """
     at = 0
     for _ in range(_MOST_FIELDS):
         if at >= size:
@@ -224,7 +270,7 @@ def _fields(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int,
         else:
             raise ValueError("no message")
         at += used
-        if at > size:
+        if at > size and whole:
             raise ValueError("no message")
         yield number, wire
 

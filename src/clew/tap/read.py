@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from clew.build.observe import Iterations, node_values
-from clew.build.tracing import relayout
+from clew.build.relayout import relayout
 from clew.ir.expr import Constant, While
 from clew.ir.loops import in_branches, loops_around
 from clew.ir.types import TensorType, TupleType, Type, to_numpy

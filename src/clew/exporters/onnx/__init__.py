@@ -1,4 +1,4 @@
-"""The ONNX exporter: writes functions of the graph IR as ONNX models.
+"""The ONNX exporter: writes functions of the graph IR as ONNX models, and modules as files.
 
 `to_onnx` returns a model. `write` also returns the calls that each node computes. `can_write` says
 why a call has no ONNX form of the same meaning.
@@ -7,6 +7,7 @@ why a call has no ONNX form of the same meaning.
 from __future__ import annotations
 
 from clew.exporters.onnx.builder import OPSET
+from clew.exporters.onnx.file import save
 from clew.exporters.onnx.registry import written_operators
 from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     attention,
@@ -29,4 +30,4 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
 )
 from clew.exporters.onnx.writer import WrittenModel, can_write, to_onnx, write
 
-__all__ = ["OPSET", "WrittenModel", "can_write", "to_onnx", "write", "written_operators"]
+__all__ = ["OPSET", "WrittenModel", "can_write", "save", "to_onnx", "write", "written_operators"]

@@ -101,7 +101,7 @@ class Onnx(Format):
         load(path, annotate=note, **options)
         return OnnxRun(path, inputs, names)
 
-    def peer(self, path: Path) -> Peer:
+    def peer(self, path: Path, threads: int | None = None) -> Peer:
         """Returns a file in ONNX Runtime. Errors: I062."""
         return OnnxPeer(path)
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from clew.frontends.format import Format
+from clew.frontends.format import FileRun, Format, Peer
+from clew.frontends.listing import Listing
 from clew.ir.module import Module
 from clew.support.recognize import Head
 
 
 class Tflite(Format):
-    """A TFLite file, or its bytes."""
+    """A TFLite file, or its bytes. What reads it is imported for the first one: few models need
+    it.
+    """
 
     name = "tflite"
     title = "TFLite"
     what = "a TFLite model"
     suffix = ".tflite"
+    engine = "litert"
+    engine_title = "LiteRT"
     reads_bytes = uploads = has_signatures = True
 
     def recognizes(self, head: Head) -> bool:
@@ -24,6 +32,27 @@ class Tflite(Format):
 
     def load(self, source: Any, **options: Any) -> Module:
         """Returns the module. Errors: see `clew.frontends.tflite.load`."""
-        from clew.frontends.tflite import load  # noqa: PLC0415 - few models need it
+        from clew.frontends.tflite import load  # noqa: PLC0415 - see above
 
         return load(source, **options)
+
+    def listing(
+        self, path: str | os.PathLike[str], layers: Mapping[str, str] | None = None
+    ) -> Listing:
+        """Returns the operators of the main graph. Errors: M..., U004."""
+        from clew.frontends.tflite.file.listing import list_model  # noqa: PLC0415 - see above
+
+        return list_model(path)
+
+    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+        """Returns a run in LiteRT. Errors: I173, and those of `load`."""
+        from clew.frontends.tflite.reference import LiteRun  # noqa: PLC0415 - see above
+
+        module = self.load(path, **options)
+        return LiteRun(path, inputs, module.input_names, module.output_names)
+
+    def peer(self, path: Path, threads: int | None = None) -> Peer:
+        """Returns a file in LiteRT. Errors: I062."""
+        from clew.frontends.tflite.reference import LitePeer  # noqa: PLC0415 - see above
+
+        return LitePeer(path, threads)

@@ -23,6 +23,7 @@ from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.codes import codes, numbers
 from clew.frontends.tflite.file.model import File, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
+from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.loop_facts import LoopFacts
 from clew.frontends.tflite.registry import CODES, CONVERTERS
@@ -195,9 +196,7 @@ class Importer:
         """Returns the name of a layer; a graph that is read again has the same names."""
         key = (scope.layer, scope.number, number)
         if key not in self._layer_names:
-            first = next((index for index in operator.outputs if index >= 0), -1)
-            own = scope.graph.tensors[first].name if first >= 0 else ""
-            wanted = own or f"{operator.op}_{number}"
+            wanted = wanted_name(scope.graph, operator, number)
             wanted = f"{scope.layer}/{wanted}" if scope.layer else wanted
             self.builder.count_name(wanted)
             self._layer_names[key] = self._names.claim(wanted)

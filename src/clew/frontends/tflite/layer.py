@@ -17,7 +17,7 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ir.types import is_integer
 
-_ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
+ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
     ("none", "identity", {}),
     ("relu", "nn.relu", {}),
     ("relu_n1_to_1", "clip", {"min": -1.0, "max": 1.0}),
@@ -132,9 +132,9 @@ class TfliteLayer(Layer):
     def activated(self, value: Expr) -> Expr:
         """Returns a result after the operator's fused activation."""
         number = self.integer("activation", 0)
-        if not 0 <= number < len(_ACTIVATIONS):
+        if not 0 <= number < len(ACTIVATIONS):
             raise self.wrong(f"has the activation {number}")
-        name, op, bounds = _ACTIVATIONS[number]
+        name, op, bounds = ACTIVATIONS[number]
         if not op:
             raise self.unsupported(f"the activation {name}")
         return value if op == "identity" else call(op, value, **bounds)

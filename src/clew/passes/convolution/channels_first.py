@@ -37,7 +37,8 @@ class ChannelsFirst(Pass):
         %3: f32[1, 64, 28, 28] = nn.relu(add(nn.conv2d(%0, w), b'))
 
     Preconditions: layouts are plain. Runs before the rules that match convolutions with the
-    operators after them. Non-goals: chains without a transpose that puts the channels last.
+    operators after them. Non-goals: chains without a transpose that puts the channels last. If all
+    sizes of an image are equal, its two forms have one type, and no *same* link leads to the other.
     """
 
     opt_level: ClassVar[int] = 2
@@ -47,11 +48,13 @@ class ChannelsFirst(Pass):
         return _Turner(ctx).rewrite_module(module)
 
 
-def _to_first(rank: int) -> tuple[int, ...]:
+def to_first(rank: int) -> tuple[int, ...]:
+    """Returns the axes that put the channels of images first."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def _to_last(rank: int) -> tuple[int, ...]:
+def to_last(rank: int) -> tuple[int, ...]:
+    """Returns the axes that put the channels of images last."""
     return (0, *range(2, rank), 1)
 
 
@@ -61,27 +64,31 @@ class _Turner(FormRewriter):
     def has_form(self, value: Expr) -> bool:
         return isinstance(value.type, TensorType) and value.type.rank in _RANKS
 
+    def tells(self, value: Expr) -> bool:
+        size, *others = value.tensor.shape[1:]
+        return size == 1 or any(size != other for other in others)
+
     def form_shape(self, value: Expr) -> tuple[Dim, ...]:
         shape = value.tensor.shape
-        return tuple(shape[axis] for axis in _to_first(len(shape)))
+        return tuple(shape[axis] for axis in to_first(len(shape)))
 
     def to_form(self, value: Expr, old: Expr) -> Expr:
-        axes = _to_first(old.tensor.rank)
+        axes = to_first(old.tensor.rank)
         if isinstance(value, Constant):
             turned = value.tensor.with_(shape=self.form_shape(old))
             return value.derived("turned", turned, lambda x: x.transpose(axes))
         return get_op("transpose")(value, axes=axes)
 
     def from_form(self, value: Expr, old: Expr) -> Expr:
-        return get_op("transpose")(value, axes=_to_last(old.tensor.rank))
+        return get_op("transpose")(value, axes=to_last(old.tensor.rank))
 
     def begins(self, old: Call) -> bool:
-        return any(_turns(a, _to_last) for a in old.args)
+        return any(_turns(a, to_last) for a in old.args)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if self.ends(old):
             return get_op("identity")(self.memo[old.args[0].id])
-        if _turns(old, _to_last):
+        if _turns(old, to_last):
             image = old.args[0]
             plain = self.plain(self.memo[image.id], image, old)
             turned = rebuild(old, [plain])
@@ -91,7 +98,7 @@ class _Turner(FormRewriter):
 
     def ends(self, old: Call) -> bool:
         """Whether a transpose puts channels first that are there already."""
-        return _turns(old, _to_first) and self.is_formed(self.memo[old.args[0].id])
+        return _turns(old, to_first) and self.is_formed(self.memo[old.args[0].id])
 
     def formed(self, old: Call) -> Expr | None:
         assert isinstance(old.op, Op)
@@ -103,7 +110,7 @@ class _Turner(FormRewriter):
 
     def _padded(self, old: Call) -> Expr:
         rank, pads = old.tensor.rank, old.attrs.pads
-        order = _to_first(rank)
+        order = to_first(rank)
         turned = tuple(pads[axis] for axis in order) + tuple(pads[rank + axis] for axis in order)
         return Call(old.op, [self.form(old.args[0], old)], old.attrs.with_(pads=turned))
 
@@ -111,7 +118,7 @@ class _Turner(FormRewriter):
         if not all(map(self.has_form, old.args)):
             return None
         rank = old.tensor.rank
-        axis = _to_first(rank).index(old.attrs.axis % rank)
+        axis = to_first(rank).index(old.attrs.axis % rank)
         return Call(old.op, [self.form(a, old) for a in old.args], old.attrs.with_(axis=axis))
 
     def _pointwise(self, old: Call) -> Expr | None:
@@ -132,7 +139,7 @@ class _Turner(FormRewriter):
         if arg.tensor.rank == 0:
             return value
         whole = (*(1,) * (rank - arg.tensor.rank), *arg.tensor.shape)
-        axes = _to_first(rank)
+        axes = to_first(rank)
         shape = tuple(whole[axis] for axis in axes)
         while len(shape) > 1 and shape[0] == 1:  # as imported biases are
             shape = shape[1:]
@@ -156,7 +163,7 @@ class _Turner(FormRewriter):
         rank, value = image.tensor.rank, self.memo[image.id]
         pixels = tuple(range(1, rank - 1))
         axes = tuple(sorted(axis % rank for axis in old.attrs.axes))
-        follows = self.is_formed(value) or _turns(image, _to_last)
+        follows = self.is_formed(value) or _turns(image, to_last)
         if rank not in _RANKS or old.attrs.keepdims or axes != pixels or not follows:
             return None
         turned = old.attrs.with_(axes=tuple(range(2, rank)))

@@ -76,7 +76,14 @@ class FormRewriter(Rewriter):
             return None
         return new if is_aligned(stages) else None
 
+    def tells(self, value: Expr) -> bool:
+        """Whether the type of a value in the other form tells that it is in that form."""
+        return True
+
     # --- the rewriting ---
+
+    def is_same(self, old: Expr, new: Expr) -> bool:
+        return not self.is_formed(new) or self.tells(old)
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
