@@ -153,19 +153,32 @@ class Graph:
         results: Sequence[tuple[Any, ...]],
         given: tuple[str, Mapping[str, Any]] | None = None,
         version: int = 1,
+        *,
+        custom: bytes | None = None,
         **quantization: Any,
     ) -> list[int]:
-        """Returns the results of an operator, which are names with shapes and dtypes."""
-        outputs = [self.tensor(*each, **quantization) for each in results]
-        number = options.OPERATORS.index(op)
-        code = {
+        """Returns the results of an operator, which are names with shapes and dtypes, and perhaps
+        with more about the tensor. An operator that is not builtin is a custom one, with options of
+        its own.
+        """
+        outputs = [
+            self.tensor(*each[:3], **{**quantization, **(each[3] if each[3:] else {})})
+            for each in results
+        ]
+        builtin = op if op in options.OPERATORS else "CUSTOM"
+        number = options.OPERATORS.index(builtin)
+        code: dict[str, Any] = {
             "deprecated_builtin_code": min(number, 127), "builtin_code": number, "version": version,
         }  # fmt: skip
+        if builtin != op:
+            code["custom_code"] = op
         if code not in self._codes:
             self._codes.append(code)
         made: dict[str, Any] = {
             "opcode_index": self._codes.index(code), "inputs": inputs, "outputs": outputs,
         }  # fmt: skip
+        if custom is not None:
+            made["custom_options"] = np.frombuffer(custom, np.uint8)
         if given is not None:
             second = given[0] not in options.UNIONS["BuiltinOptions"]
             made["builtin_options2" if second else "builtin_options"] = given

@@ -6,11 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 
 from clew.frontends.tflite.converters import (  # noqa: F401  registers converters
+    blocks,
+    boxes,
+    draw,
     elementwise,
     images,
+    matrices,
     movement,
     products,
     reduce,
+    segments,
+    signal,
 )
 from clew.frontends.tflite.file.model import read
 from clew.frontends.tflite.importer import Importer

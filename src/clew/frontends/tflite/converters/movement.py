@@ -55,7 +55,7 @@ def expand_dims(layer: TfliteLayer) -> Result:
 @converter("SHAPE", codes=True)
 def shape_of(layer: TfliteLayer) -> Result:
     """The sizes of all axes."""
-    return cast(call("shape_of", layer.input(0)), _dtype(layer))
+    return cast(call("shape_of", layer.input(0)), layer.result_dtype())
 
 
 @converter("RANK", codes=True)
@@ -336,7 +336,42 @@ def top_k(layer: TfliteLayer) -> Result:
     return [values, cast(places, "i32")]
 
 
-def _dtype(layer: TfliteLayer) -> str:
-    result = layer.results[0]
-    assert result is not None
-    return result.dtype
+@converter("WHERE", codes=True)
+def where(layer: TfliteLayer) -> Result:
+    """The places of the elements that are not zero, a row for each."""
+    places = call("nonzero", layer.input(0))
+    return call("transpose", places, axes=(1, 0))
+
+
+@converter("UNIQUE", codes=True)
+def unique(layer: TfliteLayer) -> Result:
+    """The distinct elements in order of appearance, and which of them each element is."""
+    values, _, places, _ = fields(call("unique", layer.input(0), axis=None, sort=False), 4)
+    return [values, cast(places, layer.result_dtype(1))]
+
+
+@converter("REVERSE_SEQUENCE", codes=True)
+def reverse_sequence(layer: TfliteLayer) -> Result:
+    """The first elements of each sequence in the opposite order."""
+    batch, time = layer.axis("batch_dim"), layer.axis("seq_dim")
+    return call(
+        "reverse_sequence", layer.input(0), layer.input(1), batch_axis=batch, time_axis=time
+    )
+
+
+@converter("BROADCAST_ARGS")
+def broadcast_args(layer: TfliteLayer) -> Result:
+    """The shape to which two shapes broadcast."""
+    a, b = layer.input(0), layer.input(1)
+    one = scalar(1, a.tensor.dtype)
+    rank = max(x.tensor.size for x in (a, b) if isinstance(x.tensor.size, int))
+    a, b = (_led(x, rank) for x in (a, b))
+    return call("where", call("equal", a, one), b, a)
+
+
+def _led(shape: Expr, rank: int) -> Expr:
+    """Returns a shape with axes of size 1 before its own."""
+    count = shape.tensor.size
+    if not isinstance(count, int) or count == rank:
+        return shape
+    return call("pad", shape, pads=(rank - count, 0), mode="constant", value=1)

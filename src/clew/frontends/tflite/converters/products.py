@@ -64,32 +64,52 @@ def depthwise_conv_2d(layer: TfliteLayer) -> Result:
 @converter("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Result:
     """Gradient of a convolution: operands are the result's shape, weights and image."""
-    image, weight = channels_first(layer.image(2)), layer.image(1)
-    wanted = layer.dims(0, "the shape of the result")[1:3]
-    if len(wanted) != 2:
+    return _transposed(layer, call("transpose", layer.image(1), axes=(3, 0, 1, 2)))
+
+
+def _transposed(layer: TfliteLayer, weight: Expr) -> Expr:
+    image = channels_first(layer.image(2, weight.tensor.rank))
+    spatial = image.tensor.rank - 2
+    wanted = layer.dims(0, "the shape of the result")[1:-1]
+    if len(wanted) != spatial:
         raise layer.wrong("has a result that is no image")
-    kernel, strides = weight.tensor.shape[1:3], _strides(layer)
-    window = Window(kernel, strides, (1, 1), (0, 0, 0, 0))
-    sizes = image.tensor.shape[2:]
-    pads: list[Dim] = [0, 0, 0, 0]
+    kernel, strides, ones = weight.tensor.shape[2:], _strides(layer, spatial), (1,) * spatial
+    pads: tuple[Dim, ...] = (0,) * (2 * spatial)
     if layer.integer("padding", 0) == _SAME:
-        padding = same_padding(wanted, kernel, strides)
-        pads = list(padding)
+        pads = same_padding(wanted, kernel, strides)
     more = [
-        want - ((size - 1) * stride + span - pads[n] - pads[n + 2])
+        want - ((size - 1) * stride + span - pads[n] - pads[n + spatial])
         for n, (want, size, stride, span) in enumerate(
-            zip(wanted, sizes, strides, kernel, strict=True)
+            zip(wanted, image.tensor.shape[2:], strides, kernel, strict=True)
         )
     ]
-    window = Window(kernel, strides, (1, 1), tuple(pads))
-    value = transposed(image, call("transpose", weight, axes=(3, 0, 1, 2)), window, 1, more)
+    value = transposed(image, weight, Window(kernel, strides, ones, pads), 1, more)
     return layer.activated(_biased(layer, channels_last(value), 3))
+
+
+@converter("CONV_3D")
+def conv_3d(layer: TfliteLayer) -> Result:
+    """Convolution of volumes with weights `[D, H, W, in / groups, out]`."""
+    image, weight = layer.image(0, 5), layer.image(1, 5)
+    channels, inner = image.tensor.shape[-1], weight.tensor.shape[3]
+    if not isinstance(channels, int) or not isinstance(inner, int):
+        raise layer.open_size("the number of channels", channels, inner)
+    if inner < 1 or channels % inner:
+        raise layer.wrong(f"has weights for {inner} of {channels} channels")
+    return _convolved(layer, call("transpose", weight, axes=(4, 3, 0, 1, 2)), channels // inner)
+
+
+@converter("CONV_3D_TRANSPOSE")
+def conv_3d_transpose(layer: TfliteLayer) -> Result:
+    """Gradient of a convolution of volumes; weights are `[D, H, W, out, in]`."""
+    return _transposed(layer, call("transpose", layer.image(1, 5), axes=(4, 3, 0, 1, 2)))
 
 
 def _convolved(layer: TfliteLayer, weight: Expr, groups: int) -> Expr:
     image = channels_first(layer.input(0))
-    kernel, strides = weight.tensor.shape[2:], _strides(layer)
-    dilation = (layer.integer("dilation_h", 1), layer.integer("dilation_w", 1))
+    kernel = weight.tensor.shape[2:]
+    strides = _strides(layer, len(kernel))
+    dilation = _by_axis(layer, "dilation", len(kernel), 1)
     padding = window_padding(layer, image.tensor.shape[2:], kernel, strides, dilation)
     value = convolution(image, weight, Window(kernel, strides, dilation, padding), groups)
     return layer.activated(_biased(layer, channels_last(value), 2))
@@ -100,11 +120,16 @@ def _biased(layer: TfliteLayer, value: Expr, index: int) -> Expr:
     return value if bias is None else call("add", value, bias)
 
 
-def _strides(layer: TfliteLayer) -> tuple[int, int]:
-    strides = layer.integer("stride_h"), layer.integer("stride_w")
-    if min(strides) < 1:
-        raise layer.wrong(f"has the strides {list(strides)}")
-    return strides
+def _strides(layer: TfliteLayer, spatial: int) -> tuple[int, ...]:
+    return _by_axis(layer, "stride", spatial, None)
+
+
+def _by_axis(layer: TfliteLayer, name: str, spatial: int, default: int | None) -> tuple[int, ...]:
+    """Returns an option that each spatial axis has. Errors: M012 if it is not positive."""
+    found = tuple(layer.integer(f"{name}_{axis}", default) for axis in "dhw"[-spatial:])
+    if min(found) < 1:
+        raise layer.wrong(f"has the {name} {list(found)}")
+    return found
 
 
 def window_padding(
