@@ -41,7 +41,7 @@ class Operand:
 @dataclass(frozen=True)
 class Case:
     """An operator. `operands` has None for those left out, `results` dtypes and quanta. With
-    `free`, the sizes of inputs are open in the file.
+    `free`, the first size of the input is open in the file.
     """
 
     op: str
@@ -84,11 +84,17 @@ class Case:
                 operands.append(graph.constant(operand.value, f"x{n}", **more))
                 continue
             shape = operand.value.shape
-            open_shape = tuple(-1 for _ in shape) if self.free else shape
+            open_shape = (-1, *shape[1:]) if self.free and shape else shape
             dtype = from_numpy(operand.value.dtype)
             operands.append(graph.input(f"x{n}", open_shape, dtype, **more))
+        first = next(o.value.shape for o in self.operands if o is not None)
         names = [
-            (f"y{n}", (), dtype, {"scale": quantum.scale, "zero": quantum.zero})
+            (
+                f"y{n}",
+                first if len(quantum.scale) > 1 else (),
+                dtype,
+                {"scale": quantum.scale, "zero": quantum.zero, "axis": quantum.axis},
+            )
             for n, (dtype, quantum) in enumerate(self.results)
         ]
         outputs = graph.operator(
@@ -183,13 +189,11 @@ def drawn(op: str, number: int) -> Case:
     """Returns a case of an operator."""
     draw = Draw(zlib.crc32(op.encode()) + number)
     case = FAMILIES[op](draw, op)
-    sized = all(o is None or o.constant or o.value.ndim for o in case.operands)
-    free = number % 4 == 3 and sized and any(o and not o.constant for o in case.operands)
+    inputs = [o for o in case.operands if o and not o.constant]
+    free = number % 4 == 3 and len(inputs) == 1
     return replace(case, free=free, key=f"{op}/{number}")
 
 
 def constant(value: Any, dtype: str = "i32") -> Operand:
     """Returns a constant operand without parameters."""
     return Operand(np.asarray(value, to_numpy(dtype)), constant=True)
-
-

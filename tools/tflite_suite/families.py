@@ -67,7 +67,9 @@ def bounded(draw: Draw, op: str) -> Case:
     x = draw.tensor(shape, dtype, low=-8, high=8)
     if dtype == "i16" and draw.flag():
         x = Operand(x.value, False, Quantum((draw.one(1 / 4096, 1 / 2048, 1 / 8192),), (0,)))
-    options = ("SoftmaxOptions", {"beta": draw.one(1.0, 1.0, 0.5, 2.0)}) if op == "SOFTMAX" else None
+    options = (
+        ("SoftmaxOptions", {"beta": draw.one(1.0, 1.0, 0.5, 2.0)}) if op == "SOFTMAX" else None
+    )
     return Case(op, [x], [(dtype, quantum)], options, version=2)
 
 
@@ -218,7 +220,7 @@ def dequantize(draw: Draw, op: str) -> Case:
 def fake_quant(draw: Draw, op: str) -> Case:
     given = {
         "min": float(-draw.int(0, 3)), "max": float(draw.int(1, 4)),
-        "num_bits": draw.one(8, 4, 16), "narrow_range": draw.flag(),
+        "num_bits": draw.one(8, 4, 16), "narrow_range": False,
     }  # fmt: skip
     return Case(op, [draw.tensor(draw.shape(), "f32")], [("f32", PLAIN)],
                 ("FakeQuantOptions", given), version=2)  # fmt: skip
@@ -339,8 +341,10 @@ def _weight(draw: Draw, shape: tuple[int, ...], axis: int, dtype: str) -> Operan
     return Operand(value, True, Quantum(scales, (0,) * count, axis if count > 1 else 0))
 
 
-def _bias(draw: Draw, count: int, x: Operand, weight: Operand) -> Operand | None:
-    if not draw.int(0, 3):
+def _bias(
+    draw: Draw, count: int, x: Operand, weight: Operand, *, needed: bool = False
+) -> Operand | None:
+    if not needed and not draw.int(0, 3):
         return None
     if x.value.dtype == np.float32:
         return draw.tensor((count,), "f32", constant=True)
@@ -401,7 +405,7 @@ def conv_2d(draw: Draw, op: str) -> Case:
         depth = spans[0] * spans[1]
     x = draw.tensor((draw.int(1, 2), draw.int(8, 10), draw.int(8, 10), image), dtype)
     weight = _weight(draw, weights, axis, kind)
-    operands = [x, weight, _bias(draw, count, x, weight)]
+    operands = [x, weight, _bias(draw, count, x, weight, needed=op != "CONV_2D")]
     options = ("Conv2DOptions" if op == "CONV_2D" else "DepthwiseConv2DOptions", given)
     return Case(op, operands, [_product(draw, depth, dtype)], options, version=3)
 
@@ -414,7 +418,12 @@ def transpose_conv(draw: Draw, op: str) -> Case:
     sides = draw.int(2, 5), draw.int(2, 5)
     least = [(n - 1) * stride + (1 if padding == 0 else span) for n in sides]
     wanted = [n + draw.int(0, stride - 1) for n in least]
-    given = {"padding": padding, "stride_h": stride, "stride_w": stride, "activation": draw.int(0, 3)}
+    given = {
+        "padding": padding,
+        "stride_h": stride,
+        "stride_w": stride,
+        "activation": draw.int(0, 3),
+    }
     x = draw.tensor((draw.int(1, 2), *sides, inner), dtype)
     weight = _weight(draw, (out, span, span, inner), 0, "i8" if dtype == "i16" else dtype)
     shape = constant([x.value.shape[0], *wanted, out])

@@ -42,6 +42,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     dense_by_rows,
     dense_codes,
     elementwise,
+    fixed_point,
     fourier,
     linalg,
     logic,

@@ -18,6 +18,18 @@ from clew.frontends.tflite.converters import (  # noqa: F401  registers converte
     segments,
     signal,
 )
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401  registers converters
+    elements as quantized_elements,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    images as quantized_images,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    products as quantized_products,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    tables,
+)
 from clew.frontends.tflite.file.model import read
 from clew.frontends.tflite.importer import Importer
 from clew.ir.module import Module

@@ -21,10 +21,11 @@ from clew.frontends.building import call, constant
 from clew.frontends.faults import FAULTS
 from clew.frontends.limits import checked_size
 from clew.frontends.names import Symbols, UniqueNames, display
+from clew.frontends.tflite.converters.quantized.codes import is_code
 from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
 from clew.frontends.tflite.layer import TfliteLayer
-from clew.frontends.tflite.registry import CODES, CONVERTERS
+from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
@@ -178,6 +179,11 @@ def converted(layer: TfliteLayer) -> list[Expr]:
         raise UnsupportedError("U001", f"{display(layer.op)} is not supported")
     if layer.op in CODES:
         return _listed(convert(layer))
+    if any(map(is_code, (*layer.operands, *layer.results))):
+        on_codes = ON_CODES.find(layer.op)
+        integers = None if on_codes is None else on_codes(layer)
+        if integers is not None:
+            return _listed(integers)
     numbers = [
         _numbers(value, tensor) for value, tensor in zip(layer.inputs, layer.operands, strict=True)
     ]
@@ -192,20 +198,16 @@ def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:
     return [result] if isinstance(result, Expr) else list(result)
 
 
-def _is_code(tensor: TensorInfo | None) -> bool:
-    return tensor is not None and tensor.quantization is not None and tensor.dtype[:1] in "iu"
-
-
 def _numbers(value: Expr | None, tensor: TensorInfo | None) -> Expr | None:
     """Returns what codes stand for; other values as they are."""
-    if value is None or tensor is None or not _is_code(tensor):
+    if value is None or tensor is None or not is_code(tensor):
         return value
     return call("dequantize", value, *_parameters(tensor, tensor.dtype), dtype="f32")
 
 
 def _codes(value: Expr, tensor: TensorInfo) -> Expr:
     """Returns the codes of numbers, if the file's tensor has codes."""
-    if not _is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
+    if not is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
         return value
     return call("quantize", value, *_parameters(tensor, tensor.dtype), dtype=tensor.dtype)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
 from clew.frontends.builder import GraphBuilder
@@ -41,6 +42,12 @@ class TfliteLayer(Layer):
         super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
+
+    def with_options(self, **changed: Any) -> TfliteLayer:
+        """Returns the layer with other options, to pass to another converter."""
+        made = copy(self)
+        made.given = {**self.given, **changed}
+        return made
 
     def image(self, index: int, rank: int = 4) -> Expr:
         """Returns an input with as many axes as an image. Errors: M012 for another number."""

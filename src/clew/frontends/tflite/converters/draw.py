@@ -1,4 +1,5 @@
 """Random numbers: the same ones in every run with a seed, new ones in each run without."""
+
 from __future__ import annotations
 
 from clew.frontends.building import call, cast

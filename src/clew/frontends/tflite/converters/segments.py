@@ -47,10 +47,7 @@ def sparse_to_dense(layer: TfliteLayer) -> Result:
 def segment_sum(layer: TfliteLayer) -> Result:
     """Sums of rows with the same number; the numbers ascend, and the last one gives the size."""
     numbers = layer.numbers(1, "the number of segments")
-    if (
-        any(a > b for a, b in pairwise(numbers))
-        or min(numbers, default=0) < 0
-    ):
+    if any(a > b for a, b in pairwise(numbers)) or min(numbers, default=0) < 0:
         raise layer.wrong("has numbers of segments that do not ascend")
     count = numbers[-1] + 1 if numbers else 0
     return _joined(layer, count, scalar(count, "i64"), "add")

@@ -1,0 +1,1 @@
+"""Converters of operators on quantized tensors, which compute with codes as TFLite does."""

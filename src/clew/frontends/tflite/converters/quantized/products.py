@@ -1,0 +1,126 @@
+"""Products and convolutions of codes: exact sums of 32 bits, or of 64 where 32 might not hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.frontends.building import call, cast, constant
+from clew.frontends.tflite.converters import products
+from clew.frontends.tflite.converters.quantized.codes import (
+    SUM,
+    WIDE,
+    centered,
+    is_code,
+    limits,
+    multiplier,
+    of_whole,
+    operand,
+    result,
+    scale_of,
+    stored,
+    zero_of,
+)
+from clew.frontends.tflite.file.model import TensorInfo
+from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.registry import Quantized, on_codes
+from clew.ir.expr import Constant, Expr
+
+_Product: TypeAlias = Callable[[TfliteLayer], Any]
+_SHORT: Final = ("i8", "u8")
+
+
+@on_codes("CONV_2D")
+def conv_2d(layer: TfliteLayer) -> Quantized:
+    """Convolution; each filter may have a scale."""
+    return _summed(layer, products.conv_2d, 0, 1, 2, by_channel=True)
+
+
+@on_codes("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(layer: TfliteLayer) -> Quantized:
+    """Convolution of each channel on its own."""
+    return _summed(layer, products.depthwise_conv_2d, 0, 1, 2, by_channel=True)
+
+
+@on_codes("TRANSPOSE_CONV")
+def transpose_conv(layer: TfliteLayer) -> Quantized:
+    """Gradient of a convolution."""
+    return _summed(layer, products.transpose_conv, 2, 1, 3, by_channel=True)
+
+
+@on_codes("FULLY_CONNECTED")
+def fully_connected(layer: TfliteLayer) -> Quantized:
+    """Rows times the weights."""
+    return _summed(layer, products.fully_connected, 0, 1, 2)
+
+
+@on_codes("BATCH_MATMUL")
+def batch_matmul(layer: TfliteLayer) -> Quantized:
+    """Products of matrices."""
+    return _summed(layer, products.batch_matmul, 0, 1, None)
+
+
+def _summed(
+    layer: TfliteLayer,
+    product: _Product,
+    data: int,
+    weight: int,
+    bias: int | None,
+    *,
+    by_channel: bool = False,
+) -> Quantized:
+    """Returns a product of codes; None for a form that TFLite has no integer kernel for."""
+    x, y, out = operand(layer, data), operand(layer, weight), result(layer)
+    if not of_whole(x, out) or not is_code(y) or y.dtype not in (*_SHORT, "i4", "i16"):
+        return None
+    between = limits(layer, out)
+    given = None if bias is None else layer.optional(bias)
+    if between is None or (given is not None and given.tensor.dtype not in (SUM, WIDE)):
+        return None
+    dtype = _sum_dtype(layer, x, y, layer.input(weight))
+    inputs: list[Expr | None] = list(layer.inputs)
+    inputs[data] = centered(layer.input(data), zero_of(x), dtype)
+    inputs[weight] = centered(layer.input(weight), zero_of(y), dtype)
+    if bias is not None and given is not None:
+        inputs[bias] = cast(given, dtype)
+    plain = layer.with_inputs(*inputs).with_options(activation=0)
+    total = product(plain)
+    if x.dtype == "i16" and given is not None and given.tensor.dtype == WIDE:
+        total = cast(total, WIDE)
+    factor, shift = multiplier(_factor(x, y, out, by_channel=by_channel))
+    value = call("scale_fixed", total, constant(factor), constant(shift))
+    return stored(value, out, between)
+
+
+def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) -> Any:
+    """Returns the quotient of the scales. TFLite multiplies scales of whole tensors as `f32`."""
+    assert y.quantization is not None
+    scales = y.quantization.scale
+    if y.quantization.by_channel or (by_channel and y.dtype != "u8"):
+        factors = np.float64(scale_of(x)) * scales.astype(np.float64) / np.float64(scale_of(out))
+        return factors if factors.size > 1 else factors[0]
+    return np.float64(scale_of(x) * scale_of(y)) / np.float64(scale_of(out))
+
+
+def _sum_dtype(layer: TfliteLayer, x: TensorInfo, y: TensorInfo, weight: Expr) -> str:
+    """Returns the type of sums: `i64` if 32 bits might not hold them."""
+    if x.dtype in _SHORT:
+        return SUM
+    shape = weight.tensor.shape
+    if not all(isinstance(size, int) for size in shape):
+        return WIDE
+    if isinstance(weight, Constant):
+        # The largest sum of absolute weights of a filter, times the largest code.
+        axis = 3 if layer.op == "DEPTHWISE_CONV_2D" else 0
+        rows = np.abs(np.moveaxis(weight.data.astype(np.int64), axis, 0).reshape(shape[axis], -1))
+        most = int(rows.sum(axis=1).max(initial=0))
+    else:
+        most = math.prod(_sizes(shape)) << 15
+    return SUM if most << 15 < 1 << 30 else WIDE
+
+
+def _sizes(shape: Sequence[Any]) -> list[int]:
+    return [size for size in shape if isinstance(size, int)]

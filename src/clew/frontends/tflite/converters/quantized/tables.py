@@ -1,0 +1,222 @@
+"""Functions of one code of 8 bits, as tables of 256 entries.
+
+Source: TFLite's kernels of activations and of elementwise operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.frontends.building import call, constant
+from clew.frontends.tflite.converters.quantized.codes import (
+    half_away,
+    multiplier,
+    of_whole,
+    operand,
+    result,
+    scale_of,
+    zero_of,
+)
+from clew.frontends.tflite.file.model import TensorInfo
+from clew.frontends.tflite.layer import TfliteLayer
+from clew.frontends.tflite.registry import Quantized, on_codes
+from clew.ir.types import integer_limits, to_numpy
+
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+def fixed(value: Codes, real: Any) -> Codes:
+    """Returns integers times a number, rounded as TFLite does (`scale_fixed`)."""
+    factor, shift = (int(part) for part in multiplier(real))
+    return divided_by_power(upper_half(value << max(shift, 0), factor), max(-shift, 0))
+
+
+def upper_half(value: Codes, factor: int) -> Codes:
+    """Returns the upper half of a product of 32 bits, doubled; ties go up."""
+    found: Codes = (value * factor + (1 << 30)) >> 31
+    return found
+
+
+def divided_by_power(value: Codes, exponent: int) -> Codes:
+    """Returns integers divided by a power of two; ties go away from zero."""
+    mask = (1 << exponent) - 1
+    found: Codes = (value >> exponent) + ((value & mask) > (mask >> 1) + (value < 0))
+    return found
+
+
+def table(layer: TfliteLayer, function: Callable[[Codes], Codes]) -> Quantized:
+    """Returns the layer as a table of a function of codes, whose results are limited."""
+    out = result(layer)
+    codes = np.arange(256, dtype=np.uint8).view(to_numpy(operand(layer, 0).dtype))
+    found = np.clip(function(codes.astype(np.int64)), *integer_limits(out.dtype))
+    return call("apply_table", layer.input(0), constant(found.astype(to_numpy(out.dtype))))
+
+
+def is_short(layer: TfliteLayer) -> bool:
+    """Whether operand and result are codes of 8 bits and one scale."""
+    x, out = operand(layer, 0), result(layer)
+    return of_whole(x, out) and x.dtype == out.dtype and x.dtype in ("i8", "u8")
+
+
+def numbers(x: TensorInfo, codes: Codes) -> Floats:
+    """Returns the numbers that codes stand for."""
+    return scale_of(x) * (codes - zero_of(x)).astype(np.float32)
+
+
+def _of_floats(function: Callable[[Floats], Floats]) -> Callable[[TfliteLayer], Quantized]:
+    def convert(layer: TfliteLayer) -> Quantized:
+        if not is_short(layer):
+            return None
+        x, out = operand(layer, 0), result(layer)
+        inverse = np.float32(1) / scale_of(out)
+
+        def codes(given: Codes) -> Codes:
+            with np.errstate(all="ignore"):
+                value = half_away(function(numbers(x, given)) * inverse)
+            return np.nan_to_num(value, posinf=1e9, neginf=-1e9).astype(np.int64) + zero_of(out)
+
+        return table(layer, codes)
+
+    return convert
+
+
+def _elu(x: Floats) -> Floats:
+    return np.where(x < 0, np.expm1(x), x)
+
+
+def _exact_gelu(x: Floats) -> Floats:
+    wide = np.vectorize(math.erf, otypes=[np.float64])(x * np.float32(math.sqrt(0.5)))
+    found: Floats = (np.float32(0.5) * x * (1 + wide.astype(np.float32))).astype(np.float32)
+    return found
+
+
+def _tanh_gelu(x: Floats) -> Floats:
+    root, cube = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
+    found: Floats = np.float32(0.5) * x * (1 + np.tanh(root * (x + cube * x * x * x)))
+    return found
+
+
+_FUNCTIONS: Final[dict[str, Callable[[Floats], Floats]]] = {
+    "TANH": np.tanh,
+    "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
+    "ELU": _elu,
+    "EXP": np.exp,
+    "LOG": np.log,
+}
+for _name, _function in _FUNCTIONS.items():
+    on_codes(_name)(_of_floats(_function))
+
+
+@on_codes("GELU")
+def gelu(layer: TfliteLayer) -> Quantized:
+    """Gaussian error linear unit."""
+    found = _tanh_gelu if layer.flag("approximate", False) else _exact_gelu
+    return _of_floats(found)(layer)
+
+
+_BOUNDS: Final = {
+    "RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}  # fmt: skip
+
+
+@on_codes(*_BOUNDS)
+def relu(layer: TfliteLayer) -> Quantized:
+    """Codes of another scale between two limits."""
+    if not is_short(layer):
+        return None
+    x, out = operand(layer, 0), result(layer)
+    low, high = (
+        bound
+        if math.isinf(bound)
+        else zero_of(out) + float(half_away(np.float32(bound) / scale_of(out)))
+        for bound in _BOUNDS[layer.op]
+    )
+    real = np.float64(scale_of(x) / scale_of(out))
+
+    def codes(given: Codes) -> Codes:
+        value = fixed(given - zero_of(x), real) + zero_of(out)
+        return np.clip(value, low, min(high, 1 << 20)).astype(np.int64)
+
+    return table(layer, codes)
+
+
+@on_codes("LEAKY_RELU")
+def leaky_relu(layer: TfliteLayer) -> Quantized:
+    """Codes of another scale, times the slope if they are negative."""
+    if not is_short(layer):
+        return None
+    x, out = operand(layer, 0), result(layer)
+    own = np.float64(scale_of(x) / scale_of(out))
+    slope = np.float64(scale_of(x) * np.float32(layer.real("alpha", 0)) / scale_of(out))
+
+    def codes(given: Codes) -> Codes:
+        value = given - zero_of(x)
+        return np.where(value >= 0, fixed(value, own), fixed(value, slope)) + zero_of(out)
+
+    return table(layer, codes)
+
+
+@on_codes("HARD_SWISH")
+def hard_swish(layer: TfliteLayer) -> Quantized:
+    """Codes in 16 bits, times a factor in 16 bits that is limited to 0 and 1."""
+    if not is_short(layer):
+        return None
+    x, out = operand(layer, 0), result(layer)
+    fine = np.float32(1 / 128) * scale_of(x)
+    to_out, out_shift = _short_multiplier(fine / scale_of(out))
+    to_unit, unit_shift = _short_multiplier(fine / np.float32(3 / 32768))
+
+    def codes(given: Codes) -> Codes:
+        value = (given - zero_of(x)) << 7
+        prescaled = _short_half(value, to_out)
+        unit = value
+        if unit_shift > 0:
+            unit = _saturated(unit << (unit_shift - 1))
+        unit = _short_half(unit, to_unit)
+        if unit_shift > 0:
+            unit = _saturated(unit << 1)
+        elif unit_shift < 0:
+            unit = divided_by_power(unit, -unit_shift)
+        unit = (unit + (1 << 15)) >> 1
+        product = _saturated((unit * prescaled) >> 15)
+        return divided_by_power(product, -out_shift) + zero_of(out)
+
+    return table(layer, codes) if out_shift <= 0 else None
+
+
+def _saturated(value: Codes) -> Codes:
+    return np.clip(value, -32768, 32767)
+
+
+def _short_half(value: Codes, factor: int) -> Codes:
+    """Returns the upper half of a product of 16 bits, doubled; ties go up."""
+    return _saturated((value * factor + (1 << 14)) >> 15)
+
+
+def _short_multiplier(real: Any) -> tuple[int, int]:
+    """Returns a number as a factor with 15 bits of fraction, and a power of two."""
+    factor, shift = (int(part) for part in multiplier(np.float64(real)))
+    return min((factor + (1 << 15)) >> 16, 32767), shift
+
+
+@on_codes("ABS")
+def absolute(layer: TfliteLayer) -> Quantized:
+    """Codes without their sign, in another scale."""
+    if not is_short(layer):
+        return None
+    x, out = operand(layer, 0), result(layer)
+    real = np.float64(scale_of(x) / scale_of(out))
+    same = scale_of(x) == scale_of(out)
+
+    def codes(given: Codes) -> Codes:
+        value = np.abs(given - zero_of(x))
+        return (value if same else fixed(value, real)) + zero_of(out)
+
+    return table(layer, codes)
