@@ -249,8 +249,8 @@ def select(draw: Draw, op: str) -> Case:
     dtype = draw.one(*_ALL)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     a, b = _pair(draw, 5)
-    if op == "SELECT":
-        a = b = draw.shape(0, 4)
+    if not draw.int(0, 4) or op == "SELECT":
+        a = b = (2, *draw.shape(0, 3))
         condition = b[:1] if draw.flag() and b else b
     else:
         condition = tuple(size if draw.flag() else 1 for size in (a if len(a) > len(b) else b))
@@ -319,7 +319,9 @@ def segments(draw: Draw, op: str) -> Case:
     dtype, shape = draw.one("f32", "i32"), draw.shape(1, 4)
     x = draw.tensor(shape, dtype)
     if op == "SEGMENT_SUM":
-        numbers = np.sort(draw.values(shape[:1], "i32", 0, 4))
+        steps = draw.values(shape[:1], "i32", 0, 1)
+        steps[0] = 0
+        numbers = np.cumsum(steps)
         return Case(op, [x, constant(numbers)], [(dtype, PLAIN)])
     inner = draw.int(1, len(shape))
     numbers = draw.values(shape[:inner], "i32", -1, 3)

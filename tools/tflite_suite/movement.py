@@ -47,7 +47,7 @@ def reshape(draw: Draw, op: str) -> Case:
 
 @family("TRANSPOSE")
 def transpose(draw: Draw, op: str) -> Case:
-    shape = draw.shape(0, 6)
+    shape = draw.shape(1, 6)
     return _moved(draw, op, shape, [constant(draw.rng.permutation(len(shape)))], version=5)
 
 
@@ -176,6 +176,7 @@ def strided_slice(draw: Draw, op: str) -> Case:
     more = {"ellipsis_mask": 0, "new_axis_mask": 0}
     if draw.int(0, 2) == 0:
         place = draw.int(0, given - 1)
+        steps[place] = 1
         more[draw.one("ellipsis_mask", "new_axis_mask")] = 1 << place
         for mask in masks:
             masks[mask] &= ~(1 << place)

@@ -120,11 +120,26 @@ def bucketize(layer: TfliteLayer) -> Result:
 
 @converter("BITCAST")
 def bitcast(layer: TfliteLayer) -> Result:
-    """The same bits as another type of the same width."""
+    """The same bits as another type; one of another width has one axis more, or one less."""
     x, dtype = layer.input(0), layer.result_dtype()
-    if bits(x.tensor.dtype) != bits(dtype):
-        raise layer.unsupported(f"{x.tensor.dtype} as {dtype}, whose width is another")
-    return call("bitcast", x, dtype=dtype)
+    own, wanted = bits(x.tensor.dtype), bits(dtype)
+    if own == wanted:
+        return call("bitcast", x, dtype=dtype)
+    if "bool" in (x.tensor.dtype, dtype) or min(own, wanted) < 8:
+        raise layer.unsupported(f"{x.tensor.dtype} as {dtype}")
+    wide = f"u{max(own, wanted)}"
+    shifts = constant(np.arange(0, max(own, wanted), min(own, wanted)).astype(to_numpy(wide)))
+    whole = call("bitcast", x, dtype=f"u{own}") if x.tensor.dtype != f"u{own}" else x
+    if own > wanted:
+        parts = call("right_shift", reshaped(whole, (*x.tensor.shape, 1)), shifts)
+        mask = scalar((1 << wanted) - 1, wide)
+        narrow = cast(call("bitwise_and", parts, mask), f"u{wanted}")
+        return narrow if dtype == f"u{wanted}" else call("bitcast", narrow, dtype=dtype)
+    if not x.tensor.rank or x.tensor.shape[-1] != wanted // own:
+        raise layer.wrong(f"takes {wanted // own} elements of {own} bits, got {layer.type(0)}")
+    parts = call("left_shift", cast(whole, wide), shifts)
+    joined = call("sum", parts, axes=(x.tensor.rank - 1,), keepdims=False)
+    return joined if dtype == wide else call("bitcast", joined, dtype=dtype)
 
 
 @converter("LEAKY_RELU")

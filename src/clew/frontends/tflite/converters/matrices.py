@@ -18,7 +18,7 @@ def _on_diagonal(rows: Dim, columns: Dim) -> Expr:
     return call("equal", row, column)
 
 
-@converter("MATRIX_DIAG")
+@converter("MATRIX_DIAG", codes=True)
 def matrix_diag(layer: TfliteLayer) -> Result:
     """Matrices with the given diagonals, zero elsewhere."""
     x = layer.input(0)
@@ -32,12 +32,10 @@ def matrix_set_diag(layer: TfliteLayer) -> Result:
     """Matrices with other diagonals."""
     x, diagonal = layer.input(0), layer.input(1)
     *outer, rows, columns = x.tensor.shape
-    if isinstance(rows, int) and isinstance(columns, int) and rows < columns:
-        pads = (0,) * (2 * len(outer) + 1) + (columns - rows,)
-        diagonal = call("pad", diagonal, pads=pads, mode="constant", value=0)
-    elif rows != columns:
-        most = (columns,)
-        diagonal = call("slice", diagonal, begin=(0,), end=most, strides=(1,), axes=(len(outer),))
+    if rows != columns:
+        own = call("arange", start=0, stop=columns, step=1, dtype="i64")
+        places = call("minimum", own, _last(diagonal, len(outer)))
+        diagonal = call("gather", diagonal, places, axis=len(outer))
     row = reshaped(diagonal, (*outer, 1, columns))
     return call("where", _on_diagonal(rows, columns), row, x)
 

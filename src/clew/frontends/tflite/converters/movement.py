@@ -303,9 +303,37 @@ def numbers_between(layer: TfliteLayer) -> Result:
 @converter("GATHER", codes=True)
 def gather(layer: TfliteLayer) -> Result:
     """Elements along an axis, by index."""
-    if layer.integer("batch_dims", 0):
-        raise layer.unsupported("batches of indices")
-    return call("gather", layer.input(0), layer.input(1), axis=layer.axis())
+    x, places = layer.input(0), layer.input(1)
+    batch = layer.positive(layer.integer("batch_dims", 0), layer.rank(1) + 1)
+    if not batch:
+        return call("gather", x, places, axis=layer.axis())
+    return _gathered_in_batches(layer, x, places, batch, layer.axis())
+
+
+def _gathered_in_batches(
+    layer: TfliteLayer, x: Expr, places: Expr, batch: int, axis: int
+) -> Expr:
+    """Returns elements along an axis, of which each batch has its own indices: rows of the axes
+    before it, counted through.
+    """
+    if axis < batch:
+        raise layer.wrong(f"gathers along axis {axis} of batches of {batch} axes")
+    shape, own = x.tensor.shape, places.tensor.shape
+    before, inner = shape[:axis], own[batch:]
+    count, size = product(shape[:axis]), shape[axis]
+    # One row of indices for each element of the axes before.
+    places = reshaped(places, (*own[:batch], *(1,) * (axis - batch), product(inner)))
+    places = call("broadcast_to", places, shape=(*before, product(inner)))
+    places = cast(reshaped(places, (count, product(inner))), "i64")
+    rows = reshaped(call("arange", start=0, stop=count, step=1, dtype="i64"), (count, 1))
+    one = reshaped(_size_along(x, axis), (1, 1))
+    flat = reshaped(x, (count * size, *shape[axis + 1 :]))
+    found = call("gather", flat, call("add", call("multiply", rows, one), places), axis=0)
+    return reshaped(found, (*before, *inner, *shape[axis + 1 :]))
+
+
+def _size_along(x: Expr, axis: int) -> Expr:
+    return call("gather", call("shape_of", x), scalar(axis, "i64"), axis=0)
 
 
 @converter("GATHER_ND", codes=True)
@@ -333,7 +361,7 @@ def top_k(layer: TfliteLayer) -> Result:
     """The largest elements of each row with their places, best first."""
     count = layer.one_int(1, "the number of elements")
     values, places = fields(call("top_k", layer.input(0), k=count, axis=-1), 2)
-    return [values, cast(places, "i32")]
+    return [values, cast(places, layer.result_dtype(1))]
 
 
 @converter("WHERE", codes=True)

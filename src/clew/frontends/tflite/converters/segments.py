@@ -13,6 +13,7 @@ from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
+from clew.ops.common import differ
 from clew.ir.types import integer_limits, is_float, to_numpy
 
 _SUM, _MEAN, _ROOT = 0, 1, 2
@@ -70,7 +71,7 @@ def unsorted_segments(layer: TfliteLayer) -> Result:
 def _joined(layer: TfliteLayer, count: Dim, last: Expr, reduction: str) -> Expr:
     x, numbers = layer.input(0), cast(layer.input(1), "i64")
     inner = numbers.tensor.rank
-    if x.tensor.shape[:inner] != numbers.tensor.shape:
+    if any(map(differ, x.tensor.shape, numbers.tensor.shape)) or inner > x.tensor.rank:
         raise layer.wrong(f"has numbers {layer.type(1)} for rows of {layer.type(0)}")
     rows, rest = product(numbers.tensor.shape), x.tensor.shape[inner:]
     numbers = reshaped(numbers, (rows, 1))

@@ -123,6 +123,12 @@ def compare(layer: TfliteLayer) -> Quantized:
     return call(_COMPARED[layer.op], *parts)
 
 
+@on_codes("NEG")
+def negative(layer: TfliteLayer) -> Quantized:
+    """Negative codes, whatever they stand for."""
+    return call("negative", layer.input(0))
+
+
 @on_codes("MAXIMUM", "MINIMUM")
 def larger(layer: TfliteLayer) -> Quantized:
     """The larger or smaller code: all have one scale."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.frontends.building import call, constant
+from clew.frontends.building import call, cast, constant, scalar
 from clew.frontends.tflite.converters.quantized.codes import (
     half_away,
     multiplier,
@@ -25,8 +25,10 @@ from clew.frontends.tflite.converters.quantized.codes import (
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
+from clew.ir.expr import Expr
 from clew.ir.types import integer_limits, to_numpy
 
+_LONG: Final = "i16"
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -52,16 +54,27 @@ def divided_by_power(value: Codes, exponent: int) -> Codes:
 
 def table(layer: TfliteLayer, function: Callable[[Codes], Codes]) -> Quantized:
     """Returns the layer as a table of a function of codes, whose results are limited."""
-    out = result(layer)
-    codes = np.arange(256, dtype=np.uint8).view(to_numpy(operand(layer, 0).dtype))
-    found = np.clip(function(codes.astype(np.int64)), *integer_limits(out.dtype))
-    return call("apply_table", layer.input(0), constant(found.astype(to_numpy(out.dtype))))
-
-
-def is_short(layer: TfliteLayer) -> bool:
-    """Whether operand and result are codes of 8 bits and one scale."""
     x, out = operand(layer, 0), result(layer)
-    return of_whole(x, out) and x.dtype == out.dtype and x.dtype in ("i8", "u8")
+    low, high = integer_limits(x.dtype)
+    codes = np.arange(low, high + 1)
+    if x.dtype == "i8":
+        codes = np.roll(codes, low)  # by the code's bits as an unsigned number
+    found = np.clip(function(codes), *integer_limits(out.dtype)).astype(to_numpy(out.dtype))
+    if x.dtype != _LONG:
+        return call("apply_table", layer.input(0), constant(found))
+    return entries(found, call("subtract", cast(layer.input(0), "i32"), scalar(low, "i32")))
+
+
+def entries(table: NDArray[Any], places: Expr) -> Expr:
+    """Returns the elements of a table at places that lie inside it."""
+    return call("gather", constant(table), places, axis=0)
+
+
+def is_short(layer: TfliteLayer, *, long: bool = False) -> bool:
+    """Whether operand and result are codes of 8 bits and one scale; of 16 bits, too, if `long`."""
+    x, out = operand(layer, 0), result(layer)
+    same = of_whole(x, out) and x.dtype == out.dtype
+    return same and (x.dtype in ("i8", "u8") or (long and x.dtype == _LONG))
 
 
 def numbers(x: TensorInfo, codes: Codes) -> Floats:
@@ -69,11 +82,57 @@ def numbers(x: TensorInfo, codes: Codes) -> Floats:
     return scale_of(x) * (codes - zero_of(x)).astype(np.float32)
 
 
+_STEPS: Final = 512  # of a table of a function of 16 bits
+
+
+def sampled(
+    function: Callable[[Any], Any], x: tuple[float, int], out: tuple[float, int], kind: Any
+) -> Codes:
+    """Returns a function of 16 bits at the ends of equal steps, corrected by half of the error in
+    the middle of a step. `x` and `out` are a scale and a zero point, `kind` the type of floats.
+    """
+    low, high = integer_limits(_LONG)
+    first, last = (kind(x[0]) * kind(limit - x[1]) for limit in (low, high))
+    unit = kind(high - low + 1) / (
+        kind(out[0]) * kind(high - out[1]) - kind(out[0]) * kind(low - out[1])
+    )
+    step = (last - first) / kind(_STEPS)
+    places = np.arange(_STEPS).astype(kind)
+    with np.errstate(all="ignore"):
+        value, middle, following = (
+            function(at.astype(kind))
+            for at in (
+                first + places * step,
+                first + places * step + step / kind(2),
+                first + (places + kind(1)) * step,
+            )
+        )
+        sample = half_away(value * unit)
+        between = half_away((following * unit + sample) / kind(2))
+        bias = half_away((between - half_away(middle * unit)) / kind(2))
+        end = half_away(function(np.asarray(last, kind)) * unit)
+    found = np.append(np.clip(sample - bias, low, high), np.clip(end, low, high))
+    return np.nan_to_num(found).astype(np.int64)
+
+
+def interpolated(samples: Codes) -> Codes:
+    """Returns a sampled function for each code of 16 bits, from the lowest."""
+    codes = np.arange(-(1 << 15), 1 << 15)
+    place = 256 + (codes >> 7)
+    slope = samples[place + 1] - samples[place]
+    found: Codes = samples[place] + ((slope * (codes & 127) + (1 << 6)) >> 7)
+    return found
+
+
 def _of_floats(function: Callable[[Floats], Floats]) -> Callable[[TfliteLayer], Quantized]:
     def convert(layer: TfliteLayer) -> Quantized:
-        if not is_short(layer):
+        if not is_short(layer, long=function in (np.exp, np.log)):
             return None
         x, out = operand(layer, 0), result(layer)
+        if x.dtype == _LONG:
+            given = ((float(scale_of(t)), zero_of(t)) for t in (x, out))
+            found = interpolated(sampled(function, *given, np.float32))
+            return table(layer, lambda _: found)
         inverse = np.float32(1) / scale_of(out)
 
         def codes(given: Codes) -> Codes:
@@ -110,7 +169,51 @@ _FUNCTIONS: Final[dict[str, Callable[[Floats], Floats]]] = {
     "LOG": np.log,
 }
 for _name, _function in _FUNCTIONS.items():
-    on_codes(_name)(_of_floats(_function))
+    if _name not in ("TANH", "LOGISTIC"):
+        on_codes(_name)(_of_floats(_function))
+
+
+@on_codes("TANH", "LOGISTIC")
+def squashed(layer: TfliteLayer) -> Quantized:
+    """Tanh and the logistic function; of 16 bits by steps of a table of the latter."""
+    x, out = operand(layer, 0), result(layer)
+    if not (of_whole(x, out) and x.dtype == out.dtype == _LONG):
+        return _of_floats(_FUNCTIONS[layer.op])(layer)
+    factor, shift = _input_factor(scale_of(x), 1 if layer.op == "LOGISTIC" else 1)
+    bits = 9 if layer.op == "LOGISTIC" else 8
+
+    def codes(given: Codes) -> Codes:
+        value = (given * factor + ((1 << shift) >> 1)) >> shift
+        size = np.abs(value)
+        place = np.minimum(size >> bits, 255)
+        low, high = _LOGISTIC[place], _LOGISTIC[np.minimum(place + 1, 255)]
+        found = (low << bits) + (size & ((1 << bits) - 1)) * (high - low)
+        if bits == 9:
+            found = np.where(place == 255, 0x7FFF << 10, found) + (1 << 9)
+            return np.where(value >= 0, found, (1 << 25) + (1 << 10) - 1 - found) >> 10
+        found = np.where(place == 255, 0xFFFF << 8, found) - (1 << 23)
+        return np.where(value >= 0, found + (1 << 7), (1 << 7) - 1 - found) >> 8
+
+    return table(layer, codes)
+
+
+_LOGISTIC: Final = np.minimum(
+    np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535
+).astype(np.int64)
+"""The logistic function at multiples of 1 / 24, in 16 bits."""
+
+
+def _input_factor(scale: np.float32, _: int) -> tuple[int, int]:
+    """Returns by what 16-bit codes are multiplied and then shifted to the right, for numbers in
+    units of 1 / 4096 / 3.
+    """
+    fraction, exponent = math.frexp(float(scale))
+    if fraction == 0.5 and 0 <= exponent - 1 + 12 <= 1:
+        return 3 << (exponent - 1 + 12), 0
+    real, shift = float(scale) * 4096 * 3, 0
+    while real <= 32767 / 2 and shift <= 30:
+        real, shift = real * 2, shift + 1
+    return int(real), shift
 
 
 @on_codes("GELU")
@@ -129,7 +232,7 @@ _BOUNDS: Final = {
 @on_codes(*_BOUNDS)
 def relu(layer: TfliteLayer) -> Quantized:
     """Codes of another scale between two limits."""
-    if not is_short(layer):
+    if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
     low, high = (
@@ -150,7 +253,7 @@ def relu(layer: TfliteLayer) -> Quantized:
 @on_codes("LEAKY_RELU")
 def leaky_relu(layer: TfliteLayer) -> Quantized:
     """Codes of another scale, times the slope if they are negative."""
-    if not is_short(layer):
+    if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
     own = np.float64(scale_of(x) / scale_of(out))
@@ -185,7 +288,7 @@ def hard_swish(layer: TfliteLayer) -> Quantized:
         elif unit_shift < 0:
             unit = divided_by_power(unit, -unit_shift)
         unit = (unit + (1 << 15)) >> 1
-        product = _saturated((unit * prescaled) >> 15)
+        product = _saturated(np.trunc(unit * prescaled / (1 << 15)).astype(np.int64))
         return divided_by_power(product, -out_shift) + zero_of(out)
 
     return table(layer, codes) if out_shift <= 0 else None
@@ -209,7 +312,7 @@ def _short_multiplier(real: Any) -> tuple[int, int]:
 @on_codes("ABS")
 def absolute(layer: TfliteLayer) -> Quantized:
     """Codes without their sign, in another scale."""
-    if not is_short(layer):
+    if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
     real = np.float64(scale_of(x) / scale_of(out))
