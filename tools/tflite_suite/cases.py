@@ -87,11 +87,11 @@ class Case:
             open_shape = (-1, *shape[1:]) if self.free and shape else shape
             dtype = from_numpy(operand.value.dtype)
             operands.append(graph.input(f"x{n}", open_shape, dtype, **more))
-        first = next(o.value.shape for o in self.operands if o is not None)
+        first = max((o.value.shape for o in self.operands if o is not None), key=len)
         names = [
             (
                 f"y{n}",
-                first if len(quantum.scale) > 1 else (),
+                first if len(quantum.scale) > 1 or self.op.startswith("SELECT") else (),
                 dtype,
                 {"scale": quantum.scale, "zero": quantum.zero, "axis": quantum.axis},
             )

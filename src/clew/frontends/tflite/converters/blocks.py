@@ -75,11 +75,12 @@ def dilate(layer: TfliteLayer) -> Result:
         raise layer.wrong(f"has the distances {list(steps)} for {layer.type(0)}")
     for axis, step in enumerate(steps):
         if step > 1:
-            x = _spread(x, axis, step, value)
+            x = spread(x, axis, step, value)
     return x
 
 
-def _spread(x: Expr, axis: int, step: int, value: float) -> Expr:
+def spread(x: Expr, axis: int, step: int, value: float) -> Expr:
+    """Returns elements with `step - 1` copies of a value between them along an axis."""
     shape = list(x.tensor.shape)
     size = shape[axis]
     rank = len(shape) + 1

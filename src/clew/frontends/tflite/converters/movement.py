@@ -227,6 +227,7 @@ def strided_slice(layer: TfliteLayer) -> Result:
         first: Dim = begin[n]
         last: Dim = end[n]
         if masks["shrink_axis"] >> n & 1:
+            first = 0 if masks["begin"] >> n & 1 else first
             step, last = 1, first + 1 if not _is(first, -1) else size
         else:
             if masks["begin"] >> n & 1:
@@ -310,9 +311,7 @@ def gather(layer: TfliteLayer) -> Result:
     return _gathered_in_batches(layer, x, places, batch, layer.axis())
 
 
-def _gathered_in_batches(
-    layer: TfliteLayer, x: Expr, places: Expr, batch: int, axis: int
-) -> Expr:
+def _gathered_in_batches(layer: TfliteLayer, x: Expr, places: Expr, batch: int, axis: int) -> Expr:
     """Returns elements along an axis, of which each batch has its own indices: rows of the axes
     before it, counted through.
     """

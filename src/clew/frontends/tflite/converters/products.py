@@ -13,7 +13,7 @@ from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 
-_SAME, _VALID = 0, 1
+SAME, _VALID = 0, 1
 
 
 @converter("FULLY_CONNECTED")
@@ -75,7 +75,7 @@ def _transposed(layer: TfliteLayer, weight: Expr) -> Expr:
         raise layer.wrong("has a result that is no image")
     kernel, strides, ones = weight.tensor.shape[2:], _strides(layer, spatial), (1,) * spatial
     pads: tuple[Dim, ...] = (0,) * (2 * spatial)
-    if layer.integer("padding", 0) == _SAME:
+    if layer.integer("padding", 0) == SAME:
         pads = same_padding(wanted, kernel, strides)
     more = [
         want - ((size - 1) * stride + span - pads[n] - pads[n + spatial])
@@ -141,7 +141,7 @@ def window_padding(
 ) -> tuple[Dim, ...]:
     """Returns the padding (before..., after...) of a window, by the layer's kind of padding."""
     kind = layer.integer("padding", 0)
-    if kind not in (_SAME, _VALID):
+    if kind not in (SAME, _VALID):
         raise layer.wrong(f"has the padding {kind}")
     if kind == _VALID:
         return (0,) * (2 * len(kernel))

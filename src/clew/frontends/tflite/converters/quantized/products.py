@@ -9,7 +9,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.frontends.building import call, cast, constant
+from clew.frontends.lowering.convolution import convolution
+from clew.frontends.lowering.window import Window, same_padding
 from clew.frontends.tflite.converters import products
+from clew.frontends.tflite.converters.blocks import spread
+from clew.frontends.tflite.converters.channels import channels_first, channels_last
 from clew.frontends.tflite.converters.quantized.codes import (
     SUM,
     WIDE,
@@ -47,8 +51,39 @@ def depthwise_conv_2d(layer: TfliteLayer) -> Quantized:
 
 @on_codes("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Quantized:
-    """Gradient of a convolution."""
-    return _summed(layer, products.transpose_conv, 2, 1, 3, by_channel=True)
+    """Gradient of a convolution: codes with zero points between them, convolved."""
+    x = operand(layer, 2)
+    image, strides = layer.image(2), (layer.integer("stride_h"), layer.integer("stride_w"))
+    wanted, kernel = layer.dims(0, "the shape of the result")[1:3], layer.image(1).tensor.shape[1:3]
+    if not of_whole(x) or min(strides) < 1 or len(wanted) != 2:
+        return None
+    pads: tuple[Any, ...] = (0, 0, 0, 0)
+    if layer.integer("padding", 0) == products.SAME:
+        pads = same_padding(wanted, kernel, strides)
+    before: list[Any] = [0, 0, 0, 0]
+    after: list[Any] = [0, 0, 0, 0]
+    for n, (stride, span) in enumerate(zip(strides, kernel, strict=True)):
+        size = (image.tensor.shape[n + 1] - 1) * stride + 1
+        if stride > 1:
+            image = spread(image, n + 1, stride, zero_of(x))
+        before[n + 1] = span - 1 - pads[n]
+        after[n + 1] = wanted[n] + span - 1 - size - before[n + 1]
+    if any(not isinstance(n, int) or n < 0 for n in (*before, *after)):
+        return None
+    padded = (*before, *after)
+    image = call("pad", image, pads=padded, mode="constant", value=zero_of(x))
+    inputs = [layer.inputs[0], layer.input(1), image, *layer.inputs[3:]]
+    return _summed(layer.with_inputs(*inputs), _turned, 2, 1, 3, by_channel=True)
+
+
+def _turned(layer: TfliteLayer) -> Any:
+    """Returns a convolution of an image with weights whose taps are in the opposite order."""
+    weight = call("flip", call("transpose", layer.input(1), axes=(0, 3, 1, 2)), axes=(2, 3))
+    ones = (1, 1)
+    window = Window(weight.tensor.shape[2:], ones, ones, (0, 0, 0, 0))
+    found = channels_last(convolution(channels_first(layer.input(2)), weight, window, 1))
+    bias = layer.optional(3)
+    return found if bias is None else call("add", found, bias)
 
 
 @on_codes("FULLY_CONNECTED")

@@ -167,6 +167,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Floats], Floats]]] = {
     "ELU": _elu,
     "EXP": np.exp,
     "LOG": np.log,
+    "SQRT": np.sqrt,
 }
 for _name, _function in _FUNCTIONS.items():
     if _name not in ("TANH", "LOGISTIC"):
@@ -179,7 +180,7 @@ def squashed(layer: TfliteLayer) -> Quantized:
     x, out = operand(layer, 0), result(layer)
     if not (of_whole(x, out) and x.dtype == out.dtype == _LONG):
         return _of_floats(_FUNCTIONS[layer.op])(layer)
-    factor, shift = _input_factor(scale_of(x), 1 if layer.op == "LOGISTIC" else 1)
+    factor, shift = _input_factor(scale_of(x))
     bits = 9 if layer.op == "LOGISTIC" else 8
 
     def codes(given: Codes) -> Codes:
@@ -197,13 +198,21 @@ def squashed(layer: TfliteLayer) -> Quantized:
     return table(layer, codes)
 
 
-_LOGISTIC: Final = np.minimum(
-    np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535
-).astype(np.int64)
-"""The logistic function at multiples of 1 / 24, in 16 bits."""
+def _logistic_steps() -> Codes:
+    """Returns the logistic function at multiples of 1 / 24 in 16 bits, each raised by about half of
+    what lines between them lie too low.
+    """
+    value = 1 / (1 + np.exp(-np.arange(256) / 24))
+    bend = value * (1 - value) * (1 - 2 * value) / 24**2 / 8
+    found: Codes = np.rint(65536 * (value - 0.48 * bend)).astype(np.int64)
+    found[-1] = 65535
+    return found
 
 
-def _input_factor(scale: np.float32, _: int) -> tuple[int, int]:
+_LOGISTIC: Final = _logistic_steps()
+
+
+def _input_factor(scale: np.float32) -> tuple[int, int]:
     """Returns by what 16-bit codes are multiplied and then shifted to the right, for numbers in
     units of 1 / 4096 / 3.
     """
