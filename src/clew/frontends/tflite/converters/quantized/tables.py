@@ -126,13 +126,9 @@ def interpolated(samples: Codes) -> Codes:
 
 def _of_floats(function: Callable[[Floats], Floats]) -> Callable[[TfliteLayer], Quantized]:
     def convert(layer: TfliteLayer) -> Quantized:
-        if not is_short(layer, long=function in (np.exp, np.log)):
+        if not is_short(layer):
             return None
         x, out = operand(layer, 0), result(layer)
-        if x.dtype == _LONG:
-            given = ((float(scale_of(t)), zero_of(t)) for t in (x, out))
-            found = interpolated(sampled(function, *given, np.float32))
-            return table(layer, lambda _: found)
         inverse = np.float32(1) / scale_of(out)
 
         def codes(given: Codes) -> Codes:
@@ -165,9 +161,6 @@ _FUNCTIONS: Final[dict[str, Callable[[Floats], Floats]]] = {
     "TANH": np.tanh,
     "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
     "ELU": _elu,
-    "EXP": np.exp,
-    "LOG": np.log,
-    "SQRT": np.sqrt,
 }
 for _name, _function in _FUNCTIONS.items():
     if _name not in ("TANH", "LOGISTIC"):
@@ -223,6 +216,46 @@ def _input_factor(scale: np.float32) -> tuple[int, int]:
     while real <= 32767 / 2 and shift <= 30:
         real, shift = real * 2, shift + 1
     return int(real), shift
+
+
+@on_codes("EXP", "LOG", "RSQRT")
+def power(layer: TfliteLayer) -> Quantized:
+    """Functions of 16 bits between samples. Where there is no logarithm or root, it has the lowest
+    or the highest code.
+    """
+    if not is_short(layer, long=True):
+        return None
+    x, out = operand(layer, 0), result(layer)
+    low, high = integer_limits(out.dtype)
+
+    def function(value: Floats) -> Floats:
+        if layer.op == "EXP":
+            return np.exp(value)
+        inside = value > 0
+        safe = np.where(inside, value, value.dtype.type(1))
+        if layer.op == "LOG":
+            return np.where(inside, np.log(safe), numbers(out, np.asarray(low)))
+        return np.where(inside, 1 / np.sqrt(safe), numbers(out, np.asarray(high)))
+
+    if x.dtype != _LONG:
+        return _of_floats(function)(layer)
+    given = ((float(scale_of(t)), zero_of(t)) for t in (x, out))
+    found = interpolated(sampled(function, *given, np.float32))
+    return table(layer, lambda _: found)
+
+
+@on_codes("SQRT")
+def square_root(layer: TfliteLayer) -> Quantized:
+    """Square roots, rounded down."""
+    if not is_short(layer):
+        return None
+    x, out = operand(layer, 0), result(layer)
+
+    def codes(given: Codes) -> Codes:
+        root = np.sqrt(np.maximum(numbers(x, given), 0)) / scale_of(out)
+        return np.floor(root).astype(np.int64) + zero_of(out)
+
+    return table(layer, codes)
 
 
 @on_codes("GELU")
