@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from clew.frontends.building import call, reshaped, turned
 from clew.frontends.lowering.convolution import convolution, transposed
@@ -12,59 +13,96 @@ from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
+from clew.support.dataclass import dataclass
 
 SAME, _VALID = 0, 1
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How data and weights become factors, once their axes are in order."""
+
+    data: Callable[[Expr], Expr] = lambda x: x
+    weight: Callable[[Expr], Expr] = lambda x: x
+
+
+_PLAIN: Final = Factors()
+Sum: TypeAlias = Callable[[TfliteLayer, Factors], Expr]
+"""A function that returns the sums of products of a layer."""
 
 
 @converter("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Result:
     """Rows of the last axis times the weights `[out, in]`."""
+    return _finished(layer, rows_times_weights, 2)
+
+
+def rows_times_weights(layer: TfliteLayer, factors: Factors) -> Expr:
+    """Returns the sums of FULLY_CONNECTED."""
     x, weight = layer.input(0), layer.image(1, 2)
     if layer.integer("weights_format", 0):
         raise layer.unsupported("shuffled weights")
     width = weight.tensor.shape[-1]
-    keeps = layer.flag("keep_num_dims", False)
-    if not keeps:
+    if not layer.flag("keep_num_dims", False):
         x = reshaped(x, (product(x.tensor.shape) // width, width))
-    value = call("nn.matmul", x, turned(weight))
-    return layer.activated(_biased(layer, value, 2))
+    return call("nn.matmul", factors.data(x), factors.weight(turned(weight)))
 
 
 @converter("BATCH_MATMUL")
 def batch_matmul(layer: TfliteLayer) -> Result:
     """Products of matrices, each as given or transposed."""
+    return products_of_matrices(layer, _PLAIN)
+
+
+def products_of_matrices(layer: TfliteLayer, factors: Factors) -> Expr:
+    """Returns the sums of BATCH_MATMUL."""
     a, b = layer.input(0), layer.input(1)
     a = turned(a) if layer.flag("adj_x", False) else a
     b = turned(b) if layer.flag("adj_y", False) else b
-    return call("nn.matmul", a, b)
+    return call("nn.matmul", factors.data(a), factors.weight(b))
 
 
 @converter("CONV_2D")
 def conv_2d(layer: TfliteLayer) -> Result:
     """Convolution with weights `[out, H, W, in / groups]`."""
+    return _finished(layer, convolved, 2)
+
+
+def convolved(layer: TfliteLayer, factors: Factors) -> Expr:
+    """Returns the sums of CONV_2D."""
     image, weight = layer.image(0), layer.image(1)
-    channels, per_group = image.tensor.shape[-1], weight.tensor.shape[-1]
-    if not isinstance(channels, int) or not isinstance(per_group, int):
-        raise layer.open_size("the number of channels", channels, per_group)
-    if per_group < 1 or channels % per_group:
-        raise layer.wrong(f"has weights for {per_group} of {channels} channels")
-    return _convolved(layer, channels_first(weight), channels // per_group)
+    groups = _groups(layer, image.tensor.shape[-1], weight.tensor.shape[-1])
+    return _convolved(layer, channels_first(weight), groups, factors)
+
+
+def _groups(layer: TfliteLayer, channels: Dim, inner: Dim) -> int:
+    if not isinstance(channels, int) or not isinstance(inner, int):
+        raise layer.open_size("the number of channels", channels, inner)
+    if inner < 1 or channels % inner:
+        raise layer.wrong(f"has weights for {inner} of {channels} channels")
+    return channels // inner
 
 
 @converter("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Result:
     """Convolution of each channel on its own, with weights `[1, H, W, channels * multiplier]`."""
+    return _finished(layer, convolved_by_channel, 2)
+
+
+def convolved_by_channel(layer: TfliteLayer, factors: Factors) -> Expr:
+    """Returns the sums of DEPTHWISE_CONV_2D."""
     channels = layer.image(0).tensor.shape[-1]
     weight = call("transpose", layer.image(1), axes=(3, 0, 1, 2))
     if not isinstance(channels, int):
         raise layer.open_size("the number of channels", channels)
-    return _convolved(layer, weight, channels)
+    return _convolved(layer, weight, channels, factors)
 
 
 @converter("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Result:
     """Gradient of a convolution: operands are the result's shape, weights and image."""
-    return _transposed(layer, call("transpose", layer.image(1), axes=(3, 0, 1, 2)))
+    weight = call("transpose", layer.image(1), axes=(3, 0, 1, 2))
+    return layer.activated(_biased(layer, _transposed(layer, weight), 3))
 
 
 def _transposed(layer: TfliteLayer, weight: Expr) -> Expr:
@@ -84,35 +122,37 @@ def _transposed(layer: TfliteLayer, weight: Expr) -> Expr:
         )
     ]
     value = transposed(image, weight, Window(kernel, strides, ones, pads), 1, more)
-    return layer.activated(_biased(layer, channels_last(value), 3))
+    return channels_last(value)
 
 
 @converter("CONV_3D")
 def conv_3d(layer: TfliteLayer) -> Result:
     """Convolution of volumes with weights `[D, H, W, in / groups, out]`."""
     image, weight = layer.image(0, 5), layer.image(1, 5)
-    channels, inner = image.tensor.shape[-1], weight.tensor.shape[3]
-    if not isinstance(channels, int) or not isinstance(inner, int):
-        raise layer.open_size("the number of channels", channels, inner)
-    if inner < 1 or channels % inner:
-        raise layer.wrong(f"has weights for {inner} of {channels} channels")
-    return _convolved(layer, call("transpose", weight, axes=(4, 3, 0, 1, 2)), channels // inner)
+    groups = _groups(layer, image.tensor.shape[-1], weight.tensor.shape[3])
+    weight = call("transpose", weight, axes=(4, 3, 0, 1, 2))
+    return layer.activated(_biased(layer, _convolved(layer, weight, groups, _PLAIN), 2))
 
 
 @converter("CONV_3D_TRANSPOSE")
 def conv_3d_transpose(layer: TfliteLayer) -> Result:
     """Gradient of a convolution of volumes; weights are `[D, H, W, out, in]`."""
-    return _transposed(layer, call("transpose", layer.image(1, 5), axes=(4, 3, 0, 1, 2)))
+    weight = call("transpose", layer.image(1, 5), axes=(4, 3, 0, 1, 2))
+    return layer.activated(_biased(layer, _transposed(layer, weight), 3))
 
 
-def _convolved(layer: TfliteLayer, weight: Expr, groups: int) -> Expr:
+def _convolved(layer: TfliteLayer, weight: Expr, groups: int, factors: Factors) -> Expr:
     image = channels_first(layer.input(0))
     kernel = weight.tensor.shape[2:]
     strides = _strides(layer, len(kernel))
     dilation = _by_axis(layer, "dilation", len(kernel), 1)
     padding = window_padding(layer, image.tensor.shape[2:], kernel, strides, dilation)
-    value = convolution(image, weight, Window(kernel, strides, dilation, padding), groups)
-    return layer.activated(_biased(layer, channels_last(value), 2))
+    window = Window(kernel, strides, dilation, padding)
+    return channels_last(convolution(factors.data(image), factors.weight(weight), window, groups))
+
+
+def _finished(layer: TfliteLayer, sums: Sum, bias: int) -> Expr:
+    return layer.activated(_biased(layer, sums(layer, _PLAIN), bias))
 
 
 def _biased(layer: TfliteLayer, value: Expr, index: int) -> Expr:

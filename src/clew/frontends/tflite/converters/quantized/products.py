@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,20 +33,19 @@ from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
 from clew.ir.expr import Constant, Expr
 
-_Product: TypeAlias = Callable[[TfliteLayer], Any]
 _SHORT: Final = ("i8", "u8")
 
 
 @on_codes("CONV_2D")
 def conv_2d(layer: TfliteLayer) -> Quantized:
     """Convolution; each filter may have a scale."""
-    return _summed(layer, products.conv_2d, 0, 1, 2, by_channel=True)
+    return _summed(layer, products.convolved, 0, 1, 2, by_channel=True)
 
 
 @on_codes("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Quantized:
     """Convolution of each channel on its own."""
-    return _summed(layer, products.depthwise_conv_2d, 0, 1, 2, by_channel=True)
+    return _summed(layer, products.convolved_by_channel, 0, 1, 2, by_channel=True)
 
 
 @on_codes("TRANSPOSE_CONV")
@@ -76,31 +75,29 @@ def transpose_conv(layer: TfliteLayer) -> Quantized:
     return _summed(layer.with_inputs(*inputs), _turned, 2, 1, 3, by_channel=True)
 
 
-def _turned(layer: TfliteLayer) -> Any:
+def _turned(layer: TfliteLayer, factors: products.Factors) -> Expr:
     """Returns a convolution of an image with weights whose taps are in the opposite order."""
     weight = call("flip", call("transpose", layer.input(1), axes=(0, 3, 1, 2)), axes=(2, 3))
-    ones = (1, 1)
-    window = Window(weight.tensor.shape[2:], ones, ones, (0, 0, 0, 0))
-    found = channels_last(convolution(channels_first(layer.input(2)), weight, window, 1))
-    bias = layer.optional(3)
-    return found if bias is None else call("add", found, bias)
+    window = Window(weight.tensor.shape[2:], (1, 1), (1, 1), (0, 0, 0, 0))
+    image = factors.data(channels_first(layer.input(2)))
+    return channels_last(convolution(image, factors.weight(weight), window, 1))
 
 
 @on_codes("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Quantized:
     """Rows times the weights."""
-    return _summed(layer, products.fully_connected, 0, 1, 2)
+    return _summed(layer, products.rows_times_weights, 0, 1, 2)
 
 
 @on_codes("BATCH_MATMUL")
 def batch_matmul(layer: TfliteLayer) -> Quantized:
     """Products of matrices."""
-    return _summed(layer, products.batch_matmul, 0, 1, None)
+    return _summed(layer, products.products_of_matrices, 0, 1, None)
 
 
 def _summed(
     layer: TfliteLayer,
-    product: _Product,
+    sums: products.Sum,
     data: int,
     weight: int,
     bias: int | None,
@@ -116,13 +113,13 @@ def _summed(
     if between is None or (given is not None and given.tensor.dtype not in (SUM, WIDE)):
         return None
     dtype = _sum_dtype(layer, x, y, layer.input(weight))
-    inputs: list[Expr | None] = list(layer.inputs)
-    inputs[data] = centered(layer.input(data), zero_of(x), dtype)
-    inputs[weight] = centered(layer.input(weight), zero_of(y), dtype)
-    if bias is not None and given is not None:
-        inputs[bias] = cast(given, dtype)
-    plain = layer.with_inputs(*inputs).with_options(activation=0)
-    total = product(plain)
+    factors = products.Factors(
+        lambda value: centered(value, zero_of(x), dtype),
+        lambda value: centered(value, zero_of(y), dtype),
+    )
+    total = sums(layer, factors)
+    if given is not None:
+        total = call("add", total, cast(given, dtype))
     if x.dtype == "i16" and given is not None and given.tensor.dtype == WIDE:
         total = cast(total, WIDE)
     factor, shift = multiplier(_factor(x, y, out, by_channel=by_channel))
