@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ops.common import at, broadcast_shapes, differ, i32, i64
+from clew.ops.common import at, broadcast_shapes, differ, f32, i32, i64
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
@@ -23,38 +23,34 @@ _FRACTION = 31  # bits of a factor's fraction
     "scale_fixed",
     traits=Traits(keeps_finite=True, parameters=(1, 2)),
     samples=(
-        Sample(i32(3, 5), np.array(1518500250, "i4"), np.array(-9, "i4"), low=-99999, high=99999),
+        Sample(i32(3, 5), np.array(1518500250, "i4"), np.array(9, "i4"), low=-99999, high=99999),
         Sample(
             np.array([[-5, -3, -1, 0, 1, 3, 5]], "i4"),
             np.array([1 << 30] * 7, "i4"),
-            np.array([0, 1, -1, -2, 0, 0, -31], "i4"),
+            np.array([0, 1, 1, 2, 0, 0, 31], "i4"),
         ),
         Sample(
-            i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([-7, 3], "i4"),
+            i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"),
             low=-9999999, high=9999999,
         ),
         Sample(i32(3), i32(2), i32(), error="T100"),
         Sample(i32(3), i64(), i32(), error="T101"),
+        Sample(f32(3), i32(), i32(), error="T105"),
     ),
 )  # fmt: skip
 def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
-    """`x * factor / 2**(31 - shift)` in `i32`, rounded as TFLite rounds.
+    """`x * factor / 2**(31 + shift)` in `i32`, rounded as TFLite rounds; shifts are from 0 to 31.
 
-    For `i32`, the product's upper half is rounded, ties up, and then once more after a shift to
-    the right, ties away from zero. For `i64`, the factor's upper half is rounded, ties up, and the
-    product once, ties up. Shifts are from -31 to 30.
+    For `i32`, the product's upper half is rounded, ties up, and then once more after the shift,
+    ties away from zero. For `i64`, the factor's upper half is rounded, ties up, and the product
+    once, ties up.
 
     Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
     """
     name = "scale_fixed"
     if x.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: takes i32 or i64, got {x.dtype}")
-    for parameter in (factor, shift):
-        if parameter.dtype != "i32":
-            raise GraphTypeError("T101", f"{name}: takes parameters of i32, got {parameter.type}")
-        joint = broadcast_shapes(name, x.shape, parameter.shape)
-        if len(joint) != x.rank or any(map(differ, joint, x.shape)):
-            raise GraphTypeError("T100", f"{name}: {parameter.type} does not fit {x.type}")
+    _check(name, x, factor, shift)
     body = _scaled_sum if x.dtype == "i32" else _scaled_long
 
     def element(*i: Scalar) -> Scalar:
@@ -63,42 +59,47 @@ def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
     return te.compute(x.shape, element, name, layout=x.layout)
 
 
+def _check(name: str, x: Tensor, *parameters: Tensor) -> None:
+    for parameter in parameters:
+        if parameter.dtype != "i32":
+            raise GraphTypeError("T101", f"{name}: takes i32, got {parameter.type}")
+        joint = broadcast_shapes(name, x.shape, parameter.shape)
+        if len(joint) != x.rank or any(map(differ, joint, x.shape)):
+            raise GraphTypeError("T100", f"{name}: {parameter.type} does not fit {x.type}")
+
+
 def _wide(x: Scalar) -> Scalar:
     return te.cast("i64", x)
 
 
 def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
-    zero = te.as_scalar(0, "i32")
-    moved = binary("shl", x, te.maximum(shift, zero))
-    product = _wide(moved) * _wide(factor) + (1 << (_FRACTION - 1))
+    product = _wide(x) * _wide(factor) + (1 << (_FRACTION - 1))
     high = te.cast("i32", binary("shr", product, te.as_scalar(_FRACTION, "i64")))
-    one, right = te.as_scalar(1, "i32"), te.maximum(-shift, zero)
-    mask = binary("shl", one, right) - 1
+    one = te.as_scalar(1, "i32")
+    mask = binary("shl", one, shift) - 1
     # A tie goes away from zero: up, but for negative numbers only what is above one.
     most = binary("shr", mask, one) + te.cast("i32", high < 0)
     up = te.cast("i32", binary("and", high, mask) > most)
-    return binary("shr", high, right) + up
+    return binary("shr", high, shift) + up
 
 
 def _scaled_long(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
     most = te.as_scalar(0x7FFF, "i32")
     rounded = binary("shr", factor + (1 << 15), te.as_scalar(16, "i32"))
     short = te.select(factor < 0x7FFF0000, rounded, most)
-    right = 15 - _wide(shift)
+    right = 15 + _wide(shift)
     half = binary("shl", te.as_scalar(1, "i64"), right - 1)
     return te.cast("i32", binary("shr", x * _wide(short) + half, right))
 
 
 @scale_fixed.reference
 def _(x: Array, factor: Array, shift: Array) -> Array:
-    wide, shift = factor.astype(np.int64), shift.astype(np.int64)
+    wide, right = factor.astype(np.int64), shift.astype(np.int64)
     if x.dtype == np.int64:
         short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
-        found: Array = (x * short + (1 << (14 - shift))) >> (15 - shift)
+        found: Array = (x * short + (1 << (14 + right))) >> (15 + right)
         return found.astype(np.int32)
-    moved = (x.astype(np.int64) << np.maximum(shift, 0)).astype(np.int32)
-    high = (moved * wide + (1 << (_FRACTION - 1))) >> _FRACTION
-    right = np.maximum(-shift, 0)
+    high = (x * wide + (1 << (_FRACTION - 1))) >> _FRACTION
     mask = (1 << right) - 1
     up = (high & mask) > (mask >> 1) + (high < 0)
     return ((high >> right) + up).astype(np.int32)

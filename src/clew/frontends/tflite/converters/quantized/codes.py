@@ -17,7 +17,7 @@ from clew.frontends.building import call, cast, constant, scalar
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Expr
-from clew.ir.types import integer_limits
+from clew.ir.types import integer_limits, to_numpy
 
 Real = Any  # f64: a number, or an array of them
 SUM: Final = "i32"
@@ -96,9 +96,13 @@ def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def scaled(value: Expr, real: Real) -> Expr:
-    """Returns integers times real numbers, rounded as TFLite does; as they are for 1."""
+    """Returns integers times real numbers, rounded as TFLite does."""
     factor, shift = multiplier(real)
-    return call("scale_fixed", value, constant(factor), constant(shift))
+    left = np.maximum(shift, 0)
+    if left.any():
+        wide = value.tensor.dtype
+        value = call("multiply", value, constant((1 << left).astype(to_numpy(wide))))
+    return call("scale_fixed", value, constant(factor), constant(np.maximum(-shift, 0)))
 
 
 def limits(

@@ -47,7 +47,8 @@ def add(layer: TfliteLayer) -> Quantized:
         for n, t in enumerate((a, b))
     ]
     total = call("add" if layer.op == "ADD" else "subtract", *parts)
-    return stored(scaled(total, most / (2.0**left * np.float64(scale_of(out)))), out, between)
+    factor = most / (2.0**left * np.float64(scale_of(out)))
+    return stored(scaled(total, factor), out, between)
 
 
 def _shifted(value: Expr, bits: int) -> Expr:
@@ -82,7 +83,8 @@ def multiply(layer: TfliteLayer) -> Quantized:
     product = call(
         "multiply", *(centered(layer.input(n), zero_of(t)) for n, t in enumerate((a, b)))
     )
-    return stored(scaled(product, scale_of(a) * scale_of(b) / scale_of(out)), out, between)
+    factor = scale_of(a) * scale_of(b) / scale_of(out)
+    return stored(scaled(product, factor), out, between)
 
 
 @on_codes("SQUARED_DIFFERENCE")
@@ -156,7 +158,8 @@ def quantize(layer: TfliteLayer) -> Quantized:
     if not of_whole(x, out):
         return None
     value = centered(layer.input(0), zero_of(x))
-    return stored(scaled(value, np.float64(scale_of(x)) / np.float64(scale_of(out))), out)
+    factor = np.float64(scale_of(x)) / np.float64(scale_of(out))
+    return stored(scaled(value, factor), out)
 
 
 @on_codes("PRELU")

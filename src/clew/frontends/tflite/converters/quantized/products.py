@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.building import call, cast, constant
+from clew.frontends.building import call, cast
 from clew.frontends.lowering.convolution import convolution
 from clew.frontends.lowering.window import Window, same_padding
 from clew.frontends.tflite.converters import products
@@ -20,11 +20,11 @@ from clew.frontends.tflite.converters.quantized.codes import (
     centered,
     is_code,
     limits,
-    multiplier,
     of_whole,
     operand,
     result,
     scale_of,
+    scaled,
     stored,
     zero_of,
 )
@@ -122,9 +122,8 @@ def _summed(
         total = call("add", total, cast(given, dtype))
     if x.dtype == "i16" and given is not None and given.tensor.dtype == WIDE:
         total = cast(total, WIDE)
-    factor, shift = multiplier(_factor(x, y, out, by_channel=by_channel))
-    value = call("scale_fixed", total, constant(factor), constant(shift))
-    return stored(value, out, between)
+    real = _factor(x, y, out, by_channel=by_channel)
+    return stored(scaled(total, real), out, between)
 
 
 def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) -> Any:
