@@ -17,6 +17,7 @@ from clew.te.expr import binary
 Array = np.ndarray[Any, Any]
 
 _FRACTION = 31  # bits of a factor's fraction
+_PART = 16
 
 
 @register_op(
@@ -33,17 +34,21 @@ _FRACTION = 31  # bits of a factor's fraction
             i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"),
             low=-9999999, high=9999999,
         ),
+        Sample(
+            i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"), halved=True,
+            low=-9999999, high=9999999,
+        ),
         Sample(i32(3), i32(2), i32(), error="T100"),
         Sample(i32(3), i64(), i32(), error="T101"),
         Sample(f32(3), i32(), i32(), error="T105"),
     ),
 )  # fmt: skip
-def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
+def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False) -> Tensor:
     """`x * factor / 2**(31 + shift)` in `i32`, rounded as TFLite rounds; shifts are from 0 to 31.
 
     For `i32`, the product's upper half is rounded, ties up, and then once more after the shift,
-    ties away from zero. For `i64`, the factor's upper half is rounded, ties up, and the product
-    once, ties up.
+    ties away from zero. For `i64`, which must be less than 2**46, it is rounded once, ties up; if
+    `halved`, the factor is rounded to its upper 16 bits before.
 
     Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
     """
@@ -51,7 +56,7 @@ def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
     if x.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: takes i32 or i64, got {x.dtype}")
     _check(name, x, factor, shift)
-    body = _scaled_sum if x.dtype == "i32" else _scaled_long
+    body = _scaled_sum if x.dtype == "i32" else _scaled_half if halved else _scaled_long
 
     def element(*i: Scalar) -> Scalar:
         return body(x[i], at(factor, x.shape, i), at(shift, x.shape, i))
@@ -84,20 +89,34 @@ def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
 
 
 def _scaled_long(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    # The factor in two parts: 64 bits would not hold the product.
+    high = _wide(binary("shr", factor, te.as_scalar(_PART, "i32")))
+    low = _wide(factor) & ((1 << _PART) - 1)
+    half = binary("shl", te.as_scalar(1, "i64"), _wide(shift) + (_FRACTION - 1))
+    carried = binary("shr", x * low + half, te.as_scalar(_PART, "i64"))
+    return te.cast("i32", binary("shr", x * high + carried, _wide(shift) + (_FRACTION - _PART)))
+
+
+def _scaled_half(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
     most = te.as_scalar(0x7FFF, "i32")
-    rounded = binary("shr", factor + (1 << 15), te.as_scalar(16, "i32"))
+    rounded = binary("shr", factor + (1 << (_PART - 1)), te.as_scalar(_PART, "i32"))
     short = te.select(factor < 0x7FFF0000, rounded, most)
-    right = 15 + _wide(shift)
+    right = _wide(shift) + (_FRACTION - _PART)
     half = binary("shl", te.as_scalar(1, "i64"), right - 1)
     return te.cast("i32", binary("shr", x * _wide(short) + half, right))
 
 
 @scale_fixed.reference
-def _(x: Array, factor: Array, shift: Array) -> Array:
+def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
     wide, right = factor.astype(np.int64), shift.astype(np.int64)
+    if x.dtype == np.int64 and halved:
+        short = np.where(wide < 0x7FFF0000, (wide + (1 << (_PART - 1))) >> _PART, 0x7FFF)
+        right += _FRACTION - _PART
+        return ((x * short + (1 << (right - 1))) >> right).astype(np.int32)
     if x.dtype == np.int64:
-        short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
-        found: Array = (x * short + (1 << (14 + right))) >> (15 + right)
+        high, low = wide >> _PART, wide & ((1 << _PART) - 1)
+        carried = (x * low + (1 << (_FRACTION - 1 + right))) >> _PART
+        found: Array = (x * high + carried) >> (_FRACTION - _PART + right)
         return found.astype(np.int32)
     high = (x * wide + (1 << (_FRACTION - 1))) >> _FRACTION
     mask = (1 << right) - 1

@@ -23,9 +23,12 @@ _SUM, _MEAN, _ROOT = 0, 1, 2
 def scatter_nd(layer: TfliteLayer) -> Result:
     """Zeros in a shape, to which slices are added."""
     updates, shape = layer.input(1), layer.dims(2, "the shape")
-    zeros = filled(0, updates.tensor.dtype, shape)
-    if updates.tensor.dtype == "bool":
-        return call("scatter_nd", zeros, layer.input(0), updates)
+    dtype = updates.tensor.dtype
+    if dtype == "bool":
+        zeros = filled(0, "u8", shape)
+        found = call("scatter_nd", zeros, layer.input(0), cast(updates, "u8"), reduction="max")
+        return cast(found, dtype)
+    zeros = filled(0, dtype, shape)
     return call("scatter_nd", zeros, layer.input(0), updates, reduction="add")
 
 

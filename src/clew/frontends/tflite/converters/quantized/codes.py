@@ -95,14 +95,17 @@ def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return factor.astype(np.int32), np.where(large, _FRACTION - 1, shift).astype(np.int32)
 
 
-def scaled(value: Expr, real: Real) -> Expr:
-    """Returns integers times real numbers, rounded as TFLite does."""
+def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
+    """Returns integers times real numbers, rounded as TFLite does; `halved` as for
+    `scale_fixed`.
+    """
     factor, shift = multiplier(real)
     left = np.maximum(shift, 0)
     if left.any():
         wide = value.tensor.dtype
         value = call("multiply", value, constant((1 << left).astype(to_numpy(wide))))
-    return call("scale_fixed", value, constant(factor), constant(np.maximum(-shift, 0)))
+    right = constant(np.maximum(-shift, 0))
+    return call("scale_fixed", value, constant(factor), right, halved=halved)
 
 
 def limits(

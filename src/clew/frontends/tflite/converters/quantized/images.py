@@ -100,9 +100,6 @@ def mean(layer: TfliteLayer) -> Quantized:
     count = product(tuple(shape[axis] for axis in axes))
     if not isinstance(count, int) or not count:
         return None
-    same = (scale_of(x), zero_of(x)) == (scale_of(out), zero_of(out))
-    if same and layer.op == "MEAN":
-        return cast(call("divide", total, scalar(count, "i32")), out.dtype)
     scale = scale_of(x) / scale_of(out)
     value = cast(total, "f32")
     bias = np.float32(-zero_of(x)) * scale

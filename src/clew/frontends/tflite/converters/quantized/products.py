@@ -120,10 +120,11 @@ def _summed(
     total = sums(layer, factors)
     if given is not None:
         total = call("add", total, cast(given, dtype))
-    if x.dtype == "i16" and given is not None and given.tensor.dtype == WIDE:
-        total = cast(total, WIDE)
+    if x.dtype == "i16" and (given is None or given.tensor.dtype == WIDE):
+        total = cast(total, WIDE)  # which are scaled in another way than those of 32 bits
     real = _factor(x, y, out, by_channel=by_channel)
-    return stored(scaled(total, real), out, between)
+    halved = total.tensor.dtype == WIDE and layer.op != "FULLY_CONNECTED"
+    return stored(scaled(total, real, halved=halved), out, between)
 
 
 def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) -> Any:

@@ -247,7 +247,7 @@ def power(layer: TfliteLayer) -> Quantized:
 @on_codes("SQRT")
 def square_root(layer: TfliteLayer) -> Quantized:
     """Square roots, rounded down."""
-    if not is_short(layer):
+    if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
 
