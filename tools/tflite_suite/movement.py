@@ -17,6 +17,7 @@ from tflite_suite.cases import (
     constant,
     family,
 )
+from tflite_suite.flexbuffers import flexible
 
 _ANY: Final = ("f32", "i8", "u8", "i16", "i32", "i64", "bool")
 
@@ -396,3 +397,21 @@ def random(draw: Draw, op: str) -> Case:
         return Case(op, [constant(draw.shape())], [("f32", PLAIN)], options, random=True)
     x, kind = draw.tensor((draw.int(1, 3), draw.int(1, 4)), "f32"), draw.one("i32", "i64")
     return Case(op, [x, constant(draw.int(1, 5))], [(kind, PLAIN)], options, random=True)
+
+
+@family("TFLite_Detection_PostProcess")
+def detection(draw: Draw, op: str) -> Case:
+    count, classes, most = draw.int(2, 9), draw.int(1, 3), draw.int(1, 6)
+    known = classes + draw.int(0, 1)
+    options = flexible({
+        "max_detections": most, "max_classes_per_detection": 1, "num_classes": classes,
+        "nms_score_threshold": 0.2, "nms_iou_threshold": 0.4, "y_scale": 10.0, "x_scale": 10.0,
+        "h_scale": 5.0, "w_scale": 5.0, "use_regular_nms": False,
+    })  # fmt: skip
+    scores = draw.rng.permutation(count * known).reshape(1, count, known) / (count * known)
+    anchors = np.concatenate(
+        [draw.values((count, 2), "f32", 0, 1), draw.values((count, 2), "f32", 0.3, 1)], axis=1
+    )
+    operands = [draw.tensor((1, count, 4), "f32"), Operand(scores.astype(np.float32)),
+                Operand(anchors, True)]  # fmt: skip
+    return Case(op, operands, [("f32", PLAIN)] * 4, custom=options)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from clew.frontends.tflite.converters import (  # noqa: F401  registers converters
     blocks,
     boxes,
+    custom,
     draw,
     elementwise,
     images,

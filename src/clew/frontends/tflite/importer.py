@@ -29,6 +29,7 @@ from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
+from clew.ops.registry import bound_in_tflite
 from clew.ir.types import DTYPES, TensorType, to_numpy
 from clew.support.budgets import Budgets
 from clew.support.errors import (
@@ -174,9 +175,12 @@ def converted(layer: TfliteLayer) -> list[Expr]:
 
     Errors: U001 for an operator that is not supported.
     """
+    bound = bound_in_tflite(layer.op)
+    if bound is not None:
+        return layer.call_of(bound)
     convert = CONVERTERS.find(layer.op)
     if convert is None:
-        raise UnsupportedError("U001", f"{display(layer.op)} is not supported")
+        raise _unknown(layer.op)
     if layer.op in CODES:
         return _listed(convert(layer))
     if any(map(is_code, (*layer.operands, *layer.results))):
@@ -192,6 +196,17 @@ def converted(layer: TfliteLayer) -> list[Expr]:
         value if tensor is None else _codes(value, tensor)
         for value, tensor in zip(found, layer.results, strict=False)
     ]
+
+
+def _unknown(op: str) -> UnsupportedError:
+    if op.startswith("Flex"):
+        hint = (
+            f"{display(op[4:])} is an operator of TensorFlow: convert the model with builtin"
+            " operators only (without SELECT_TF_OPS)"
+        )
+    else:
+        hint = f"bind an operator of yours to it: register_op(..., tflite={display(op)!r})"
+    return UnsupportedError("U001", f"{display(op)} is not supported", hint=hint)
 
 
 def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:

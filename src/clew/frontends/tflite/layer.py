@@ -13,6 +13,7 @@ from clew.frontends.tflite.file.model import OperatorInfo, TensorInfo
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ir.types import is_integer
+from clew.ops.registry import Op
 
 _ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
     ("none", "identity", {}),
@@ -40,6 +41,7 @@ class TfliteLayer(Layer):
         outputs = [each.name if each else "" for each in results]
         given: Mapping[str, Any] = operator.options
         super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
+        self.custom: Final = operator.custom
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
 
@@ -70,6 +72,19 @@ class TfliteLayer(Layer):
         if not is_integer(self.type(index).dtype):
             raise self.wrong(f"takes {what} as integers, got {self.type(index)}")
         return super().dims(index, what)
+
+    def call_of(self, op: Op) -> list[Expr]:
+        """Returns the results of the operator that the user bound this one to: inputs by position,
+        options by name.
+
+        Errors: U005 for an omitted input before others; those of the operator.
+        """
+        given = list(self.inputs)
+        while given and given[-1] is None:
+            given.pop()
+        if None in given:
+            raise self.unsupported(f"input {given.index(None)} is omitted")
+        return self.results_of(op, [g for g in given if g is not None], self.given)
 
     def activated(self, value: Expr) -> Expr:
         """Returns a result after the operator's fused activation."""
