@@ -41,7 +41,8 @@ class Operand:
 @dataclass(frozen=True)
 class Case:
     """An operator. `operands` has None for those left out, `results` dtypes and quanta. With
-    `free`, the first size of the input is open in the file.
+    `free`, the first size of the input is open in the file. `counted` is the result with the number
+    of elements along axis 1 that count.
     """
 
     op: str
@@ -53,6 +54,7 @@ class Case:
     free: bool = False
     random: bool = False
     custom: bytes | None = None
+    counted: int | None = None
     key: str = ""
 
     @property

@@ -414,4 +414,4 @@ def detection(draw: Draw, op: str) -> Case:
     )
     operands = [draw.tensor((1, count, 4), "f32"), Operand(scores.astype(np.float32)),
                 Operand(anchors, True)]  # fmt: skip
-    return Case(op, operands, [("f32", PLAIN)] * 4, custom=options)
+    return Case(op, operands, [("f32", PLAIN)] * 4, custom=options, counted=3)

@@ -11,6 +11,7 @@ from clew.frontends.tflite.converters import (  # noqa: F401  registers converte
     custom,
     draw,
     elementwise,
+    hash_tables,
     images,
     matrices,
     movement,
