@@ -42,7 +42,7 @@ class Operand:
 class Case:
     """An operator. `operands` has None for those left out, `results` dtypes and quanta. With
     `free`, the first size of the input is open in the file. `counted` is the result with the number
-    of elements along axis 1 that count.
+    of elements along axis 1 that count, `shape` that of the results if LiteRT reads it.
     """
 
     op: str
@@ -55,6 +55,7 @@ class Case:
     random: bool = False
     custom: bytes | None = None
     counted: int | None = None
+    shape: tuple[int, ...] | None = None
     key: str = ""
 
     @property
@@ -89,11 +90,13 @@ class Case:
             open_shape = (-1, *shape[1:]) if self.free and shape else shape
             dtype = from_numpy(operand.value.dtype)
             operands.append(graph.input(f"x{n}", open_shape, dtype, **more))
-        first = max((o.value.shape for o in self.operands if o is not None), key=len)
+        shape = self.shape if self.shape is not None else ()
+        if any(len(q.scale) > 1 for _, q in self.results) or self.op.startswith("SELECT"):
+            shape = max((o.value.shape for o in self.operands if o is not None), key=len)
         names = [
             (
                 f"y{n}",
-                first if len(quantum.scale) > 1 or self.op.startswith("SELECT") else (),
+                shape,
                 dtype,
                 {"scale": quantum.scale, "zero": quantum.zero, "axis": quantum.axis},
             )

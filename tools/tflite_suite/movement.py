@@ -415,3 +415,53 @@ def detection(draw: Draw, op: str) -> Case:
     operands = [draw.tensor((1, count, 4), "f32"), Operand(scores.astype(np.float32)),
                 Operand(anchors, True)]  # fmt: skip
     return Case(op, operands, [("f32", PLAIN)] * 4, custom=options, counted=3)
+
+
+# --- StableHLO ------------------------------------------------------------------------------------
+
+
+@family("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM",
+        "STABLEHLO_AND", "STABLEHLO_SHIFT_LEFT")  # fmt: skip
+def stablehlo_pairs(draw: Draw, op: str) -> Case:
+    dtype = draw.one("f32", "i32", "i64", "i16", "i8")
+    if op == "STABLEHLO_AND":
+        dtype = draw.one("bool", "i32", "i64", "i8")
+    if op == "STABLEHLO_SHIFT_LEFT":
+        dtype = draw.one("i32", "i16", "i8")
+    shape, low = draw.shape(1, 5), 0 if op == "STABLEHLO_SHIFT_LEFT" else -4
+    operands = [Operand(draw.values(shape, dtype, low)) for _ in range(2)]
+    return Case(op, operands, [(dtype, PLAIN)])
+
+
+@family("STABLEHLO_PAD")
+def stablehlo_pad(draw: Draw, op: str) -> Case:
+    dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
+    low, high = ([draw.int(-1, 2) if size > 2 else draw.int(0, 2) for size in shape]
+                 for _ in range(2))  # fmt: skip
+    given = {"edge_padding_low": low, "edge_padding_high": high,
+             "interior_padding": [draw.int(0, 2) for _ in shape]}  # fmt: skip
+    operands = [Operand(draw.values(shape, dtype)), constant(draw.int(0, 3), dtype)]
+    return Case(op, operands, [(dtype, PLAIN)], ("StablehloPadOptions", given))
+
+
+@family("STABLEHLO_GATHER")
+def stablehlo_gather(draw: Draw, op: str) -> Case:
+    dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
+    rank = len(shape)
+    mapped = [int(n) for n in draw.rng.permutation(rank)[: draw.int(1, rank)]]
+    dropped = sorted(n for n in mapped if draw.flag())
+    sizes = [1 if n in dropped else draw.int(1, size) for n, size in enumerate(shape)]
+    outer = draw.shape(1, 2, 3)
+    count = len(outer) + rank - len(dropped)
+    places = sorted(int(n) for n in draw.rng.permutation(count)[: rank - len(dropped)])
+    given = {
+        "offset_dims": places, "collapsed_slice_dims": dropped, "start_index_map": mapped,
+        "index_vector_dim": len(outer), "slice_sizes": sizes,
+    }  # fmt: skip
+    starts = Operand(draw.values((*outer, len(mapped)), draw.one("i32", "i64"), 0, 3))
+    operands = [Operand(draw.values(shape, dtype)), starts]
+    boxes = iter(size for n, size in enumerate(sizes) if n not in dropped)
+    rest = iter(outer)
+    shape = tuple(next(boxes) if n in places else next(rest) for n in range(count))
+    options = ("StablehloGatherOptions", given)
+    return Case(op, operands, [(dtype, PLAIN)], options, shape=shape)

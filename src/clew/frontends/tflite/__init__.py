@@ -19,6 +19,7 @@ from clew.frontends.tflite.converters import (  # noqa: F401  registers converte
     reduce,
     segments,
     signal,
+    stablehlo,
 )
 from clew.frontends.tflite.converters.quantized import (  # noqa: F401  registers converters
     elements as quantized_elements,
