@@ -37,6 +37,7 @@ _SAME_SCALE: Final = ("CEIL", "FLOOR", "ROUND", "NEG", "SIGN", "SQUARE", "ZEROS_
     "RELU_N1_TO_1", "RELU_0_TO_1", "ROUND", "RSQRT", "SIN", "SQRT", "SQUARE", "ZEROS_LIKE", "SIGN",
 )  # fmt: skip
 def unary(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "f32", "i8", "u8", "i16", "i32", "i64")
     low = 0.1 if op in _POSITIVE else -4
     x = draw.tensor(draw.shape(), dtype, low=low)
@@ -51,6 +52,7 @@ def unary(draw: Draw, op: str) -> Case:
 
 @family("LOGISTIC", "TANH", "LOG_SOFTMAX", "SOFTMAX")
 def bounded(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16")
     least = 1 if "SOFTMAX" in op else 0
     shape = draw.shape(least, 4 if "SOFTMAX" in op else 6, high=7)
@@ -75,6 +77,7 @@ def bounded(draw: Draw, op: str) -> Case:
 
 @family("LEAKY_RELU")
 def leaky_relu(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", *QUANTIZED)
     options = ("LeakyReluOptions", {"alpha": float(np.float32(draw.rng.uniform(-1, 1.5)))})
     x = draw.tensor(draw.shape(), dtype)
@@ -83,6 +86,7 @@ def leaky_relu(draw: Draw, op: str) -> Case:
 
 @family("GELU")
 def gelu(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8")
     options = ("GeluOptions", {"approximate": draw.flag()})
     return Case(op, [draw.tensor(draw.shape(), dtype)], [draw.result(dtype)], options, version=2,
@@ -91,6 +95,7 @@ def gelu(draw: Draw, op: str) -> Case:
 
 @family("PRELU")
 def prelu(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8")
     shape = draw.shape(1, 4)
     slope = tuple(draw.one(1, size) for size in shape)
@@ -116,6 +121,7 @@ _ARITHMETIC: Final = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptio
 
 @family(*_ARITHMETIC)
 def arithmetic(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16", "i32", "i64")
     a, b = _pair(draw, 6)
     given: dict[str, Any] = {"activation": draw.int(0, 3)}
@@ -145,6 +151,7 @@ _COMPARED: Final = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREA
 
 @family(*_COMPARED)
 def comparison(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16", "i32", "i64", "bool")
     a, b = _pair(draw)
     operands = [draw.tensor(a, dtype), draw.tensor(b, dtype)]
@@ -154,6 +161,7 @@ def comparison(draw: Draw, op: str) -> Case:
 @family("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "POW", "FLOOR_DIV", "FLOOR_MOD", "ATAN2",
         "BITWISE_XOR", "RIGHT_SHIFT", "LOGICAL_AND", "LOGICAL_OR")  # fmt: skip
 def pairs(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one(*_ALL, "u32", "u16", "f64")
     if op.startswith("LOGICAL"):
         dtype = "bool"
@@ -174,17 +182,20 @@ def pairs(draw: Draw, op: str) -> Case:
 
 @family("LOGICAL_NOT")
 def logical_not(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     return Case(op, [draw.tensor(draw.shape(), "bool")], [("bool", PLAIN)])
 
 
 @family("ADD_N")
 def add_n(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32"), draw.shape()
     return Case(op, [draw.tensor(shape, dtype) for _ in range(draw.int(1, 4))], [(dtype, PLAIN)])
 
 
 @family("CAST")
 def cast(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     a, b = (draw.one("f32", "i8", "u8", "i16", "u16", "i32", "i64", "bool", "f64", "f16", "u32")
             for _ in range(2))  # fmt: skip
     low = 0 if b[0] == "u" or a[0] == "u" else -4
@@ -195,6 +206,7 @@ def cast(draw: Draw, op: str) -> Case:
 
 @family("QUANTIZE")
 def quantize(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     a, b = draw.one("f32", "i8", "u8", "i16", "i32"), draw.one("i8", "u8", "i16", "i32")
     shape = draw.shape()
     x = draw.tensor(shape, a)
@@ -210,6 +222,7 @@ def quantize(draw: Draw, op: str) -> Case:
 
 @family("DEQUANTIZE")
 def dequantize(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("i8", "u8", "i16", "f16"), draw.shape()
     x = draw.tensor(shape, dtype)
     if dtype == "i8" and shape and draw.flag():
@@ -221,6 +234,7 @@ def dequantize(draw: Draw, op: str) -> Case:
 
 @family("FAKE_QUANT")
 def fake_quant(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     given = {
         "min": float(-draw.int(0, 3)), "max": float(draw.int(1, 4)),
         "num_bits": draw.one(8, 4, 16), "narrow_range": False,
@@ -231,6 +245,7 @@ def fake_quant(draw: Draw, op: str) -> Case:
 
 @family("BUCKETIZE")
 def bucketize(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     bounds = sorted(map(float, draw.values((draw.int(0, 5),), "f32").round(1)))
     x = draw.tensor(draw.shape(), draw.one("f32", "f64", "i32", "i64"))
     return Case(op, [x], [("i32", PLAIN)], ("BucketizeOptions", {"boundaries": bounds}))
@@ -238,6 +253,7 @@ def bucketize(draw: Draw, op: str) -> Case:
 
 @family("BITCAST")
 def bitcast(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     kinds = ("f32", "i32", "u32"), ("i16", "u16", "f16"), ("i64", "f64"), ("i8", "u8")
     a, b = (draw.one(*pair) for pair in [draw.one(*kinds)] * 2)
     shape = draw.shape()
@@ -249,6 +265,7 @@ def bitcast(draw: Draw, op: str) -> Case:
 
 @family("SELECT", "SELECT_V2")
 def select(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one(*_ALL)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     a, b = _pair(draw, 5)
@@ -267,14 +284,18 @@ def select(draw: Draw, op: str) -> Case:
 
 @family("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
 def reduction(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "f32", "i8", "u8", "i16", "i32", "i64")
     if op in ("REDUCE_ANY", "REDUCE_ALL"):
         dtype = "bool"
     shape = draw.shape(0, 5)
     rank = len(shape)
-    axes = [draw.int(-rank, rank - 1) for _ in range(draw.int(0 if rank else 0, min(rank, 3)))]
+    axes = [draw.int(-rank, rank - 1) for _ in range(draw.int(0, min(rank, 3)))]
+    if op == "SUM" and dtype in ("i8", "i16"):
+        dtype = "u8"
     x = draw.tensor(shape, dtype)
-    same = op in ("REDUCE_MAX", "REDUCE_MIN") or (op in ("MEAN", "SUM") and draw.flag())
+    # LiteRT's sums of signed codes, and of one scale, read memory that nothing has written.
+    same = op in ("REDUCE_MAX", "REDUCE_MIN") or (op == "MEAN" and draw.flag())
     result = (dtype, x.quantum) if same else draw.result(dtype, 8 if op == "MEAN" else 20)
     options = ("ReducerOptions", {"keep_dims": draw.flag()})
     return Case(op, [x, constant(axes)], [result], options, version=2)
@@ -282,6 +303,7 @@ def reduction(draw: Draw, op: str) -> Case:
 
 @family("ARG_MAX", "ARG_MIN")
 def extremum(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i8", "u8", "i32", "bool"), draw.shape(1, 6)
     kind = draw.one("i32", "i64")
     options = (f"{op.title().replace('_', '')}Options", {"output_type": _number(kind)})
@@ -291,6 +313,7 @@ def extremum(draw: Draw, op: str) -> Case:
 
 @family("CUMSUM")
 def cumsum(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 6)
     options = ("CumsumOptions", {"exclusive": draw.flag(), "reverse": draw.flag()})
     axis = constant(draw.int(-len(shape), len(shape) - 1))
@@ -299,6 +322,7 @@ def cumsum(draw: Draw, op: str) -> Case:
 
 @family("TOPK_V2")
 def top_k(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i8", "u8", "i32", "i64", "i16"), draw.shape(1, 4, 7)
     x = draw.tensor(shape, dtype)
     count = constant(draw.int(1, shape[-1]))
@@ -308,6 +332,7 @@ def top_k(draw: Draw, op: str) -> Case:
 
 @family("L2_NORMALIZATION")
 def l2_normalization(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "u8", "i8")
     x = draw.tensor(draw.shape(1, 4, 6), dtype)
     result = (dtype, PLAIN)
@@ -319,6 +344,7 @@ def l2_normalization(draw: Draw, op: str) -> Case:
 @family("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX",
         "UNSORTED_SEGMENT_MIN")  # fmt: skip
 def segments(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32"), draw.shape(1, 4)
     x = draw.tensor(shape, dtype)
     if op == "SEGMENT_SUM":
@@ -365,6 +391,7 @@ def _product(draw: Draw, depth: int, dtype: str) -> tuple[str, Quantum]:
 
 @family("FULLY_CONNECTED")
 def fully_connected(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16")
     depth, out = draw.int(1, 40), draw.int(1, 9)
     keep = draw.flag()
@@ -378,6 +405,7 @@ def fully_connected(draw: Draw, op: str) -> Case:
 
 @family("BATCH_MATMUL")
 def batch_matmul(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "i16")
     rows, depth, columns = draw.int(1, 6), draw.int(1, 20), draw.int(1, 6)
     outer = draw.shape(0, 3, 3)
@@ -392,6 +420,7 @@ def batch_matmul(draw: Draw, op: str) -> Case:
 
 @family("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv_2d(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16")
     inner, out, spans = draw.int(1, 9), draw.int(1, 9), (draw.int(1, 4), draw.int(1, 4))
     given: dict[str, Any] = {
@@ -417,6 +446,7 @@ def conv_2d(draw: Draw, op: str) -> Case:
 
 @family("TRANSPOSE_CONV")
 def transpose_conv(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16")
     inner, out, span, stride = draw.int(1, 5), draw.int(1, 5), draw.int(1, 4), draw.int(1, 3)
     padding = draw.int(0, 1)
@@ -439,6 +469,7 @@ def transpose_conv(draw: Draw, op: str) -> Case:
 
 @family("CONV_3D", "CONV_3D_TRANSPOSE")
 def conv_3d(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     inner, out = draw.int(1, 3), draw.int(1, 3)
     spans = tuple(draw.int(1, 2) for _ in range(3))
     padding, strides = draw.int(0, 1), tuple(draw.int(1, 2) for _ in range(3))
@@ -465,6 +496,7 @@ def conv_3d(draw: Draw, op: str) -> Case:
 
 @family("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
 def pool(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = "f32" if op == "L2_POOL_2D" else draw.one("f32", "i8", "u8", "i16")
     given = {
         "padding": draw.int(0, 1), "stride_h": draw.int(1, 3), "stride_w": draw.int(1, 3),
@@ -477,6 +509,7 @@ def pool(draw: Draw, op: str) -> Case:
 
 @family("LOCAL_RESPONSE_NORMALIZATION")
 def normalization(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     given = {"radius": draw.int(0, 3), "bias": 1.0, "alpha": draw.one(0.5, 1.0), "beta": 0.5}
     x = draw.tensor((2, 3, 2, draw.int(1, 9)), "f32")
     return Case(op, [x], [("f32", PLAIN)], ("LocalResponseNormalizationOptions", given))
@@ -484,6 +517,7 @@ def normalization(draw: Draw, op: str) -> Case:
 
 @family("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16")
     corners, centers = draw.one((0, 0), (1, 0), (0, 1))
     kind = "ResizeBilinearOptions" if op == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
@@ -495,6 +529,7 @@ def resize(draw: Draw, op: str) -> Case:
 
 @family("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
 def depth(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, block = draw.one("f32", "i8", "u8", "i32", "i64"), draw.int(1, 3)
     sides, channels = (draw.int(1, 3), draw.int(1, 3)), draw.int(1, 3)
     shape = (*sides, channels * block**2)
@@ -507,6 +542,7 @@ def depth(draw: Draw, op: str) -> Case:
 
 @family("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
 def batches(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, spatial = draw.one("f32", "i8", "u8", "i16", "i32", "i64"), draw.int(1, 2)
     blocks = [draw.int(1, 3) for _ in range(spatial)]
     inner = (draw.int(1, 3),)
@@ -528,6 +564,7 @@ def batches(draw: Draw, op: str) -> Case:
 
 @family("DILATE")
 def dilate(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64", "i8"), draw.shape(1, 5)
     steps = constant([draw.int(1, 3) for _ in shape])
     x, value = Operand(draw.values(shape, dtype)), constant(draw.int(0, 3), dtype)
@@ -536,6 +573,7 @@ def dilate(draw: Draw, op: str) -> Case:
 
 @family("REDUCE_WINDOW")
 def reduce_window(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     kind, shape = draw.int(1, 6), draw.shape(1, 4, 6)
     dtype = "bool" if kind > 4 else draw.one("f32", "i32", "i64", "i8")
     sizes = [draw.int(1, size) for size in shape]

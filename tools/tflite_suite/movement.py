@@ -13,7 +13,6 @@ from tflite_suite.cases import (
     Case,
     Draw,
     Operand,
-    Quantum,
     constant,
     family,
 )
@@ -37,6 +36,7 @@ def _moved(
 
 @family("RESHAPE")
 def reshape(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(0, 5)
     wanted = list(draw.rng.permutation(shape))
     if wanted and draw.flag():
@@ -48,26 +48,32 @@ def reshape(draw: Draw, op: str) -> Case:
 
 @family("TRANSPOSE")
 def transpose(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 6)
     return _moved(draw, op, shape, [constant(draw.rng.permutation(len(shape)))], version=5)
 
 
 @family("SQUEEZE")
 def squeeze(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = tuple(draw.one(1, draw.int(1, 3)) for _ in range(draw.int(1, 6)))
     ones = [n for n, size in enumerate(shape) if size == 1]
-    dims = [n for n in ones if draw.flag()] if draw.flag() else []
+    dims = [n for n in ones if draw.flag()]
+    if not dims and shape[0] == 1:
+        shape = (2, *shape[1:])  # which axes are dropped may not depend on a free size
     return _moved(draw, op, shape, [], ("SqueezeOptions", {"squeeze_dims": dims}))
 
 
 @family("EXPAND_DIMS")
 def expand_dims(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(0, 5)
     return _moved(draw, op, shape, [constant(_axis(draw, len(shape) + 1))])
 
 
 @family("SHAPE", "RANK")
 def shape_of(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     x, kind = draw.tensor(draw.shape(), draw.one(*_ANY)), draw.one("i32", "i64")
     if op == "RANK":
         return Case(op, [x], [("i32", PLAIN)])
@@ -76,6 +82,7 @@ def shape_of(draw: Draw, op: str) -> Case:
 
 @family("PAD", "PADV2")
 def pad(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, dtype = draw.shape(1, 5), draw.one(*_ANY)
     pads = constant([[draw.int(0, 2), draw.int(0, 2)] for _ in shape], draw.one("i32", "i64"))
     x = draw.tensor(shape, dtype)
@@ -88,6 +95,7 @@ def pad(draw: Draw, op: str) -> Case:
 
 @family("MIRROR_PAD")
 def mirror_pad(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     mode, shape = draw.int(0, 1), draw.shape(1, 4, 5)
     most = [size - 1 if mode == 0 else size for size in shape]
     pads = constant([[draw.int(0, n), draw.int(0, n)] for n in most])
@@ -96,6 +104,7 @@ def mirror_pad(draw: Draw, op: str) -> Case:
 
 @family("CONCATENATION")
 def concatenation(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, dtype = draw.shape(1, 5), draw.one(*_ANY)
     axis = _axis(draw, len(shape))
     count = draw.int(1, 4)
@@ -111,6 +120,7 @@ def concatenation(draw: Draw, op: str) -> Case:
 
 @family("PACK")
 def pack(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, dtype, count = draw.shape(0, 5), draw.one(*_ANY), draw.int(1, 4)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     options = ("PackOptions", {"values_count": count, "axis": _axis(draw, len(shape) + 1)})
@@ -120,6 +130,7 @@ def pack(draw: Draw, op: str) -> Case:
 
 @family("UNPACK")
 def unpack(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 5)
     axis = _axis(draw, len(shape))
     made = _moved(draw, op, shape, [], ("UnpackOptions", {"num": shape[axis], "axis": axis}))
@@ -128,6 +139,7 @@ def unpack(draw: Draw, op: str) -> Case:
 
 @family("SPLIT", "SPLIT_V")
 def split(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, count = list(draw.shape(1, 5)), draw.int(1, 3)
     axis = _axis(draw, len(shape))
     sizes = [draw.int(1, 3) for _ in range(count)]
@@ -150,6 +162,7 @@ def _dtype(x: Operand) -> str:
 
 @family("SLICE")
 def slices(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, kind = draw.shape(1, 5), draw.one("i32", "i64")
     begin = [draw.int(0, size - 1) for size in shape]
     sizes = [draw.one(-1, draw.int(1, size - b)) for size, b in zip(shape, begin, strict=True)]
@@ -158,6 +171,7 @@ def slices(draw: Draw, op: str) -> Case:
 
 @family("STRIDED_SLICE")
 def strided_slice(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 4)
     given = draw.int(1, len(shape))
     begin, end, steps = [], [], []
@@ -188,6 +202,7 @@ def strided_slice(draw: Draw, op: str) -> Case:
 
 @family("TILE")
 def tile(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(0, 5)
     repeats = constant([draw.int(1, 3) for _ in shape], draw.one("i32", "i64"))
     return _moved(draw, op, shape, [repeats], version=3)
@@ -195,6 +210,7 @@ def tile(draw: Draw, op: str) -> Case:
 
 @family("BROADCAST_TO")
 def broadcast_to(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(0, 5)
     own = tuple(size if draw.flag() else 1 for size in shape)[draw.int(0, len(shape)) :]
     return _moved(draw, op, own, [constant(shape, draw.one("i32", "i64"))], version=3)
@@ -202,6 +218,7 @@ def broadcast_to(draw: Draw, op: str) -> Case:
 
 @family("REVERSE_V2")
 def reverse(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 5)
     axes = [n for n in range(len(shape)) if draw.flag()] or [0]
     return _moved(draw, op, shape, [constant(axes)], version=3)
@@ -209,6 +226,7 @@ def reverse(draw: Draw, op: str) -> Case:
 
 @family("FILL")
 def fill(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     value = draw.tensor((), draw.one(*_ANY))
     operands = [constant(draw.shape(), draw.one("i32", "i64")), value]
     return Case(op, operands, [(_dtype(value), value.quantum)], version=3)
@@ -216,6 +234,7 @@ def fill(draw: Draw, op: str) -> Case:
 
 @family("RANGE")
 def numbers(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i32", "i64")
     step = draw.one(1, 2, -1, 0.5 if dtype == "f32" else 3)
     first = draw.int(-3, 3)
@@ -225,6 +244,7 @@ def numbers(draw: Draw, op: str) -> Case:
 
 @family("GATHER")
 def gather(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 4)
     batch = draw.one(0, 0, draw.int(0, len(shape) - 1))
     axis = draw.int(batch, len(shape) - 1)
@@ -237,6 +257,7 @@ def gather(draw: Draw, op: str) -> Case:
 
 @family("GATHER_ND")
 def gather_nd(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 4)
     depth = draw.int(1, len(shape))
     outer = draw.shape(0, 2)
@@ -246,6 +267,7 @@ def gather_nd(draw: Draw, op: str) -> Case:
 
 @family("SCATTER_ND")
 def scatter_nd(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, dtype = draw.shape(1, 4), draw.one("f32", "i8", "u8", "i32", "i64", "bool")
     depth = draw.int(1, len(shape))
     outer = draw.shape(1, 2)
@@ -257,6 +279,7 @@ def scatter_nd(draw: Draw, op: str) -> Case:
 
 @family("SPARSE_TO_DENSE")
 def sparse_to_dense(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i32", "i64", "i8", "u8")
     shape = draw.shape(1, 4)
     count = draw.int(1, 4)
@@ -272,6 +295,7 @@ def sparse_to_dense(draw: Draw, op: str) -> Case:
 
 @family("ONE_HOT")
 def one_hot(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64", "i8", "u8", "bool"), draw.shape(0, 4)
     depth = draw.int(1, 5)
     index = Operand(draw.values(shape, draw.one("i32", "i64"), -1, depth))
@@ -282,12 +306,14 @@ def one_hot(draw: Draw, op: str) -> Case:
 
 @family("WHERE")
 def where(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     x = Operand(draw.values(draw.shape(1, 5), draw.one("bool", "f32", "i32", "i8", "i64"), -1, 1))
     return Case(op, [x], [("i64", PLAIN)])
 
 
 @family("UNIQUE")
 def unique(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, kind = draw.one("f32", "i32", "i64", "i8", "i16"), draw.one("i32", "i64")
     x = Operand(draw.values((draw.int(1, 9),), dtype, -2, 2).round())
     options = ("UniqueOptions", {"idx_out_type": DTYPES.index(kind)})
@@ -296,6 +322,7 @@ def unique(draw: Draw, op: str) -> Case:
 
 @family("REVERSE_SEQUENCE")
 def reverse_sequence(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(2, 5)
     time, batch = draw.rng.permutation(len(shape))[:2]
     lengths = Operand(draw.values((shape[batch],), draw.one("i32", "i64"), 0, shape[time]))
@@ -305,6 +332,7 @@ def reverse_sequence(draw: Draw, op: str) -> Case:
 
 @family("MATRIX_DIAG", "MATRIX_SET_DIAG")
 def diagonals(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16", "i32", "i64")
     if op == "MATRIX_DIAG":
         return _moved(draw, op, draw.shape(1, 4), [], ("MatrixDiagOptions", {}), dtype=dtype)
@@ -316,6 +344,7 @@ def diagonals(draw: Draw, op: str) -> Case:
 
 @family("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape, dtype = draw.shape(0, 4), draw.one(*_ANY)
     x = draw.tensor(shape, dtype)
     update = draw.tensor([draw.int(1, s) for s in shape], dtype, quantum=x.quantum)
@@ -325,6 +354,7 @@ def dynamic_update_slice(draw: Draw, op: str) -> Case:
 
 @family("BROADCAST_ARGS")
 def broadcast_args(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     shape = draw.shape(1, 5)
     a, b = ([size if draw.flag() else 1 for size in shape] for _ in range(2))
     kind = draw.one("i32", "i64")
@@ -337,6 +367,7 @@ def broadcast_args(draw: Draw, op: str) -> Case:
 
 @family("EMBEDDING_LOOKUP")
 def embedding_lookup(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     table = draw.tensor(draw.shape(2, 3, 5), "f32", constant=draw.flag())
     index = Operand(draw.values((draw.int(1, 5),), "i32", 0, table.value.shape[0] - 1))
     return Case(op, [index, table], [("f32", PLAIN)])
@@ -344,6 +375,7 @@ def embedding_lookup(draw: Draw, op: str) -> Case:
 
 @family("EMBEDDING_LOOKUP_SPARSE")
 def embedding_lookup_sparse(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     table, outer, most = draw.tensor(draw.shape(2, 3, 5), "f32"), draw.shape(1, 2, 3), 3
     shape = [*outer, most]
     rows = np.unique(np.stack([draw.values((5,), "i32", 0, s - 1) for s in shape], -1), axis=0)
@@ -357,6 +389,7 @@ def embedding_lookup_sparse(draw: Draw, op: str) -> Case:
 
 @family("HASHTABLE_LOOKUP")
 def hashtable_lookup(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     keys = np.sort(draw.rng.permutation(9)[: draw.int(1, 6)]).astype(np.int32)
     values = draw.tensor((len(keys), *draw.shape(0, 2)), draw.one("f32", "i32"))
     wanted = Operand(draw.values((draw.int(1, 6),), "i32", 0, 9))
@@ -365,6 +398,7 @@ def hashtable_lookup(draw: Draw, op: str) -> Case:
 
 @family("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def suppression(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     count = draw.int(1, 8)
     corners = np.sort(draw.values((count, 2, 2), "f32", 0, 1), axis=1).reshape(count, 4)
     operands = [Operand(corners), draw.tensor((count,), "f32", low=0, high=1),
@@ -381,17 +415,20 @@ def suppression(draw: Draw, op: str) -> Case:
 
 @family("RFFT2D")
 def rfft2d(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     x = draw.tensor((*draw.shape(0, 2), draw.int(2, 9), draw.int(2, 9)), "f32")
     return Case(op, [x, constant([draw.one(2, 4, 8), draw.one(2, 4, 8)])], [("c64", PLAIN)])
 
 
 @family("REAL", "IMAG", "COMPLEX_ABS")
 def parts(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     return Case(op, [draw.tensor(draw.shape(), "c64")], [("f32", PLAIN)])
 
 
 @family("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
 def random(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     options = ("RandomOptions", {"seed": draw.int(0, 3), "seed2": draw.int(0, 3)})
     if op != "MULTINOMIAL":
         return Case(op, [constant(draw.shape())], [("f32", PLAIN)], options, random=True)
@@ -401,6 +438,7 @@ def random(draw: Draw, op: str) -> Case:
 
 @family("TFLite_Detection_PostProcess")
 def detection(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     count, classes, most = draw.int(2, 9), draw.int(1, 3), draw.int(1, 6)
     known = classes + draw.int(0, 1)
     options = flexible({
@@ -423,6 +461,7 @@ def detection(draw: Draw, op: str) -> Case:
 @family("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM",
         "STABLEHLO_AND", "STABLEHLO_SHIFT_LEFT")  # fmt: skip
 def stablehlo_pairs(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype = draw.one("f32", "i32", "i64", "i16", "i8")
     if op == "STABLEHLO_AND":
         dtype = draw.one("bool", "i32", "i64", "i8")
@@ -435,6 +474,7 @@ def stablehlo_pairs(draw: Draw, op: str) -> Case:
 
 @family("STABLEHLO_PAD")
 def stablehlo_pad(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
     low, high = ([draw.int(-1, 2) if size > 2 else draw.int(0, 2) for size in shape]
                  for _ in range(2))  # fmt: skip
@@ -446,6 +486,7 @@ def stablehlo_pad(draw: Draw, op: str) -> Case:
 
 @family("STABLEHLO_GATHER")
 def stablehlo_gather(draw: Draw, op: str) -> Case:
+    """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
     rank = len(shape)
     mapped = [int(n) for n in draw.rng.permutation(rank)[: draw.int(1, rank)]]

@@ -74,7 +74,7 @@ def outcome(case: Case, *, compiled: bool = False, kernels: OpResolverType = REF
     except ClewError as error:
         kind = "unsupported" if error.code[0] == "U" else "wrong"
         return Outcome(kind, f"{error.code} {error.message}"[:_FIRST])
-    except Exception as error:  # noqa: BLE001 - any error is the case's outcome
+    except Exception as error:
         return Outcome("wrong", f"{type(error).__name__}: {error}"[:_FIRST])
     if case.random:
         return _alike(found, expected)
@@ -110,7 +110,9 @@ def _interpreter(module: Any) -> Any:
 
 
 def _alike(found: Sequence[Array], expected: Sequence[Array]) -> Outcome:
-    same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found, expected))
+    same = all(
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found, expected, strict=True)
+    )
     return Outcome("close" if same else "wrong", "random numbers")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,5 @@ def test_options_by_name() -> None:
     for _ in range(300):
         damaged = bytearray(data)
         damaged[rng.integers(len(data))] = rng.integers(256)
-        try:
+        with suppress(Damaged):
             read(bytes(damaged))
-        except Damaged:
-            pass

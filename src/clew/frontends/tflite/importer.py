@@ -29,8 +29,8 @@ from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
-from clew.ops.registry import bound_in_tflite
 from clew.ir.types import DTYPES, TensorType, to_numpy
+from clew.ops.registry import bound_in_tflite
 from clew.support.budgets import Budgets
 from clew.support.errors import (
     ClewError,

@@ -13,8 +13,8 @@ from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
-from clew.ops.common import differ
 from clew.ir.types import integer_limits, is_float, to_numpy
+from clew.ops.common import differ
 
 _SUM, _MEAN, _ROOT = 0, 1, 2
 

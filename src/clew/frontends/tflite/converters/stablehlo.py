@@ -65,7 +65,7 @@ def pad(layer: TfliteLayer) -> Result:
 
 @converter("STABLEHLO_GATHER")
 def gather(layer: TfliteLayer) -> Result:
-    """Boxes of one size, which begin where vectors of indices say, moved so that they lie inside."""
+    """Boxes of one size that begin where vectors of indices say, moved so that they lie inside."""
     x, starts = layer.input(0), cast(layer.input(1), "i64")
     shape = x.tensor.shape
     sizes, mapped, offsets, dropped = (

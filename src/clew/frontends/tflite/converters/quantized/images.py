@@ -108,10 +108,7 @@ def mean(layer: TfliteLayer) -> Quantized:
     else:
         bias = np.float32(bias * np.float32(count))
     value = call("add", call("multiply", value, scalar(scale, "f32")), scalar(bias, "f32"))
-    if layer.op == "MEAN":
-        return stored(rounded(value), out)
-    # A sum beyond the codes loses its upper bits.
-    return cast(call("add", rounded(value), scalar(zero_of(out), "i32")), out.dtype)
+    return stored(rounded(value), out)
 
 
 @on_codes("RESIZE_BILINEAR")

@@ -1,4 +1,4 @@
-"""Products and convolutions of codes: exact sums of 32 bits, or of 64 where 32 might not hold them."""
+"""Products of codes: exact sums of 32 bits, or of 64 where 32 might not hold them."""
 
 from __future__ import annotations
 
