@@ -122,13 +122,13 @@ class Draw:
         """Returns true or false."""
         return bool(self.rng.integers(2))
 
-    def int(self, low: int, high: int) -> int:
+    def whole(self, low: int, high: int) -> int:
         """Returns an integer from `low` to `high`."""
         return int(self.rng.integers(low, high + 1))
 
     def shape(self, least: int = 0, most: int = 6, high: int = 4) -> tuple[int, ...]:
         """Returns the sizes of `least` to `most` axes."""
-        return tuple(self.int(1, high) for _ in range(self.int(least, most)))
+        return tuple(self.whole(1, high) for _ in range(self.whole(least, most)))
 
     def values(
         self, shape: Sequence[int], dtype: str, low: float = -4, high: float = 4
@@ -136,15 +136,16 @@ class Draw:
         """Returns elements; codes of quantized types have their whole range."""
         shape = tuple(shape)
         if dtype == "bool":
-            return self.rng.random(shape) < 0.5
+            return np.asarray(self.rng.random(shape) < 0.5)
         if dtype in ("c64",):
             pair = self.rng.uniform(low, high, (2, *shape))
-            return (pair[0] + 1j * pair[1]).astype(np.complex64)
+            return np.asarray(pair[0] + 1j * pair[1], np.complex64)
         if dtype[0] in "iu":
             lowest, highest = integer_limits(dtype)
             least = max(int(low), lowest)
             return self.rng.integers(least, min(int(high), highest) + 1, shape, to_numpy(dtype))
-        return self.rng.uniform(low, high, shape).astype(to_numpy(dtype))
+        found: NDArray[Any] = self.rng.uniform(low, high, shape).astype(to_numpy(dtype))
+        return found
 
     def codes(self, shape: Sequence[int], dtype: str) -> NDArray[Any]:
         """Returns codes of the whole range."""
@@ -156,7 +157,7 @@ class Draw:
         low, high = integer_limits(dtype)
         scale = float(np.float32(span / (high - low) * self.rng.uniform(0.6, 1.6)))
         middle = (low + high + 1) // 2
-        zero = 0 if dtype == "i16" else middle + self.int(-30, 30)
+        zero = 0 if dtype == "i16" else middle + self.whole(-30, 30)
         return Quantum((scale,), (zero,))
 
     def tensor(

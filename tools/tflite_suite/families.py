@@ -109,7 +109,7 @@ def _pair(draw: Draw, most: int = 6) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if draw.flag():
         return shape, shape
     one, two = (
-        tuple(size if draw.int(0, 2) else 1 for size in shape)[draw.int(0, len(shape)) :]
+        tuple(size if draw.whole(0, 2) else 1 for size in shape)[draw.whole(0, len(shape)) :]
         for _ in range(2)
     )
     return (shape, two) if draw.flag() else (one, shape)
@@ -124,7 +124,7 @@ def arithmetic(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16", "i32", "i64")
     a, b = _pair(draw, 6)
-    given: dict[str, Any] = {"activation": draw.int(0, 3)}
+    given: dict[str, Any] = {"activation": draw.whole(0, 3)}
     if op in ("ADD", "SUB") and dtype == "i16":
         given["pot_scale_int16"] = draw.flag()
     operands = [draw.tensor(a, dtype, low=-4), draw.tensor(b, dtype, constant=draw.flag())]
@@ -139,7 +139,7 @@ def arithmetic(draw: Draw, op: str) -> Case:
     span = {"ADD": 14, "SUB": 14, "MUL": 30, "DIV": 8}[op]
     result = draw.result(dtype, span)
     if given.get("pot_scale_int16"):
-        operands = [Operand(o.value, o.constant, Quantum((2.0 ** -draw.int(11, 13),), (0,)))
+        operands = [Operand(o.value, o.constant, Quantum((2.0 ** -draw.whole(11, 13),), (0,)))
                     for o in operands]  # fmt: skip
         top = max(o.quantum.scale[0] for o in operands)
         result = ("i16", Quantum((top * draw.one(1, 2),), (0,)))
@@ -190,7 +190,7 @@ def logical_not(draw: Draw, op: str) -> Case:
 def add_n(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32"), draw.shape()
-    return Case(op, [draw.tensor(shape, dtype) for _ in range(draw.int(1, 4))], [(dtype, PLAIN)])
+    return Case(op, [draw.tensor(shape, dtype) for _ in range(draw.whole(1, 4))], [(dtype, PLAIN)])
 
 
 @family("CAST")
@@ -226,7 +226,7 @@ def dequantize(draw: Draw, op: str) -> Case:
     dtype, shape = draw.one("i8", "u8", "i16", "f16"), draw.shape()
     x = draw.tensor(shape, dtype)
     if dtype == "i8" and shape and draw.flag():
-        axis = draw.int(0, len(shape) - 1)
+        axis = draw.whole(0, len(shape) - 1)
         scales = tuple(float(np.float32(draw.rng.uniform(0.01, 0.05))) for _ in range(shape[axis]))
         x = Operand(x.value, False, Quantum(scales, (0,) * shape[axis], axis))
     return Case(op, [x], [("f32", PLAIN)], version=5)
@@ -236,7 +236,7 @@ def dequantize(draw: Draw, op: str) -> Case:
 def fake_quant(draw: Draw, op: str) -> Case:
     """Draws a case."""
     given = {
-        "min": float(-draw.int(0, 3)), "max": float(draw.int(1, 4)),
+        "min": float(-draw.whole(0, 3)), "max": float(draw.whole(1, 4)),
         "num_bits": draw.one(8, 4, 16), "narrow_range": False,
     }  # fmt: skip
     return Case(op, [draw.tensor(draw.shape(), "f32")], [("f32", PLAIN)],
@@ -246,7 +246,7 @@ def fake_quant(draw: Draw, op: str) -> Case:
 @family("BUCKETIZE")
 def bucketize(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    bounds = sorted(map(float, draw.values((draw.int(0, 5),), "f32").round(1)))
+    bounds = sorted(map(float, draw.values((draw.whole(0, 5),), "f32").round(1)))
     x = draw.tensor(draw.shape(), draw.one("f32", "f64", "i32", "i64"))
     return Case(op, [x], [("i32", PLAIN)], ("BucketizeOptions", {"boundaries": bounds}))
 
@@ -257,7 +257,7 @@ def bitcast(draw: Draw, op: str) -> Case:
     kinds = ("f32", "i32", "u32"), ("i16", "u16", "f16"), ("i64", "f64"), ("i8", "u8")
     a, b = (draw.one(*pair) for pair in [draw.one(*kinds)] * 2)
     shape = draw.shape()
-    if not draw.int(0, 3):
+    if not draw.whole(0, 3):
         a, b, shape = draw.one(("i32", "i16", shape), ("i16", "i32", (*shape, 2)),
                                ("u8", "f32", (*shape, 4)))  # fmt: skip
     return Case(op, [Operand(draw.values(shape, a))], [(b, PLAIN)], ("BitcastOptions", {}))
@@ -269,7 +269,7 @@ def select(draw: Draw, op: str) -> Case:
     dtype = draw.one(*_ALL)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     a, b = _pair(draw, 5)
-    if not draw.int(0, 4) or op == "SELECT":
+    if not draw.whole(0, 4) or op == "SELECT":
         a = b = (2, *draw.shape(0, 3))
         condition = b[:1] if draw.flag() and b else b
     else:
@@ -290,7 +290,7 @@ def reduction(draw: Draw, op: str) -> Case:
         dtype = "bool"
     shape = draw.shape(0, 5)
     rank = len(shape)
-    axes = [draw.int(-rank, rank - 1) for _ in range(draw.int(0, min(rank, 3)))]
+    axes = [draw.whole(-rank, rank - 1) for _ in range(draw.whole(0, min(rank, 3)))]
     if op == "SUM" and dtype in ("i8", "i16"):
         dtype = "u8"
     x = draw.tensor(shape, dtype)
@@ -307,7 +307,7 @@ def extremum(draw: Draw, op: str) -> Case:
     dtype, shape = draw.one("f32", "i8", "u8", "i32", "bool"), draw.shape(1, 6)
     kind = draw.one("i32", "i64")
     options = (f"{op.title().replace('_', '')}Options", {"output_type": _number(kind)})
-    axis = constant(draw.int(-len(shape), len(shape) - 1))
+    axis = constant(draw.whole(-len(shape), len(shape) - 1))
     return Case(op, [draw.tensor(shape, dtype), axis], [(kind, PLAIN)], options, version=2)
 
 
@@ -316,7 +316,7 @@ def cumsum(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 6)
     options = ("CumsumOptions", {"exclusive": draw.flag(), "reverse": draw.flag()})
-    axis = constant(draw.int(-len(shape), len(shape) - 1))
+    axis = constant(draw.whole(-len(shape), len(shape) - 1))
     return Case(op, [draw.tensor(shape, dtype), axis], [(dtype, PLAIN)], options)
 
 
@@ -325,7 +325,7 @@ def top_k(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i8", "u8", "i32", "i64", "i16"), draw.shape(1, 4, 7)
     x = draw.tensor(shape, dtype)
-    count = constant(draw.int(1, shape[-1]))
+    count = constant(draw.whole(1, shape[-1]))
     kind = draw.one("i32", "i32", "i16")
     return Case(op, [x, count], [(dtype, x.quantum), (kind, PLAIN)], version=3)
 
@@ -352,7 +352,7 @@ def segments(draw: Draw, op: str) -> Case:
         steps[0] = 0
         numbers = np.cumsum(steps)
         return Case(op, [x, constant(numbers)], [(dtype, PLAIN)])
-    inner = draw.int(1, len(shape))
+    inner = draw.whole(1, len(shape))
     numbers = draw.values(shape[:inner], "i32", -1, 3)
     return Case(op, [x, Operand(numbers, draw.flag()), constant(4)], [(dtype, PLAIN)])
 
@@ -375,7 +375,7 @@ def _weight(draw: Draw, shape: tuple[int, ...], axis: int, dtype: str) -> Operan
 def _bias(
     draw: Draw, count: int, x: Operand, weight: Operand, *, needed: bool = False
 ) -> Operand | None:
-    if not needed and not draw.int(0, 3):
+    if not needed and not draw.whole(0, 3):
         return None
     if x.value.dtype == np.float32:
         return draw.tensor((count,), "f32", constant=True)
@@ -393,11 +393,11 @@ def _product(draw: Draw, depth: int, dtype: str) -> tuple[str, Quantum]:
 def fully_connected(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16")
-    depth, out = draw.int(1, 40), draw.int(1, 9)
+    depth, out = draw.whole(1, 40), draw.whole(1, 9)
     keep = draw.flag()
     x = draw.tensor((*draw.shape(1, 3), depth), dtype)
     weight = _weight(draw, (out, depth), 0, "i8" if dtype == "i16" else dtype)
-    given = {"activation": draw.int(0, 3), "keep_num_dims": keep}
+    given = {"activation": draw.whole(0, 3), "keep_num_dims": keep}
     operands = [x, weight, _bias(draw, out, x, weight)]
     return Case(op, operands, [_product(draw, depth, dtype)], ("FullyConnectedOptions", given),
                 version=7 if dtype == "i16" else 5)  # fmt: skip
@@ -407,7 +407,7 @@ def fully_connected(draw: Draw, op: str) -> Case:
 def batch_matmul(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i8", "i16")
-    rows, depth, columns = draw.int(1, 6), draw.int(1, 20), draw.int(1, 6)
+    rows, depth, columns = draw.whole(1, 6), draw.whole(1, 20), draw.whole(1, 6)
     outer = draw.shape(0, 3, 3)
     turn = draw.flag(), draw.flag()
     a = (depth, rows) if turn[0] else (rows, depth)
@@ -422,10 +422,10 @@ def batch_matmul(draw: Draw, op: str) -> Case:
 def conv_2d(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i8", "i8", "u8", "i16")
-    inner, out, spans = draw.int(1, 9), draw.int(1, 9), (draw.int(1, 4), draw.int(1, 4))
+    inner, out, spans = draw.whole(1, 9), draw.whole(1, 9), (draw.whole(1, 4), draw.whole(1, 4))
     given: dict[str, Any] = {
-        "padding": draw.int(0, 1), "stride_h": draw.int(1, 2), "stride_w": draw.int(1, 2),
-        "activation": draw.int(0, 3), "dilation_h": draw.int(1, 2), "dilation_w": draw.int(1, 2),
+        "padding": draw.whole(0, 1), "stride_h": draw.whole(1, 2), "stride_w": draw.whole(1, 2),
+        "activation": draw.whole(0, 3), "dilation_h": draw.whole(1, 2), "dilation_w": draw.whole(1, 2),
     }  # fmt: skip
     kind = "i8" if dtype == "i16" else dtype
     if op == "CONV_2D":
@@ -433,11 +433,11 @@ def conv_2d(draw: Draw, op: str) -> Case:
         image, weights = inner * groups, (out * groups, *spans, inner)
         axis, count, depth = 0, out * groups, inner * spans[0] * spans[1]
     else:
-        image, multiplier = inner, draw.int(1, 3)
+        image, multiplier = inner, draw.whole(1, 3)
         given["depth_multiplier"] = multiplier
         weights, axis, count = (1, *spans, inner * multiplier), 3, inner * multiplier
         depth = spans[0] * spans[1]
-    x = draw.tensor((draw.int(1, 2), draw.int(8, 10), draw.int(8, 10), image), dtype)
+    x = draw.tensor((draw.whole(1, 2), draw.whole(8, 10), draw.whole(8, 10), image), dtype)
     weight = _weight(draw, weights, axis, kind)
     operands = [x, weight, _bias(draw, count, x, weight, needed=op != "CONV_2D")]
     options = ("Conv2DOptions" if op == "CONV_2D" else "DepthwiseConv2DOptions", given)
@@ -448,18 +448,23 @@ def conv_2d(draw: Draw, op: str) -> Case:
 def transpose_conv(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i8", "u8", "i16")
-    inner, out, span, stride = draw.int(1, 5), draw.int(1, 5), draw.int(1, 4), draw.int(1, 3)
-    padding = draw.int(0, 1)
-    sides = draw.int(2, 5), draw.int(2, 5)
+    inner, out, span, stride = (
+        draw.whole(1, 5),
+        draw.whole(1, 5),
+        draw.whole(1, 4),
+        draw.whole(1, 3),
+    )
+    padding = draw.whole(0, 1)
+    sides = draw.whole(2, 5), draw.whole(2, 5)
     least = [(n - 1) * stride + (1 if padding == 0 else span) for n in sides]
-    wanted = [n + draw.int(0, stride - 1) for n in least]
+    wanted = [n + draw.whole(0, stride - 1) for n in least]
     given = {
         "padding": padding,
         "stride_h": stride,
         "stride_w": stride,
-        "activation": draw.int(0, 3),
+        "activation": draw.whole(0, 3),
     }
-    x = draw.tensor((draw.int(1, 2), *sides, inner), dtype)
+    x = draw.tensor((draw.whole(1, 2), *sides, inner), dtype)
     weight = _weight(draw, (out, span, span, inner), 0, "i8" if dtype == "i16" else dtype)
     shape = constant([x.value.shape[0], *wanted, out])
     operands = [shape, weight, x, _bias(draw, out, x, weight)]
@@ -470,15 +475,15 @@ def transpose_conv(draw: Draw, op: str) -> Case:
 @family("CONV_3D", "CONV_3D_TRANSPOSE")
 def conv_3d(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    inner, out = draw.int(1, 3), draw.int(1, 3)
-    spans = tuple(draw.int(1, 2) for _ in range(3))
-    padding, strides = draw.int(0, 1), tuple(draw.int(1, 2) for _ in range(3))
-    given: dict[str, Any] = {"padding": padding, "activation": draw.int(0, 3)}
+    inner, out = draw.whole(1, 3), draw.whole(1, 3)
+    spans = tuple(draw.whole(1, 2) for _ in range(3))
+    padding, strides = draw.whole(0, 1), tuple(draw.whole(1, 2) for _ in range(3))
+    given: dict[str, Any] = {"padding": padding, "activation": draw.whole(0, 3)}
     given |= {f"stride_{axis}": n for axis, n in zip("dhw", strides, strict=True)}
-    sides = tuple(draw.int(3, 5) for _ in range(3))
-    x = draw.tensor((draw.int(1, 2), *sides, inner), "f32")
+    sides = tuple(draw.whole(3, 5) for _ in range(3))
+    x = draw.tensor((draw.whole(1, 2), *sides, inner), "f32")
     if op == "CONV_3D":
-        given |= {f"dilation_{axis}": draw.int(1, 2) for axis in "dhw"}
+        given |= {f"dilation_{axis}": draw.whole(1, 2) for axis in "dhw"}
         weight = draw.tensor((*spans, inner, out), "f32")
         operands: list[Operand | None] = [x, weight]
     else:
@@ -499,19 +504,19 @@ def pool(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = "f32" if op == "L2_POOL_2D" else draw.one("f32", "i8", "u8", "i16")
     given = {
-        "padding": draw.int(0, 1), "stride_h": draw.int(1, 3), "stride_w": draw.int(1, 3),
-        "filter_height": draw.int(1, 4), "filter_width": draw.int(1, 4),
-        "activation": draw.int(0, 3),
+        "padding": draw.whole(0, 1), "stride_h": draw.whole(1, 3), "stride_w": draw.whole(1, 3),
+        "filter_height": draw.whole(1, 4), "filter_width": draw.whole(1, 4),
+        "activation": draw.whole(0, 3),
     }  # fmt: skip
-    x = draw.tensor((draw.int(1, 2), draw.int(4, 7), draw.int(4, 7), draw.int(1, 9)), dtype)
+    x = draw.tensor((draw.whole(1, 2), draw.whole(4, 7), draw.whole(4, 7), draw.whole(1, 9)), dtype)
     return Case(op, [x], [(dtype, x.quantum)], ("Pool2DOptions", given), version=2)
 
 
 @family("LOCAL_RESPONSE_NORMALIZATION")
 def normalization(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    given = {"radius": draw.int(0, 3), "bias": 1.0, "alpha": draw.one(0.5, 1.0), "beta": 0.5}
-    x = draw.tensor((2, 3, 2, draw.int(1, 9)), "f32")
+    given = {"radius": draw.whole(0, 3), "bias": 1.0, "alpha": draw.one(0.5, 1.0), "beta": 0.5}
+    x = draw.tensor((2, 3, 2, draw.whole(1, 9)), "f32")
     return Case(op, [x], [("f32", PLAIN)], ("LocalResponseNormalizationOptions", given))
 
 
@@ -521,39 +526,39 @@ def resize(draw: Draw, op: str) -> Case:
     dtype = draw.one("f32", "i8", "u8", "i16")
     corners, centers = draw.one((0, 0), (1, 0), (0, 1))
     kind = "ResizeBilinearOptions" if op == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
-    x = draw.tensor((draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 5)), dtype)
+    x = draw.tensor((draw.whole(1, 2), draw.whole(2, 6), draw.whole(2, 6), draw.whole(1, 5)), dtype)
     options = (kind, {"align_corners": bool(corners), "half_pixel_centers": bool(centers)})
-    size = constant([draw.int(1, 9), draw.int(1, 9)])
+    size = constant([draw.whole(1, 9), draw.whole(1, 9)])
     return Case(op, [x, size], [(dtype, x.quantum)], options, version=4)
 
 
 @family("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
 def depth(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype, block = draw.one("f32", "i8", "u8", "i32", "i64"), draw.int(1, 3)
-    sides, channels = (draw.int(1, 3), draw.int(1, 3)), draw.int(1, 3)
+    dtype, block = draw.one("f32", "i8", "u8", "i32", "i64"), draw.whole(1, 3)
+    sides, channels = (draw.whole(1, 3), draw.whole(1, 3)), draw.whole(1, 3)
     shape = (*sides, channels * block**2)
     if op == "SPACE_TO_DEPTH":
         shape = (sides[0] * block, sides[1] * block, channels)
     kind = "DepthToSpaceOptions" if op == "DEPTH_TO_SPACE" else "SpaceToDepthOptions"
-    x = draw.tensor((draw.int(1, 2), *shape), dtype)
+    x = draw.tensor((draw.whole(1, 2), *shape), dtype)
     return Case(op, [x], [(dtype, x.quantum)], (kind, {"block_size": block}), version=2)
 
 
 @family("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
 def batches(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype, spatial = draw.one("f32", "i8", "u8", "i16", "i32", "i64"), draw.int(1, 2)
-    blocks = [draw.int(1, 3) for _ in range(spatial)]
-    inner = (draw.int(1, 3),)
-    batch, sides, ends = draw.int(1, 2), [], []
+    dtype, spatial = draw.one("f32", "i8", "u8", "i16", "i32", "i64"), draw.whole(1, 2)
+    blocks = [draw.whole(1, 3) for _ in range(spatial)]
+    inner = (draw.whole(1, 3),)
+    batch, sides, ends = draw.whole(1, 2), [], []
     for block in blocks:
-        first, last = draw.int(0, 2), draw.int(0, 2)
+        first, last = draw.whole(0, 2), draw.whole(0, 2)
         if op == "SPACE_TO_BATCH_ND":
-            sides.append(block * draw.int(3, 4) - first - last)
+            sides.append(block * draw.whole(3, 4) - first - last)
             sides[-1] += block * 2 if sides[-1] < 1 else 0
         else:
-            sides.append(draw.int(5, 6))
+            sides.append(draw.whole(5, 6))
         ends.append([first, last])
     if op == "BATCH_TO_SPACE_ND":
         batch *= int(np.prod(blocks))
@@ -566,20 +571,20 @@ def batches(draw: Draw, op: str) -> Case:
 def dilate(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64", "i8"), draw.shape(1, 5)
-    steps = constant([draw.int(1, 3) for _ in shape])
-    x, value = Operand(draw.values(shape, dtype)), constant(draw.int(0, 3), dtype)
+    steps = constant([draw.whole(1, 3) for _ in shape])
+    x, value = Operand(draw.values(shape, dtype)), constant(draw.whole(0, 3), dtype)
     return Case(op, [x, steps, value], [(dtype, PLAIN)], ("DilateOptions", {}))
 
 
 @family("REDUCE_WINDOW")
 def reduce_window(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    kind, shape = draw.int(1, 6), draw.shape(1, 4, 6)
+    kind, shape = draw.whole(1, 6), draw.shape(1, 4, 6)
     dtype = "bool" if kind > 4 else draw.one("f32", "i32", "i64", "i8")
-    sizes = [draw.int(1, size) for size in shape]
-    gaps = [draw.int(1, max((size - 1) // max(w - 1, 1), 1))
+    sizes = [draw.whole(1, size) for size in shape]
+    gaps = [draw.whole(1, max((size - 1) // max(w - 1, 1), 1))
             for size, w in zip(shape, sizes, strict=True)]  # fmt: skip
-    strides = [draw.int(1, 2) for _ in shape]
+    strides = [draw.whole(1, 2) for _ in shape]
     operands = [Operand(draw.values(shape, dtype)), constant(1, dtype),
                 *(constant(each, "i64") for each in (sizes, strides, gaps))]  # fmt: skip
     return Case(op, operands, [(dtype, PLAIN)], ("ReduceWindowOptions", {"reduce_function": kind}))

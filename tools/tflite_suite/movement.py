@@ -22,7 +22,7 @@ _ANY: Final = ("f32", "i8", "u8", "i16", "i32", "i64", "bool")
 
 
 def _axis(draw: Draw, rank: int) -> int:
-    return draw.int(-rank, rank - 1)
+    return draw.whole(-rank, rank - 1)
 
 
 def _moved(
@@ -40,7 +40,7 @@ def reshape(draw: Draw, op: str) -> Case:
     shape = draw.shape(0, 5)
     wanted = list(draw.rng.permutation(shape))
     if wanted and draw.flag():
-        wanted[draw.int(0, len(wanted) - 1)] = -1
+        wanted[draw.whole(0, len(wanted) - 1)] = -1
     if draw.flag():
         return _moved(draw, op, shape, [constant(wanted)])
     return _moved(draw, op, shape, [], ("ReshapeOptions", {"new_shape": wanted}))
@@ -56,7 +56,7 @@ def transpose(draw: Draw, op: str) -> Case:
 @family("SQUEEZE")
 def squeeze(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    shape = tuple(draw.one(1, draw.int(1, 3)) for _ in range(draw.int(1, 6)))
+    shape = tuple(draw.one(1, draw.whole(1, 3)) for _ in range(draw.whole(1, 6)))
     ones = [n for n, size in enumerate(shape) if size == 1]
     dims = [n for n in ones if draw.flag()]
     if not dims and shape[0] == 1:
@@ -84,7 +84,7 @@ def shape_of(draw: Draw, op: str) -> Case:
 def pad(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape, dtype = draw.shape(1, 5), draw.one(*_ANY)
-    pads = constant([[draw.int(0, 2), draw.int(0, 2)] for _ in shape], draw.one("i32", "i64"))
+    pads = constant([[draw.whole(0, 2), draw.whole(0, 2)] for _ in shape], draw.one("i32", "i64"))
     x = draw.tensor(shape, dtype)
     operands = [x, pads]
     if op == "PADV2":
@@ -96,9 +96,9 @@ def pad(draw: Draw, op: str) -> Case:
 @family("MIRROR_PAD")
 def mirror_pad(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    mode, shape = draw.int(0, 1), draw.shape(1, 4, 5)
+    mode, shape = draw.whole(0, 1), draw.shape(1, 4, 5)
     most = [size - 1 if mode == 0 else size for size in shape]
-    pads = constant([[draw.int(0, n), draw.int(0, n)] for n in most])
+    pads = constant([[draw.whole(0, n), draw.whole(0, n)] for n in most])
     return _moved(draw, op, shape, [pads], ("MirrorPadOptions", {"mode": mode}))
 
 
@@ -107,21 +107,21 @@ def concatenation(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape, dtype = draw.shape(1, 5), draw.one(*_ANY)
     axis = _axis(draw, len(shape))
-    count = draw.int(1, 4)
+    count = draw.whole(1, 4)
     shapes = [list(shape) for _ in range(count)]
     for each in shapes:
-        each[axis] = draw.int(1, 4)
+        each[axis] = draw.whole(1, 4)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     other = dtype == "u8" and draw.flag()
     operands = [draw.tensor(s, dtype, quantum=None if other else quantum) for s in shapes]
-    given = {"axis": axis, "activation": draw.int(0, 3) if dtype == "f32" else 0}
+    given = {"axis": axis, "activation": draw.whole(0, 3) if dtype == "f32" else 0}
     return Case(op, operands, [(dtype, quantum)], ("ConcatenationOptions", given), version=2)
 
 
 @family("PACK")
 def pack(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    shape, dtype, count = draw.shape(0, 5), draw.one(*_ANY), draw.int(1, 4)
+    shape, dtype, count = draw.shape(0, 5), draw.one(*_ANY), draw.whole(1, 4)
     quantum = draw.quantum(dtype) if dtype in QUANTIZED else PLAIN
     options = ("PackOptions", {"values_count": count, "axis": _axis(draw, len(shape) + 1)})
     operands = [draw.tensor(shape, dtype, quantum=quantum) for _ in range(count)]
@@ -140,9 +140,9 @@ def unpack(draw: Draw, op: str) -> Case:
 @family("SPLIT", "SPLIT_V")
 def split(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    shape, count = list(draw.shape(1, 5)), draw.int(1, 3)
+    shape, count = list(draw.shape(1, 5)), draw.whole(1, 3)
     axis = _axis(draw, len(shape))
-    sizes = [draw.int(1, 3) for _ in range(count)]
+    sizes = [draw.whole(1, 3) for _ in range(count)]
     shape[axis] = sum(sizes) if op == "SPLIT_V" else count * sizes[0]
     x = draw.tensor(shape, draw.one(*_ANY))
     results = [(str(made), x.quantum) for made in [_dtype(x)] * count]
@@ -150,7 +150,7 @@ def split(draw: Draw, op: str) -> Case:
         operands = [constant(axis), x]
         return Case(op, operands, results, ("SplitOptions", {"num_splits": count}), 4)
     if draw.flag():
-        sizes[draw.int(0, count - 1)] = -1
+        sizes[draw.whole(0, count - 1)] = -1
     operands = [x, constant(sizes), constant(axis)]
     return Case(op, operands, results, ("SplitVOptions", {"num_splits": count}), 2)
 
@@ -164,8 +164,8 @@ def _dtype(x: Operand) -> str:
 def slices(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape, kind = draw.shape(1, 5), draw.one("i32", "i64")
-    begin = [draw.int(0, size - 1) for size in shape]
-    sizes = [draw.one(-1, draw.int(1, size - b)) for size, b in zip(shape, begin, strict=True)]
+    begin = [draw.whole(0, size - 1) for size in shape]
+    sizes = [draw.one(-1, draw.whole(1, size - b)) for size, b in zip(shape, begin, strict=True)]
     return _moved(draw, op, shape, [constant(begin, kind), constant(sizes, kind)], version=3)
 
 
@@ -173,24 +173,24 @@ def slices(draw: Draw, op: str) -> Case:
 def strided_slice(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape = draw.shape(1, 4)
-    given = draw.int(1, len(shape))
+    given = draw.whole(1, len(shape))
     begin, end, steps = [], [], []
     masks = dict.fromkeys(("begin_mask", "end_mask", "shrink_axis_mask"), 0)
     for n, size in enumerate(shape[:given]):
         step = draw.one(1, 1, 2, -1)
-        a, b = sorted((draw.int(0, size), draw.int(0, size)))
+        a, b = sorted((draw.whole(0, size), draw.whole(0, size)))
         first, last = (a, b) if step > 0 else (b - 1, a - 1)
         begin.append(first if draw.flag() else first - size)
         end.append(last if last < 0 or draw.flag() else last - size - (last == size) * 0)
         steps.append(step)
         for mask in masks:
-            if not draw.int(0, 3):
+            if not draw.whole(0, 3):
                 masks[mask] |= 1 << n
         if masks["shrink_axis_mask"] >> n & 1:
-            begin[n], end[n], steps[n] = draw.int(-size, size - 1), 0, 1
+            begin[n], end[n], steps[n] = draw.whole(-size, size - 1), 0, 1
     more = {"ellipsis_mask": 0, "new_axis_mask": 0}
-    if draw.int(0, 2) == 0:
-        place = draw.int(0, given - 1)
+    if draw.whole(0, 2) == 0:
+        place = draw.whole(0, given - 1)
         steps[place] = 1
         more[draw.one("ellipsis_mask", "new_axis_mask")] = 1 << place
         for mask in masks:
@@ -204,7 +204,7 @@ def strided_slice(draw: Draw, op: str) -> Case:
 def tile(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape = draw.shape(0, 5)
-    repeats = constant([draw.int(1, 3) for _ in shape], draw.one("i32", "i64"))
+    repeats = constant([draw.whole(1, 3) for _ in shape], draw.one("i32", "i64"))
     return _moved(draw, op, shape, [repeats], version=3)
 
 
@@ -212,7 +212,7 @@ def tile(draw: Draw, op: str) -> Case:
 def broadcast_to(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape = draw.shape(0, 5)
-    own = tuple(size if draw.flag() else 1 for size in shape)[draw.int(0, len(shape)) :]
+    own = tuple(size if draw.flag() else 1 for size in shape)[draw.whole(0, len(shape)) :]
     return _moved(draw, op, own, [constant(shape, draw.one("i32", "i64"))], version=3)
 
 
@@ -237,8 +237,8 @@ def numbers(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i32", "i64")
     step = draw.one(1, 2, -1, 0.5 if dtype == "f32" else 3)
-    first = draw.int(-3, 3)
-    values = first, first + step * draw.int(0, 5), step
+    first = draw.whole(-3, 3)
+    values = first, first + step * draw.whole(0, 5), step
     return Case(op, [constant(v, dtype) for v in values], [(dtype, PLAIN)], version=2)
 
 
@@ -246,8 +246,8 @@ def numbers(draw: Draw, op: str) -> Case:
 def gather(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape = draw.shape(1, 4)
-    batch = draw.one(0, 0, draw.int(0, len(shape) - 1))
-    axis = draw.int(batch, len(shape) - 1)
+    batch = draw.one(0, 0, draw.whole(0, len(shape) - 1))
+    axis = draw.whole(batch, len(shape) - 1)
     inner = draw.shape(0, 2)
     kind = draw.one("i32", "i64")
     index = Operand(draw.values((*shape[:batch], *inner), kind, 0, shape[axis] - 1), draw.flag())
@@ -259,7 +259,7 @@ def gather(draw: Draw, op: str) -> Case:
 def gather_nd(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape = draw.shape(1, 4)
-    depth = draw.int(1, len(shape))
+    depth = draw.whole(1, len(shape))
     outer = draw.shape(0, 2)
     rows = np.stack([draw.values(outer, "i32", 0, size - 1) for size in shape[:depth]], -1)
     return _moved(draw, op, shape, [Operand(rows.astype(draw.one(np.int32, np.int64)))], version=5)
@@ -269,7 +269,7 @@ def gather_nd(draw: Draw, op: str) -> Case:
 def scatter_nd(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape, dtype = draw.shape(1, 4), draw.one("f32", "i8", "u8", "i32", "i64", "bool")
-    depth = draw.int(1, len(shape))
+    depth = draw.whole(1, len(shape))
     outer = draw.shape(1, 2)
     rows = np.stack([draw.values(outer, "i32", 0, size - 1) for size in shape[:depth]], -1)
     updates = Operand(draw.values((*outer, *shape[depth:]), dtype))
@@ -282,7 +282,7 @@ def sparse_to_dense(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype = draw.one("f32", "i32", "i64", "i8", "u8")
     shape = draw.shape(1, 4)
-    count = draw.int(1, 4)
+    count = draw.whole(1, 4)
     rows = np.unique(np.stack([draw.values((count,), "i32", 0, s - 1) for s in shape], -1), axis=0)
     places, count = rows.astype(np.int32), len(rows)
     if len(shape) == 1 and draw.flag():
@@ -297,9 +297,9 @@ def sparse_to_dense(draw: Draw, op: str) -> Case:
 def one_hot(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64", "i8", "u8", "bool"), draw.shape(0, 4)
-    depth = draw.int(1, 5)
+    depth = draw.whole(1, 5)
     index = Operand(draw.values(shape, draw.one("i32", "i64"), -1, depth))
-    options = ("OneHotOptions", {"axis": draw.int(-1, len(shape))})
+    options = ("OneHotOptions", {"axis": draw.whole(-1, len(shape))})
     operands = [index, constant(depth), constant(1, dtype), constant(0, dtype)]
     return Case(op, operands, [(dtype, PLAIN)], options)
 
@@ -315,7 +315,7 @@ def where(draw: Draw, op: str) -> Case:
 def unique(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, kind = draw.one("f32", "i32", "i64", "i8", "i16"), draw.one("i32", "i64")
-    x = Operand(draw.values((draw.int(1, 9),), dtype, -2, 2).round())
+    x = Operand(draw.values((draw.whole(1, 9),), dtype, -2, 2).round())
     options = ("UniqueOptions", {"idx_out_type": DTYPES.index(kind)})
     return Case(op, [x], [(dtype, PLAIN), (kind, PLAIN)], options)
 
@@ -347,7 +347,7 @@ def dynamic_update_slice(draw: Draw, op: str) -> Case:
     """Draws a case."""
     shape, dtype = draw.shape(0, 4), draw.one(*_ANY)
     x = draw.tensor(shape, dtype)
-    update = draw.tensor([draw.int(1, s) for s in shape], dtype, quantum=x.quantum)
+    update = draw.tensor([draw.whole(1, s) for s in shape], dtype, quantum=x.quantum)
     start = Operand(draw.values((len(shape),), draw.one("i32", "i64"), -1, 4))
     return Case(op, [x, update, start], [(dtype, x.quantum)], version=2)
 
@@ -358,7 +358,7 @@ def broadcast_args(draw: Draw, op: str) -> Case:
     shape = draw.shape(1, 5)
     a, b = ([size if draw.flag() else 1 for size in shape] for _ in range(2))
     kind = draw.one("i32", "i64")
-    operands = [Operand(constant(each, kind).value) for each in (a, b[draw.int(0, len(b) - 1) :])]
+    operands = [Operand(constant(each, kind).value) for each in (a, b[draw.whole(0, len(b) - 1) :])]
     return Case(op, operands, [(kind, PLAIN)])
 
 
@@ -369,7 +369,7 @@ def broadcast_args(draw: Draw, op: str) -> Case:
 def embedding_lookup(draw: Draw, op: str) -> Case:
     """Draws a case."""
     table = draw.tensor(draw.shape(2, 3, 5), "f32", constant=draw.flag())
-    index = Operand(draw.values((draw.int(1, 5),), "i32", 0, table.value.shape[0] - 1))
+    index = Operand(draw.values((draw.whole(1, 5),), "i32", 0, table.value.shape[0] - 1))
     return Case(op, [index, table], [("f32", PLAIN)])
 
 
@@ -382,7 +382,7 @@ def embedding_lookup_sparse(draw: Draw, op: str) -> Case:
     count = len(rows)
     ids = Operand(draw.values((count,), "i32", 0, table.value.shape[0] - 1))
     weights = draw.tensor((count,), "f32", low=0.5, high=2)
-    options = ("EmbeddingLookupSparseOptions", {"combiner": draw.int(0, 2)})
+    options = ("EmbeddingLookupSparseOptions", {"combiner": draw.whole(0, 2)})
     operands = [ids, Operand(rows.astype(np.int32)), constant(shape), weights, table]
     return Case(op, operands, [("f32", PLAIN)], options)
 
@@ -390,19 +390,19 @@ def embedding_lookup_sparse(draw: Draw, op: str) -> Case:
 @family("HASHTABLE_LOOKUP")
 def hashtable_lookup(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    keys = np.sort(draw.rng.permutation(9)[: draw.int(1, 6)]).astype(np.int32)
+    keys = np.sort(draw.rng.permutation(9)[: draw.whole(1, 6)]).astype(np.int32)
     values = draw.tensor((len(keys), *draw.shape(0, 2)), draw.one("f32", "i32"))
-    wanted = Operand(draw.values((draw.int(1, 6),), "i32", 0, 9))
+    wanted = Operand(draw.values((draw.whole(1, 6),), "i32", 0, 9))
     return Case(op, [wanted, Operand(keys), values], [(_dtype(values), PLAIN), ("u8", PLAIN)])
 
 
 @family("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def suppression(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    count = draw.int(1, 8)
+    count = draw.whole(1, 8)
     corners = np.sort(draw.values((count, 2, 2), "f32", 0, 1), axis=1).reshape(count, 4)
     operands = [Operand(corners), draw.tensor((count,), "f32", low=0, high=1),
-                constant(draw.int(1, 10)), constant(0.3, "f32"), constant(0.2, "f32")]  # fmt: skip
+                constant(draw.whole(1, 10)), constant(0.3, "f32"), constant(0.2, "f32")]  # fmt: skip
     results = [("i32", PLAIN), ("i32", PLAIN)]
     if op == "NON_MAX_SUPPRESSION_V5":
         operands.append(constant(draw.one(0, 0, 0.5), "f32"))
@@ -416,7 +416,7 @@ def suppression(draw: Draw, op: str) -> Case:
 @family("RFFT2D")
 def rfft2d(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    x = draw.tensor((*draw.shape(0, 2), draw.int(2, 9), draw.int(2, 9)), "f32")
+    x = draw.tensor((*draw.shape(0, 2), draw.whole(2, 9), draw.whole(2, 9)), "f32")
     return Case(op, [x, constant([draw.one(2, 4, 8), draw.one(2, 4, 8)])], [("c64", PLAIN)])
 
 
@@ -429,18 +429,18 @@ def parts(draw: Draw, op: str) -> Case:
 @family("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
 def random(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    options = ("RandomOptions", {"seed": draw.int(0, 3), "seed2": draw.int(0, 3)})
+    options = ("RandomOptions", {"seed": draw.whole(0, 3), "seed2": draw.whole(0, 3)})
     if op != "MULTINOMIAL":
         return Case(op, [constant(draw.shape())], [("f32", PLAIN)], options, random=True)
-    x, kind = draw.tensor((draw.int(1, 3), draw.int(1, 4)), "f32"), draw.one("i32", "i64")
-    return Case(op, [x, constant(draw.int(1, 5))], [(kind, PLAIN)], options, random=True)
+    x, kind = draw.tensor((draw.whole(1, 3), draw.whole(1, 4)), "f32"), draw.one("i32", "i64")
+    return Case(op, [x, constant(draw.whole(1, 5))], [(kind, PLAIN)], options, random=True)
 
 
 @family("TFLite_Detection_PostProcess")
 def detection(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    count, classes, most = draw.int(2, 9), draw.int(1, 3), draw.int(1, 6)
-    known = classes + draw.int(0, 1)
+    count, classes, most = draw.whole(2, 9), draw.whole(1, 3), draw.whole(1, 6)
+    known = classes + draw.whole(0, 1)
     options = flexible({
         "max_detections": most, "max_classes_per_detection": 1, "num_classes": classes,
         "nms_score_threshold": 0.2, "nms_iou_threshold": 0.4, "y_scale": 10.0, "x_scale": 10.0,
@@ -476,11 +476,11 @@ def stablehlo_pairs(draw: Draw, op: str) -> Case:
 def stablehlo_pad(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
-    low, high = ([draw.int(-1, 2) if size > 2 else draw.int(0, 2) for size in shape]
+    low, high = ([draw.whole(-1, 2) if size > 2 else draw.whole(0, 2) for size in shape]
                  for _ in range(2))  # fmt: skip
     given = {"edge_padding_low": low, "edge_padding_high": high,
-             "interior_padding": [draw.int(0, 2) for _ in shape]}  # fmt: skip
-    operands = [Operand(draw.values(shape, dtype)), constant(draw.int(0, 3), dtype)]
+             "interior_padding": [draw.whole(0, 2) for _ in shape]}  # fmt: skip
+    operands = [Operand(draw.values(shape, dtype)), constant(draw.whole(0, 3), dtype)]
     return Case(op, operands, [(dtype, PLAIN)], ("StablehloPadOptions", given))
 
 
@@ -489,9 +489,9 @@ def stablehlo_gather(draw: Draw, op: str) -> Case:
     """Draws a case."""
     dtype, shape = draw.one("f32", "i32", "i64"), draw.shape(1, 4)
     rank = len(shape)
-    mapped = [int(n) for n in draw.rng.permutation(rank)[: draw.int(1, rank)]]
+    mapped = [int(n) for n in draw.rng.permutation(rank)[: draw.whole(1, rank)]]
     dropped = sorted(n for n in mapped if draw.flag())
-    sizes = [1 if n in dropped else draw.int(1, size) for n, size in enumerate(shape)]
+    sizes = [1 if n in dropped else draw.whole(1, size) for n, size in enumerate(shape)]
     outer = draw.shape(1, 2, 3)
     count = len(outer) + rank - len(dropped)
     places = sorted(int(n) for n in draw.rng.permutation(count)[: rank - len(dropped)])

@@ -18,7 +18,7 @@ UPDATE: Final = "python tools/tflite_operators.py --update"
 CASES: Final = 32
 KINDS: Final = ("equal", "close", "optimized", "step", "unsupported", "refused", "wrong")
 _HEADER: Final = f"""\
-# Outcomes of {CASES} drawn cases of each operator of TFLite in clew and LiteRT (tools/tflite_suite):
+# Outcomes of {CASES} drawn cases of each operator of TFLite in clew and LiteRT, by tflite_suite:
 # equal; close (floats within the tolerance); optimized (agrees with LiteRT's optimized kernels, not
 # with its reference kernels); step (codes within one); unsupported; refused by LiteRT.
 # Written by `{UPDATE}`.
