@@ -80,7 +80,8 @@ def half_away(value: Real) -> NDArray[Any]:
     """Returns numbers rounded to integers, ties away from zero."""
     value = np.asarray(value)
     whole = np.trunc(value)
-    return whole + np.where(np.abs(value - whole) >= 0.5, np.copysign(1, value), 0)
+    more = np.where(np.abs(value - whole) >= 0.5, np.copysign(1, value), 0)
+    return np.asarray(whole + more)
 
 
 def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -149,11 +149,11 @@ def quantize(layer: TfliteLayer) -> Quantized:
         if given.by_channel:
             shape[0] = given.scale.size
         from_zero = given.zero.astype(np.int32).reshape(shape)
-        value = call("divide", layer.input(0), constant(given.scale.reshape(shape)))
+        quotient = call("divide", layer.input(0), constant(given.scale.reshape(shape)))
         # A number beyond 32 bits is limited first: its code is a limit, too.
-        value = call("clip", value, min=-(2.0**24), max=2.0**24)
+        quotient = call("clip", quotient, min=-(2.0**24), max=2.0**24)
         low, high = integer_limits(out.dtype)
-        whole = call("add", rounded(value), constant(from_zero))
+        whole = call("add", rounded(quotient), constant(from_zero))
         return cast(call("clip", whole, min=float(low), max=float(high)), out.dtype)
     if not of_whole(x, out):
         return None

@@ -147,8 +147,8 @@ def _sum_dtype(layer: TfliteLayer, x: TensorInfo, y: TensorInfo, weight: Expr) -
     if isinstance(weight, Constant):
         # The largest sum of absolute weights of a filter, times the largest code.
         axis = 3 if layer.op == "DEPTHWISE_CONV_2D" else 0
-        rows = np.abs(np.moveaxis(weight.data.astype(np.int64), axis, 0).reshape(shape[axis], -1))
-        most = int(rows.sum(axis=1).max(initial=0))
+        rows = np.moveaxis(np.abs(weight.data.astype(np.int64)), axis, 0)
+        most = int(rows.reshape(len(rows), -1).sum(axis=1).max(initial=0))
     else:
         most = math.prod(_sizes(shape)) << 15
     return SUM if most << 15 < 1 << 30 else WIDE

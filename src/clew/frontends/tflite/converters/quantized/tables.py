@@ -112,7 +112,7 @@ def sampled(
         bias = half_away((between - half_away(middle * unit)) / kind(2))
         end = half_away(function(np.asarray(last, kind)) * unit)
     found = np.append(np.clip(sample - bias, low, high), np.clip(end, low, high))
-    return np.nan_to_num(found).astype(np.int64)
+    return np.asarray(np.nan_to_num(found), np.int64)
 
 
 def interpolated(samples: Codes) -> Codes:
@@ -134,7 +134,8 @@ def _of_floats(function: Callable[[Floats], Floats]) -> Callable[[TfliteLayer], 
         def codes(given: Codes) -> Codes:
             with np.errstate(all="ignore"):
                 value = half_away(function(numbers(x, given)) * inverse)
-            return np.nan_to_num(value, posinf=1e9, neginf=-1e9).astype(np.int64) + zero_of(out)
+            whole = np.nan_to_num(value, posinf=1e9, neginf=-1e9)
+            return np.asarray(whole, np.int64) + zero_of(out)
 
         return table(layer, codes)
 
@@ -239,8 +240,8 @@ def power(layer: TfliteLayer) -> Quantized:
 
     if x.dtype != _LONG:
         return _of_floats(function)(layer)
-    given = ((float(scale_of(t)), zero_of(t)) for t in (x, out))
-    found = interpolated(sampled(function, *given, np.float32))
+    before, after = ((float(scale_of(t)), zero_of(t)) for t in (x, out))
+    found = interpolated(sampled(function, before, after, np.float32))
     return table(layer, lambda _: found)
 
 
