@@ -425,7 +425,8 @@ def conv_2d(draw: Draw, op: str) -> Case:
     inner, out, spans = draw.whole(1, 9), draw.whole(1, 9), (draw.whole(1, 4), draw.whole(1, 4))
     given: dict[str, Any] = {
         "padding": draw.whole(0, 1), "stride_h": draw.whole(1, 2), "stride_w": draw.whole(1, 2),
-        "activation": draw.whole(0, 3), "dilation_h": draw.whole(1, 2), "dilation_w": draw.whole(1, 2),
+        "activation": draw.whole(0, 3), "dilation_h": draw.whole(1, 2),
+        "dilation_w": draw.whole(1, 2),
     }  # fmt: skip
     kind = "i8" if dtype == "i16" else dtype
     if op == "CONV_2D":

@@ -402,7 +402,8 @@ def suppression(draw: Draw, op: str) -> Case:
     count = draw.whole(1, 8)
     corners = np.sort(draw.values((count, 2, 2), "f32", 0, 1), axis=1).reshape(count, 4)
     operands = [Operand(corners), draw.tensor((count,), "f32", low=0, high=1),
-                constant(draw.whole(1, 10)), constant(0.3, "f32"), constant(0.2, "f32")]  # fmt: skip
+                constant(draw.whole(1, 10)), constant(0.3, "f32"),
+                constant(0.2, "f32")]  # fmt: skip
     results = [("i32", PLAIN), ("i32", PLAIN)]
     if op == "NON_MAX_SUPPRESSION_V5":
         operands.append(constant(draw.one(0, 0, 0.5), "f32"))
