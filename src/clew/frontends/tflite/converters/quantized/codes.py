@@ -100,7 +100,13 @@ def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
     """Returns integers times real numbers, rounded as TFLite does; `halved` as for
     `scale_fixed`.
     """
-    factor, shift = multiplier(real)
+    return by_factor(value, *multiplier(real), halved=halved)
+
+
+def by_factor(
+    value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], *, halved: bool = False
+) -> Expr:
+    """Returns integers times factors with 31 bits of fraction and powers of two."""
     left = np.maximum(shift, 0)
     if left.any():
         wide = value.tensor.dtype
