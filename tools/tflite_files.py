@@ -164,17 +164,27 @@ class Graph:
         given: tuple[str, Mapping[str, Any]] | None = None,
         version: int = 1,
         intermediates: Sequence[int] = (),
+        *,
+        custom: bytes | None = None,
         **quantization: Any,
     ) -> list[int]:
-        """Returns the results of an operator: tensors, or names with shapes and dtypes."""
+        """Returns the results of an operator: tensors, or names with shapes and dtypes, and perhaps
+        with more about the tensor. An operator that is not builtin is a custom one, with options of
+        its own.
+        """
         outputs = [
-            each if isinstance(each, int) else self.tensor(*each, **quantization)
+            each
+            if isinstance(each, int)
+            else self.tensor(*each[:3], **{**quantization, **(each[3] if each[3:] else {})})
             for each in results
         ]
-        number = options.OPERATORS.index(op)
-        code = {
+        builtin = op if op in options.OPERATORS else "CUSTOM"
+        number = options.OPERATORS.index(builtin)
+        code: dict[str, Any] = {
             "deprecated_builtin_code": min(number, 127), "builtin_code": number, "version": version,
         }  # fmt: skip
+        if builtin != op:
+            code["custom_code"] = op
         if code not in self._codes:
             self._codes.append(code)
         made: dict[str, Any] = {
@@ -182,6 +192,8 @@ class Graph:
         }  # fmt: skip
         if intermediates:
             made["intermediates"] = intermediates
+        if custom is not None:
+            made["custom_options"] = np.frombuffer(custom, np.uint8)
         if given is not None:
             second = given[0] not in options.UNIONS["BuiltinOptions"]
             made["builtin_options2" if second else "builtin_options"] = given

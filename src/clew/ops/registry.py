@@ -122,6 +122,7 @@ class Op(Computed):
     samples: tuple[Sample, ...] = ()
     onnx: OnnxBinding | None = None
     torch: str = ""
+    tflite: str = ""
     schedule_rules: list[tuple[str, Callable[..., Any]]] = field(default_factory=list, repr=False)
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -578,6 +579,7 @@ def register_op(
     onnx: str = "",
     since: int = 1,
     torch: str = "",
+    tflite: str = "",
     overwrite: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: registers an operator under a dotted name.
@@ -590,7 +592,7 @@ def register_op(
     first operand and which the kernel may compute itself, piece by piece. `traits` states facts for
     passes. `onnx` binds the operator to an operator of ONNX models, `domain::Name`, from version
     `since` of the domain on, and `torch` to an operator of PyTorch, `library::name`: inputs by
-    position, attributes by name.
+    position, attributes by name. `tflite` binds it to a custom operator of TFLite models.
 
     Errors: T015 if the name is taken (`overwrite=True` replaces the operator), or if the ONNX or
     PyTorch operator is bound to another operator; T018 for an invalid name.
@@ -620,6 +622,13 @@ def register_op(
                 f"{torch} is already bound to {rival.name}",
                 hint="bind only one operator to it",
             )
+        rival = bound_in_tflite(tflite) if tflite else None
+        if rival is not None and rival.name != name:
+            raise GraphTypeError(
+                "T015",
+                f"{tflite} is already bound to {rival.name}",
+                hint="bind only one operator to it",
+            )
         op = Op(
             name=name,
             make_signature=partial(signature_of, function),
@@ -635,6 +644,7 @@ def register_op(
             samples=tuple(samples),
             onnx=binding,
             torch=in_torch,
+            tflite=tflite,
         )
         if host:
             op.reference_rule = function
@@ -661,6 +671,11 @@ def bound_to(domain: str, name: str, version: int) -> Op | None:
 def bound_in_torch(name: str) -> Op | None:
     """Returns the operator that a user bound to an operator of PyTorch (`library.name`)."""
     return next((op for op in _REGISTRY.values() if op.torch == name), None)
+
+
+def bound_in_tflite(name: str) -> Op | None:
+    """Returns the operator that a user bound to a custom operator of TFLite."""
+    return next((op for op in _REGISTRY.values() if op.tflite == name), None)
 
 
 def has_op(name: str) -> bool:

@@ -6,14 +6,35 @@ import os
 from collections.abc import Mapping, Sequence
 
 from clew.frontends.tflite.converters import (  # noqa: F401  registers converters
+    blocks,
+    boxes,
     control,
+    custom,
+    draw,
     elementwise,
+    hash_tables,
     images,
+    matrices,
     movement,
     products,
     recurrent,
     reduce,
+    segments,
+    signal,
+    stablehlo,
     variables,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401  registers converters
+    elements as quantized_elements,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    images as quantized_images,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    products as quantized_products,
+)
+from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    tables,
 )
 from clew.frontends.tflite.file.model import read
 from clew.frontends.tflite.importer import Importer

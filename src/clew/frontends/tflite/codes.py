@@ -8,20 +8,21 @@ from clew.ir.expr import Expr
 from clew.ir.types import to_numpy
 
 
-def _is_code(tensor: TensorInfo | None) -> bool:
+def is_code(tensor: TensorInfo | None) -> bool:
+    """Whether a tensor holds codes."""
     return tensor is not None and tensor.quantization is not None and tensor.dtype[:1] in "iu"
 
 
 def numbers(value: Expr | None, tensor: TensorInfo | None) -> Expr | None:
     """Returns what codes stand for; other values as they are."""
-    if value is None or tensor is None or not _is_code(tensor):
+    if value is None or tensor is None or not is_code(tensor):
         return value
     return call("dequantize", value, *_parameters(tensor, tensor.dtype), dtype="f32")
 
 
 def codes(value: Expr, tensor: TensorInfo) -> Expr:
     """Returns the codes of numbers, if the file's tensor has codes."""
-    if not _is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
+    if not is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
         return value
     return call("quantize", value, *_parameters(tensor, tensor.dtype), dtype=tensor.dtype)
 

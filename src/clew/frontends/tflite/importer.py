@@ -20,13 +20,13 @@ from clew.frontends.builder import KNOWN, GraphBuilder, coded
 from clew.frontends.faults import FAULTS
 from clew.frontends.limits import checked_size, over
 from clew.frontends.names import Symbols, UniqueNames, display
-from clew.frontends.tflite.codes import codes, numbers
+from clew.frontends.tflite.codes import codes, is_code, numbers
 from clew.frontends.tflite.file.model import File, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
 from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.loop_facts import LoopFacts
-from clew.frontends.tflite.registry import CODES, CONVERTERS
+from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.frontends.tflite.scope import KEEPING, SETTINGS, Scope
 from clew.frontends.tflite.signatures import interface_of
 from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
@@ -35,6 +35,7 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.state import STATE, state_attribute
 from clew.ir.types import DTYPES, TensorType, to_numpy
+from clew.ops.registry import bound_in_tflite
 from clew.support.budgets import Budgets
 from clew.support.call_form import FORM, CallForm
 from clew.support.errors import (
@@ -237,11 +238,19 @@ def converted(layer: TfliteLayer) -> list[Expr]:
 
     Errors: U001 for an operator that is not supported.
     """
+    bound = bound_in_tflite(layer.op)
+    if bound is not None:
+        return layer.call_of(bound)
     convert = CONVERTERS.find(layer.op)
     if convert is None:
-        raise UnsupportedError("U001", f"{display(layer.op)} is not supported")
+        raise _unknown(layer.op)
     if layer.op in CODES:
         return _listed(convert(layer))
+    if any(map(is_code, (*layer.operands, *layer.results))):
+        on_codes = ON_CODES.find(layer.op)
+        integers = None if on_codes is None else on_codes(layer)
+        if integers is not None:
+            return _listed(integers)
     given = [
         numbers(value, tensor) for value, tensor in zip(layer.inputs, layer.operands, strict=True)
     ]
@@ -250,6 +259,17 @@ def converted(layer: TfliteLayer) -> list[Expr]:
         value if tensor is None else codes(value, tensor)
         for value, tensor in zip(found, layer.results, strict=False)
     ]
+
+
+def _unknown(op: str) -> UnsupportedError:
+    if op.startswith("Flex"):
+        hint = (
+            f"{display(op[4:])} is an operator of TensorFlow: convert the model with builtin"
+            " operators only (without SELECT_TF_OPS)"
+        )
+    else:
+        hint = f"bind an operator of yours to it: register_op(..., tflite={display(op)!r})"
+    return UnsupportedError("U001", f"{display(op)} is not supported", hint=hint)
 
 
 def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Final, Protocol
 
 from clew.frontends.builder import GraphBuilder
@@ -16,6 +17,7 @@ from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ir.types import is_integer
+from clew.ops.registry import Op
 
 ACTIVATIONS: Final[Sequence[tuple[str, str, Mapping[str, float]]]] = (
     ("none", "identity", {}),
@@ -75,6 +77,7 @@ class TfliteLayer(Layer):
         given: Mapping[str, Any] = operator.options
         builder = importer.builder
         super().__init__(name, operator.op, inputs, outputs, given, builder, operator.version)
+        self.custom: Final = operator.custom
         self.operands: Final = tuple(operands)
         self.results: Final = tuple(results)
         self.importer: Final = importer
@@ -100,6 +103,12 @@ class TfliteLayer(Layer):
             raise self.wrong(f"keeps a state in input {index}, which is no variable")
         variable = variable_tensor(self.scope.graph, self.scope.number, self._numbers[index])
         self.scope.memory.write(variable, value)
+
+    def with_options(self, **changed: Any) -> TfliteLayer:
+        """Returns the layer with other options, to pass to another converter."""
+        made = copy(self)
+        made.given = {**self.given, **changed}
+        return made
 
     def image(self, index: int, rank: int = 4) -> Expr:
         """Returns an input with as many axes as an image. Errors: M012 for another number."""
@@ -128,6 +137,19 @@ class TfliteLayer(Layer):
         if not is_integer(self.type(index).dtype):
             raise self.wrong(f"takes {what} as integers, got {self.type(index)}")
         return super().dims(index, what)
+
+    def call_of(self, op: Op) -> list[Expr]:
+        """Returns the results of the operator that the user bound this one to: inputs by position,
+        options by name.
+
+        Errors: U005 for an omitted input before others; those of the operator.
+        """
+        given = list(self.inputs)
+        while given and given[-1] is None:
+            given.pop()
+        if None in given:
+            raise self.unsupported(f"input {given.index(None)} is omitted")
+        return self.results_of(op, [g for g in given if g is not None], self.given)
 
     def activated(self, value: Expr) -> Expr:
         """Returns a result after the operator's fused activation."""

@@ -11,10 +11,14 @@ from clew.ir.expr import Expr
 
 Result: TypeAlias = "Expr | Sequence[Expr]"
 Converter: TypeAlias = Callable[[TfliteLayer], Result]
+Quantized: TypeAlias = "Result | None"
+OnCodes: TypeAlias = Callable[[TfliteLayer], Quantized]
 
 CONVERTERS: Final[Converters[str, Converter]] = Converters()
 CODES: Final[set[str]] = set()
 """Operators that move quantized codes as they are: their operands are not dequantized."""
+ON_CODES: Final[Converters[str, OnCodes]] = Converters()
+"""The converters that compute with codes."""
 
 
 def converter(*operators: str, codes: bool = False) -> Callable[[Converter], Converter]:
@@ -22,3 +26,10 @@ def converter(*operators: str, codes: bool = False) -> Callable[[Converter], Con
     if codes:
         CODES.update(operators)
     return CONVERTERS.register(*operators)
+
+
+def on_codes(*operators: str) -> Callable[[OnCodes], OnCodes]:
+    """Decorator: registers a converter for layers with quantized tensors. Its operands are codes,
+    and so are its results; it returns None for a form that is computed with numbers.
+    """
+    return ON_CODES.register(*operators)

@@ -112,7 +112,7 @@ def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
     if x.dtype == np.int64 and halved:
         short = np.where(wide < 0x7FFF0000, (wide + (1 << (_PART - 1))) >> _PART, 0x7FFF)
         right += _FRACTION - _PART
-        return ((x * short + (1 << (right - 1))) >> right).astype(np.int32)
+        return np.asarray((x * short + (1 << (right - 1))) >> right, np.int32)
     if x.dtype == np.int64:
         high, low = wide >> _PART, wide & ((1 << _PART) - 1)
         carried = (x * low + (1 << (_FRACTION - 1 + right))) >> _PART
@@ -121,4 +121,4 @@ def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
     high = (x * wide + (1 << (_FRACTION - 1))) >> _FRACTION
     mask = (1 << right) - 1
     up = (high & mask) > (mask >> 1) + (high < 0)
-    return ((high >> right) + up).astype(np.int32)
+    return np.asarray((high >> right) + up, np.int32)

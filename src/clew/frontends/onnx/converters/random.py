@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.building import call, cast
 from clew.frontends.limits import checked_size
+from clew.frontends.lowering.drawing import drawn_classes
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
@@ -105,21 +106,4 @@ def multinomial(layer: Layer) -> Result:
         layer.builder.budgets,
         "the result",
     )
-    wide = "f64" if type_.dtype == "f64" else "f32"
-    share = call("nn.softmax", cast(layer.input(0), wide), axis=1)
-    # The index is the number of cumulative sums up to the drawn number.
-    upto = call("cumsum", share, axis=1)
-    total = call("slice", upto, begin=(-1,), end=(2**31 - 1,), strides=(1,), axes=(1,))
-    drawn = call("multiply", _drawn(layer, (rows, count), wide), total)
-    passed = call(
-        "less_equal", reshaped(upto, (rows, 1, classes)), reshaped(drawn, (rows, count, 1))
-    )
-    place = call("sum", cast(passed, "i64"), axes=(2,), keepdims=False)
-    most = call("subtract", _classes(layer, classes), scalar(1, "i64"))
-    return cast(call("minimum", place, most), dtype)
-
-
-def _classes(layer: Layer, classes: Dim) -> Expr:
-    if isinstance(classes, int):
-        return scalar(classes, "i64")
-    return call("gather", call("shape_of", layer.input(0)), scalar(1, "i64"), axis=0)
+    return cast(drawn_classes(layer.input(0), count, random_key(layer)), dtype)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from clew.frontends.building import call, cast, scalar
+import numpy as np
+
+from clew.frontends.building import call, cast, constant, reshaped, scalar
+from clew.frontends.lowering.angles import angle_of
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import CONVERTERS, Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import is_float
+from clew.ir.types import bits, is_float, to_numpy
 
 _UNARY: Final = {
     "ABS": "abs", "CEIL": "ceil", "COS": "cos", "ELU": "nn.elu", "EXP": "exp", "FLOOR": "floor",
@@ -79,6 +82,66 @@ def floor_div(layer: TfliteLayer) -> Result:
     return call("divide", call("subtract", a, call("floor_mod", a, b)), b)
 
 
+@converter("ATAN2")
+def atan2(layer: TfliteLayer) -> Result:
+    """The angle of the point (second, first), by quadrants."""
+    return angle_of(layer.input(0), layer.input(1))
+
+
+@converter("FAKE_QUANT")
+def fake_quant(layer: TfliteLayer) -> Result:
+    """Numbers on a grid of `num_bits` between two limits, moved so that 0 is on it."""
+    width, least = layer.integer("num_bits", 0), int(layer.flag("narrow_range", False))
+    low, high = np.float32(layer.real("min", 0)), np.float32(layer.real("max", 0))
+    if not (2 <= width <= 16 and low <= 0 <= high and low < high):
+        raise layer.wrong(f"has {width} bits from {low} to {high}")
+    most = (1 << width) - 1
+    step = np.float32((high - low) / np.float32(most - least))
+    zero = np.float32(np.clip(np.floor(np.float32(least - low / step) + 0.5), least, most))
+    begin, end = (np.float32((bound - zero) * step) for bound in (least, most))
+    x = call("clip", layer.input(0), min=float(begin), max=float(end))
+    steps = call("multiply", call("subtract", x, scalar(begin, "f32")), scalar(1 / step, "f32"))
+    whole = call("floor", call("add", steps, scalar(0.5, "f32")))
+    return call("add", call("multiply", whole, scalar(step, "f32")), scalar(begin, "f32"))
+
+
+@converter("BUCKETIZE")
+def bucketize(layer: TfliteLayer) -> Result:
+    """The number of ascending boundaries up to each element."""
+    x = layer.input(0)
+    bounds = np.asarray(layer.given.get("boundaries", ()), np.float32)
+    if not bounds.size:
+        return call("broadcast_to", scalar(0, "i32"), shape=x.tensor.shape)
+    wide = "f64" if x.tensor.dtype != "f32" else "f32"
+    each = reshaped(cast(x, wide), (*x.tensor.shape, 1))
+    passed = call("greater_equal", each, constant(bounds.astype(to_numpy(wide))))
+    return call("sum", cast(passed, "i32"), axes=(x.tensor.rank,), keepdims=False)
+
+
+@converter("BITCAST")
+def bitcast(layer: TfliteLayer) -> Result:
+    """The same bits as another type; one of another width has one axis more, or one less."""
+    x, dtype = layer.input(0), layer.result_dtype()
+    own, wanted = bits(x.tensor.dtype), bits(dtype)
+    if own == wanted:
+        return call("bitcast", x, dtype=dtype)
+    if "bool" in (x.tensor.dtype, dtype) or min(own, wanted) < 8:
+        raise layer.unsupported(f"{x.tensor.dtype} as {dtype}")
+    wide = f"u{max(own, wanted)}"
+    shifts = constant(np.arange(0, max(own, wanted), min(own, wanted)).astype(to_numpy(wide)))
+    whole = call("bitcast", x, dtype=f"u{own}") if x.tensor.dtype != f"u{own}" else x
+    if own > wanted:
+        parts = call("right_shift", reshaped(whole, (*x.tensor.shape, 1)), shifts)
+        mask = scalar((1 << wanted) - 1, wide)
+        narrow = cast(call("bitwise_and", parts, mask), f"u{wanted}")
+        return narrow if dtype == f"u{wanted}" else call("bitcast", narrow, dtype=dtype)
+    if not x.tensor.rank or x.tensor.shape[-1] != wanted // own:
+        raise layer.wrong(f"takes {wanted // own} elements of {own} bits, got {layer.type(0)}")
+    parts = call("left_shift", cast(whole, wide), shifts)
+    joined = call("sum", parts, axes=(x.tensor.rank - 1,), keepdims=False)
+    return joined if dtype == wide else call("bitcast", joined, dtype=dtype)
+
+
 @converter("LEAKY_RELU")
 def leaky_relu(layer: TfliteLayer) -> Result:
     """`x` where positive, else `alpha * x`."""
@@ -101,7 +164,7 @@ def gelu(layer: TfliteLayer) -> Result:
 @converter("CAST")
 def cast_to(layer: TfliteLayer) -> Result:
     """The result's type is that of its tensor."""
-    return cast(layer.input(0), _dtype(layer))
+    return cast(layer.input(0), layer.result_dtype())
 
 
 @converter("DEQUANTIZE")
@@ -138,9 +201,3 @@ def zeros_like(layer: TfliteLayer) -> Result:
     x = layer.input(0)
     zero: Expr = scalar(0, x.tensor.dtype)
     return call("broadcast_to", zero, shape=x.tensor.shape)
-
-
-def _dtype(layer: TfliteLayer) -> str:
-    result = layer.results[0]
-    assert result is not None
-    return result.dtype

@@ -24,6 +24,24 @@ def average_pool(layer: TfliteLayer) -> Result:
     return layer.activated(_pooled(layer, "nn.avg_pool2d", count_include_pad=False))
 
 
+@converter("L2_POOL_2D")
+def l2_pool(layer: TfliteLayer) -> Result:
+    """The root of the mean square of each window; padding does not count."""
+    square = call("multiply", layer.image(0), layer.image(0))
+    mean = _pooled(layer.with_inputs(square), "nn.avg_pool2d", count_include_pad=False)
+    return layer.activated(call("sqrt", mean))
+
+
+@converter("LOCAL_RESPONSE_NORMALIZATION")
+def local_response_normalization(layer: TfliteLayer) -> Result:
+    """Elements divided by a power of the sum of squares of their neighbors' channels."""
+    size = 2 * layer.integer("radius", 0) + 1
+    alpha, beta, bias = (layer.real(name, 0.0) for name in ("alpha", "beta", "bias"))
+    image = channels_first(layer.image(0))
+    found = call("nn.lrn", image, size=size, alpha=alpha * size, beta=beta, bias=bias)
+    return channels_last(found)
+
+
 def _pooled(layer: TfliteLayer, op: str, **more: bool) -> Expr:
     image = channels_first(layer.image(0))
     kernel = (layer.integer("filter_height"), layer.integer("filter_width"))

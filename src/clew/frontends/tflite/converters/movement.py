@@ -55,7 +55,7 @@ def expand_dims(layer: TfliteLayer) -> Result:
 @converter("SHAPE", codes=True)
 def shape_of(layer: TfliteLayer) -> Result:
     """The sizes of all axes."""
-    return cast(call("shape_of", layer.input(0)), _dtype(layer))
+    return cast(call("shape_of", layer.input(0)), layer.result_dtype())
 
 
 @converter("RANK", codes=True)
@@ -227,6 +227,7 @@ def strided_slice(layer: TfliteLayer) -> Result:
         first: Dim = begin[n]
         last: Dim = end[n]
         if masks["shrink_axis"] >> n & 1:
+            first = 0 if masks["begin"] >> n & 1 else first
             step, last = 1, first + 1 if not _is(first, -1) else size
         else:
             if masks["begin"] >> n & 1:
@@ -303,9 +304,35 @@ def numbers_between(layer: TfliteLayer) -> Result:
 @converter("GATHER", codes=True)
 def gather(layer: TfliteLayer) -> Result:
     """Elements along an axis, by index."""
-    if layer.integer("batch_dims", 0):
-        raise layer.unsupported("batches of indices")
-    return call("gather", layer.input(0), layer.input(1), axis=layer.axis())
+    x, places = layer.input(0), layer.input(1)
+    batch = layer.positive(layer.integer("batch_dims", 0), layer.rank(1) + 1)
+    if not batch:
+        return call("gather", x, places, axis=layer.axis())
+    return _gathered_in_batches(layer, x, places, batch, layer.axis())
+
+
+def _gathered_in_batches(layer: TfliteLayer, x: Expr, places: Expr, batch: int, axis: int) -> Expr:
+    """Returns elements along an axis, of which each batch has its own indices: rows of the axes
+    before it, counted through.
+    """
+    if axis < batch:
+        raise layer.wrong(f"gathers along axis {axis} of batches of {batch} axes")
+    shape, own = x.tensor.shape, places.tensor.shape
+    before, inner = shape[:axis], own[batch:]
+    count, size = product(shape[:axis]), shape[axis]
+    # One row of indices for each element of the axes before.
+    places = reshaped(places, (*own[:batch], *(1,) * (axis - batch), product(inner)))
+    places = call("broadcast_to", places, shape=(*before, product(inner)))
+    places = cast(reshaped(places, (count, product(inner))), "i64")
+    rows = reshaped(call("arange", start=0, stop=count, step=1, dtype="i64"), (count, 1))
+    one = reshaped(_size_along(x, axis), (1, 1))
+    flat = reshaped(x, (count * size, *shape[axis + 1 :]))
+    found = call("gather", flat, call("add", call("multiply", rows, one), places), axis=0)
+    return reshaped(found, (*before, *inner, *shape[axis + 1 :]))
+
+
+def _size_along(x: Expr, axis: int) -> Expr:
+    return call("gather", call("shape_of", x), scalar(axis, "i64"), axis=0)
 
 
 @converter("GATHER_ND", codes=True)
@@ -333,10 +360,45 @@ def top_k(layer: TfliteLayer) -> Result:
     """The largest elements of each row with their places, best first."""
     count = layer.one_int(1, "the number of elements")
     values, places = fields(call("top_k", layer.input(0), k=count, axis=-1), 2)
-    return [values, cast(places, "i32")]
+    return [values, cast(places, layer.result_dtype(1))]
 
 
-def _dtype(layer: TfliteLayer) -> str:
-    result = layer.results[0]
-    assert result is not None
-    return result.dtype
+@converter("WHERE", codes=True)
+def where(layer: TfliteLayer) -> Result:
+    """The places of the elements that are not zero, a row for each."""
+    places = call("nonzero", layer.input(0))
+    return call("transpose", places, axes=(1, 0))
+
+
+@converter("UNIQUE", codes=True)
+def unique(layer: TfliteLayer) -> Result:
+    """The distinct elements in order of appearance, and which of them each element is."""
+    values, _, places, _ = fields(call("unique", layer.input(0), axis=None, sort=False), 4)
+    return [values, cast(places, layer.result_dtype(1))]
+
+
+@converter("REVERSE_SEQUENCE", codes=True)
+def reverse_sequence(layer: TfliteLayer) -> Result:
+    """The first elements of each sequence in the opposite order."""
+    batch, time = layer.axis("batch_dim"), layer.axis("seq_dim")
+    return call(
+        "reverse_sequence", layer.input(0), layer.input(1), batch_axis=batch, time_axis=time
+    )
+
+
+@converter("BROADCAST_ARGS")
+def broadcast_args(layer: TfliteLayer) -> Result:
+    """The shape to which two shapes broadcast."""
+    a, b = layer.input(0), layer.input(1)
+    one = scalar(1, a.tensor.dtype)
+    rank = max(x.tensor.size for x in (a, b) if isinstance(x.tensor.size, int))
+    a, b = (_led(x, rank) for x in (a, b))
+    return call("where", call("equal", a, one), b, a)
+
+
+def _led(shape: Expr, rank: int) -> Expr:
+    """Returns a shape with axes of size 1 before its own."""
+    count = shape.tensor.size
+    if not isinstance(count, int) or count == rank:
+        return shape
+    return call("pad", shape, pads=(rank - count, 0), mode="constant", value=1)

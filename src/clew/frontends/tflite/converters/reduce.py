@@ -49,9 +49,10 @@ def position(layer: TfliteLayer) -> Result:
     """The place of the first largest or smallest element along an axis."""
     axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
     op = "argmax" if layer.op == "ARG_MAX" else "argmin"
-    result = layer.results[0]
-    assert result is not None
-    return cast(call(op, layer.input(0), axis=axis, keepdims=False), result.dtype)
+    x = layer.input(0)
+    x = cast(x, "u8") if x.tensor.dtype == "bool" else x
+    found = call(op, x, axis=axis, keepdims=False)
+    return cast(found, layer.result_dtype())
 
 
 @converter("CUMSUM")

@@ -17,6 +17,7 @@ from clew.frontends.limits import checked_size
 from clew.frontends.names import display
 from clew.frontends.tflite.file import options, schema
 from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.frontends.tflite.file.flexbuffer import flexible
 from clew.frontends.tflite.file.packed import unpacked
 from clew.frontends.tflite.file.sparse import places
 from clew.ir.types import DTYPES, bits
@@ -61,7 +62,7 @@ class TensorInfo:
 @dataclass(frozen=True)
 class OperatorInfo:
     """An operator. Operands are numbers of tensors, -1 for one that is left out. `intermediates`
-    are tensors that only have scales.
+    are tensors that only have scales, `custom` the bytes of a custom operator's options.
     """
 
     op: str
@@ -70,6 +71,7 @@ class OperatorInfo:
     outputs: tuple[int, ...]
     options: Mapping[str, Any]
     intermediates: tuple[int, ...] = ()
+    custom: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,9 @@ class _Reader:
         number = max(code["deprecated_builtin_code"], code["builtin_code"])
         op = options.OPERATORS[number] if 0 <= number < len(options.OPERATORS) else str(number)
         given = operator["builtin_options"] or operator["builtin_options2"] or {}
+        custom = operator["custom_options"].tobytes() if op == _CUSTOM else b""
+        if custom:
+            given = _named(custom)
         return OperatorInfo(
             self._name(code["custom_code"]) if op == _CUSTOM else op,
             code["version"],
@@ -223,7 +228,17 @@ class _Reader:
             _indices(operator["outputs"], tensors, "a result", optional=True),
             given,
             _indices(operator["intermediates"], tensors, "an intermediate"),
+            custom,
         )
+
+
+def _named(custom: bytes) -> Mapping[str, Any]:
+    """Returns the options of a custom operator by name; none if they are bytes of its own kind."""
+    try:
+        found = flexible(custom)
+    except Damaged:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tuple[int, ...]:

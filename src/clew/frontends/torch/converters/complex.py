@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from clew.frontends.building import call, cast, constant, reshaped, scalar
-from clew.frontends.torch.converters.elementwise import angle_of
+from clew.frontends.lowering.angles import angle_of
 from clew.frontends.torch.converters.movement import (
     OTHER_PADS,
     PAD_MODES,

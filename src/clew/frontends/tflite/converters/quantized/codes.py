@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.frontends.building import call, cast, constant, scalar
+from clew.frontends.tflite.codes import is_code
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Expr
@@ -25,11 +26,6 @@ WIDE: Final = "i64"
 _FRACTION: Final = 31
 _BOUNDS: Final = {0: (None, None), 1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """The limits of fused activations, by number."""
-
-
-def is_code(tensor: TensorInfo | None) -> bool:
-    """Whether a tensor holds codes."""
-    return tensor is not None and tensor.quantization is not None and tensor.dtype[:1] in "iu"
 
 
 def operand(layer: TfliteLayer, index: int) -> TensorInfo:
@@ -80,7 +76,8 @@ def half_away(value: Real) -> NDArray[Any]:
     """Returns numbers rounded to integers, ties away from zero."""
     value = np.asarray(value)
     whole = np.trunc(value)
-    return whole + np.where(np.abs(value - whole) >= 0.5, np.copysign(1, value), 0)
+    more = np.where(np.abs(value - whole) >= 0.5, np.copysign(1, value), 0)
+    return np.asarray(whole + more)
 
 
 def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -99,7 +96,13 @@ def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
     """Returns integers times real numbers, rounded as TFLite does; `halved` as for
     `scale_fixed`.
     """
-    factor, shift = multiplier(real)
+    return by_factor(value, *multiplier(real), halved=halved)
+
+
+def by_factor(
+    value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], *, halved: bool = False
+) -> Expr:
+    """Returns integers times factors with 31 bits of fraction and powers of two."""
     left = np.maximum(shift, 0)
     if left.any():
         wide = value.tensor.dtype

@@ -1,0 +1,75 @@
+"""Drawn operators in clew and in LiteRT, held by a ratchet file.
+
+`python tools/tflite_operators.py --update` writes the file anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import tflite_operators
+from clew.frontends.tflite.file.options import OPERATORS
+from clew.frontends.tflite.registry import CONVERTERS
+from tflite_suite import ratchet
+from tflite_suite.cases import FAMILIES
+
+_GROUPS = 4
+_KNOWN = ratchet.read()
+
+
+def _check(op: str, numbers: range, *, compiled: bool = False) -> None:
+    for number, result in ratchet.outcomes(op, numbers, compiled=compiled).items():
+        allowed = set(_KNOWN[op]) | ({"close"} if compiled else set())
+        assert result.kind in allowed, f"{op}/{number}: {result.kind} {result.why}"
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_cases_fare_as_before(group: int) -> None:
+    for n, op in enumerate(sorted(FAMILIES)):
+        if n % _GROUPS == group:
+            _check(op, range(n % 7, n % 7 + 1))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("op", sorted(FAMILIES))
+def test_all_cases_fare_as_before(op: str) -> None:
+    assert _merged(ratchet.counts(op, range(ratchet.CASES))) == _merged(_KNOWN[op])
+
+
+def _merged(found: Counter[str]) -> Counter[str]:
+    """Returns counts without the distinction of LiteRT's kernels, some of which are not the same
+    in each run.
+    """
+    return found - Counter(optimized=found["optimized"]) + Counter(equal=found["optimized"])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("op", sorted(FAMILIES))
+def test_native_cases(op: str) -> None:
+    _check(op, range(8), compiled=True)
+
+
+def test_nothing_is_wrong() -> None:
+    assert not any(found["wrong"] for found in _KNOWN.values())
+    assert set(_KNOWN) == set(FAMILIES)
+
+
+def test_each_converter_has_cases() -> None:
+    """Operators of several layers have tests of their own."""
+    several = {op for op in CONVERTERS if op.startswith("HASHTABLE_") or op == "HASHTABLE"}
+    cells = {op for op in CONVERTERS if op in _CELLS}
+    lacking = {op for op in CONVERTERS if op in OPERATORS} - set(FAMILIES) - several - cells
+    assert lacking - {"HASHTABLE_LOOKUP", "DENSIFY"} == set()
+
+
+_CELLS = (
+    "LSTM", "RNN", "SVDF", "IF", "WHILE", "CALL", "CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE",
+    "ASSIGN_VARIABLE", "UNIDIRECTIONAL_SEQUENCE_RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "BIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_LSTM",
+)  # fmt: skip
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert tflite_operators.PAGE.read_text() == tflite_operators.page(_KNOWN), ratchet.UPDATE
