@@ -37,6 +37,17 @@ VECTORS_OF_COLUMNS: Final = threshold(
 VECTORS_OF_MATMUL: Final = threshold(
     (1, 2, 3, 4), "vectors", "of columns in a register tile", tunable=True
 )
+COPIED_PANELS: Final = threshold(
+    (4, 8), "panels", "of a matrix of the run to copy together, if a line of a panel is a cache "
+    "line: products took 0.3 to 0.9 of their time", measured="Zen 3", tunable=True,
+)  # fmt: skip
+ROWS_TO_COPY_PANELS: Final = threshold(
+    16, "rows", "with fewer, copying these panels takes longer than reading them as they lie",
+    measured="Zen 3",
+)  # fmt: skip
+GROUPS_OF_COPIED_PANELS: Final = threshold(
+    4, "groups", "of such panels at least, for threads to share", measured="Zen 3"
+)
 VECTORS_OF_CODES: Final = threshold(
     2, "vectors", "of columns in a tile: codes are unpacked once for all rows", tunable=True
 )
