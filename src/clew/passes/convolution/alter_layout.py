@@ -24,6 +24,7 @@ from clew.cost.policy.layouts import (
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
     LONGER_BLOCKS_OF_GROUPS,
+    LONGER_BLOCKS_OF_SHORT_VECTORS,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
@@ -54,6 +55,7 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
+_SHORT_VECTOR_BITS: Final = 256
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
@@ -324,7 +326,7 @@ class _Alterer(Rewriter):
         else:
             block = self._block(math.gcd(inner, channels // groups), lanes)
             of_group = self._block(channels // groups, lanes)
-            longer = of_group > LONGER_BLOCKS_OF_GROUPS * block
+            longer = of_group > self._longer_blocks() * block
             if longer and not product_group(old.args[0].tensor.dtype):
                 block = of_group  # of the result
         if not block or old.op.layout_rule is None:
@@ -347,6 +349,14 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _longer_blocks(self) -> float:
+        """Returns how many times as long blocks of a group's results must be to read a plain
+        image.
+        """
+        assert self._ctx.target is not None
+        is_short = self._ctx.target.vector_bits <= _SHORT_VECTOR_BITS
+        return LONGER_BLOCKS_OF_SHORT_VECTORS if is_short else LONGER_BLOCKS_OF_GROUPS
 
     def _panel(self, old: Call, vectors: int) -> int:
         """Returns the number of vectors in a panel of a weight: `vectors`, or another one that was
