@@ -23,6 +23,9 @@ from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
 
+_SHORT_VECTOR_BITS: Final = 256
+
+
 @dataclass(frozen=True, repr=False)
 class Target:
     """A machine to compile for.
@@ -53,6 +56,11 @@ class Target:
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
         return self._instructions.has(feature)
+
+    @property
+    def has_short_vectors(self) -> bool:
+        """Whether a vector takes at most half of a cache line. Some thresholds differ there."""
+        return self.vector_bits <= _SHORT_VECTOR_BITS
 
     @property
     def permutes_bytes(self) -> bool:

@@ -55,7 +55,6 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
-_SHORT_VECTOR_BITS: Final = 256
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
@@ -355,8 +354,9 @@ class _Alterer(Rewriter):
         image.
         """
         assert self._ctx.target is not None
-        is_short = self._ctx.target.vector_bits <= _SHORT_VECTOR_BITS
-        return LONGER_BLOCKS_OF_SHORT_VECTORS if is_short else LONGER_BLOCKS_OF_GROUPS
+        if self._ctx.target.has_short_vectors:
+            return LONGER_BLOCKS_OF_SHORT_VECTORS
+        return LONGER_BLOCKS_OF_GROUPS
 
     def _panel(self, old: Call, vectors: int) -> int:
         """Returns the number of vectors in a panel of a weight: `vectors`, or another one that was
