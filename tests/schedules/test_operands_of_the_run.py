@@ -45,7 +45,8 @@ def check(given: Module, sizes: dict[str, int], turn: int, **options: Any) -> An
     try:
         found = compiled.run(inputs)["y"]
     except CompileError as error:
-        assert error.code == "C057"
+        if error.code != "C057":
+            raise
         return compiled
     want = interpret(given, inputs)["y"]
     assert found.shape == want.shape

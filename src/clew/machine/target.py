@@ -22,8 +22,7 @@ from clew.support.errors import InputError
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
-
-_SHORT_VECTOR_BITS: Final = 256
+_HALF_LINE_BITS: Final = 256
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,9 +57,11 @@ class Target:
         return self._instructions.has(feature)
 
     @property
-    def has_short_vectors(self) -> bool:
-        """Whether a vector takes at most half of a cache line. Some thresholds differ there."""
-        return self.vector_bits <= _SHORT_VECTOR_BITS
+    def has_half_lines(self) -> bool:
+        """Whether a vector is half of a cache line, as with AVX2. Some thresholds, measured on such
+        machines, are for them only.
+        """
+        return self.vector_bits == _HALF_LINE_BITS
 
     @property
     def permutes_bytes(self) -> bool:

@@ -21,8 +21,8 @@ LONGER_BLOCKS_OF_GROUPS: Final = threshold(
     " times as long as blocks that divide the inputs of a group as well",
     measured="AVX-512",
 )
-LONGER_BLOCKS_OF_SHORT_VECTORS: Final = threshold(
-    1, "times", "the same for vectors of at most 256 bits, of which a part takes as long as all: "
+LONGER_BLOCKS_OF_HALF_LINES: Final = threshold(
+    1, "times", "the same for vectors of 256 bits, of which a part takes as long as all: "
     "60 to 120 channels in 3 groups take 0.6 of the time", measured="Zen 3",
 )  # fmt: skip
 LEAST_FILLED_BLOCKS: Final = threshold(

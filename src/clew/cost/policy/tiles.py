@@ -83,8 +83,8 @@ VECTORS_OF_STREAM: Final = threshold(
     64, "vectors", "of a matrix's row read one after another, with sums in the first-level cache",
     tunable=True,
 )  # fmt: skip
-VECTORS_OF_SHORT_STREAM: Final = threshold(
-    (128, 256), "vectors", "the same for vectors of at most 256 bits, if two threads can share "
+VECTORS_OF_LONG_STREAM: Final = threshold(
+    (128, 256), "vectors", "the same for vectors of 256 bits, if two threads can share "
     "them: of 1x4096x1024, 256 take 0.7 of the time of 64", measured="Zen 3", tunable=True,
 )  # fmt: skip
 STEPS_OF_STREAM: Final = threshold(

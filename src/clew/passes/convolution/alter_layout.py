@@ -24,7 +24,7 @@ from clew.cost.policy.layouts import (
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
     LONGER_BLOCKS_OF_GROUPS,
-    LONGER_BLOCKS_OF_SHORT_VECTORS,
+    LONGER_BLOCKS_OF_HALF_LINES,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
@@ -354,8 +354,8 @@ class _Alterer(Rewriter):
         image.
         """
         assert self._ctx.target is not None
-        if self._ctx.target.has_short_vectors:
-            return LONGER_BLOCKS_OF_SHORT_VECTORS
+        if self._ctx.target.has_half_lines:
+            return LONGER_BLOCKS_OF_HALF_LINES
         return LONGER_BLOCKS_OF_GROUPS
 
     def _panel(self, old: Call, vectors: int) -> int:

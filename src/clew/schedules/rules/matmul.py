@@ -125,12 +125,12 @@ class Matmul(Rule[Product]):
             Choice("unroll", 0, UNROLLED_STEPS, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
-        together = _panels_together(match, vectors)
-        if together:
+        packed = _panels_to_copy(match, vectors)
+        if packed:
             about = "panels of the second operand to copy together; 0: none"
-            choices.append(Choice("packed", together, (0, *COPIED_PANELS), about))
+            choices.append(Choice("packed", packed, (0, *COPIED_PANELS), about))
         if height and not match.together:
-            share = SHARE_OF_ROWS_BESIDE_COPIES if together else SHARE_OF_ROWS
+            share = SHARE_OF_ROWS_BESIDE_COPIES if packed else SHARE_OF_ROWS
             band = rows_in_cache(match.info, target, share)
             choices.append(tile_size("band", band, height, "rows that each panel serves", 8))
             height = balanced(height, band)
@@ -148,13 +148,8 @@ class Matmul(Rule[Product]):
         info, lanes = infos[match.anchor], match.lanes
         if settings.get("copied"):
             _copied(schedule, info, lanes)
-        together, copy, copied_lanes = settings.get("packed"), "", ""
-        if together:
-            columns = _load_of_columns(match)
-            assert columns is not None
-            gap = int(CACHE_LINE_BYTES // memory_bytes(columns.dtype))
-            copy = schedule.cache_read(match.anchor, columns.source.name, gap=gap)
-            copied_lanes = stage_infos(schedule)[copy].axes[-1]
+        packed = settings.get("packed", 0)
+        copy, lines_of_copy = _copied_panels(schedule, match) if packed else ("", "")
         out = match.result(schedule)
         *batch, columns = infos[match.root].axes_in(out)
         row = batch.pop() if batch else ""
@@ -171,9 +166,9 @@ class Matmul(Rule[Product]):
         schedule.reorder(columns, *batch, *rows)
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
-        if together:
+        if packed:
             # A copy serves several panels, because longer runs of far lines arrive faster.
-            group, panel = schedule.split(panel, together)
+            group, panel = schedule.split(panel, packed)
             batch.append(group)
         schedule.reorder(*batch, panel, *rows, vector, lane)
         attach = panel
@@ -183,7 +178,7 @@ class Matmul(Rule[Product]):
         schedule.compute_at(match.anchor, attach, "register")
         if copy:
             schedule.compute_at(copy, batch[-1])
-            wide, run = schedule.split(copied_lanes, lanes, tail="guard")
+            wide, run = schedule.split(lines_of_copy, lanes, tail="guard")
             schedule.unroll(wide)
             schedule.vectorize(run)
         reduction = register_tile(schedule, info, lanes, unroll=settings["unroll"])
@@ -200,10 +195,10 @@ class Matmul(Rule[Product]):
         return schedule
 
 
-def _panels_together(match: Product, vectors: int) -> int:
+def _panels_to_copy(match: Product, vectors: int) -> int:
     """Returns the number of panels of the second operand to copy together, if its lines lie apart
-    and a panel takes no more than a cache line of each: every tile would wait for lines that no
-    hardware prefetcher expects. Returns 0 otherwise.
+    and a panel takes one cache line of each: every tile would wait for lines that no hardware
+    prefetcher expects. Returns 0 otherwise.
     """
     load = _load_of_columns(match)
     if load is None or match.height < ROWS_TO_COPY_PANELS:
@@ -214,7 +209,7 @@ def _panels_together(match: Product, vectors: int) -> int:
     wide = vectors * match.lanes
     line_bytes = wide * memory_bytes(load.dtype)
     panels = match.columns // wide
-    if line_bytes > CACHE_LINE_BYTES:
+    if line_bytes != CACHE_LINE_BYTES or not match.target.has_half_lines:
         return 0
     depth = load.source.typical_shape[-2]
     batch = math.prod(match.info.store.buffer.typical_shape[:-2])
@@ -244,6 +239,17 @@ def _load_of_columns(match: Product) -> Load | None:
         return None
     *_, line, place = (None, *found[0].indices)
     return found[0] if line is depth and place is column else None
+
+
+def _copied_panels(schedule: Schedule, match: Product) -> tuple[str, str]:
+    """Copies the second operand. Returns the stage of the copy, and its loop along lines, which do
+    not compete for the same places.
+    """
+    load = _load_of_columns(match)
+    assert load is not None
+    gap = int(CACHE_LINE_BYTES // memory_bytes(load.dtype))
+    copy = schedule.cache_read(match.anchor, load.source.name, gap=gap)
+    return copy, stage_infos(schedule)[copy].axes[-1]
 
 
 def _crowded_rows(match: Product) -> bool:

@@ -13,8 +13,8 @@ from clew.cost.policy.tiles import (
     FULL_VECTORS_OF_ROW,
     STEPS_OF_ROW,
     STEPS_OF_STREAM,
+    VECTORS_OF_LONG_STREAM,
     VECTORS_OF_ROW,
-    VECTORS_OF_SHORT_STREAM,
     VECTORS_OF_STREAM,
 )
 from clew.loop.affine import Simplifier
@@ -61,8 +61,8 @@ class Matvec(Rule[Row]):
 
     def choices(self, match: Row) -> Space:
         options, streams = (1, 2, 4, 8, 16, VECTORS_OF_STREAM), match.vectors >= VECTORS_OF_STREAM
-        if match.target.has_short_vectors:
-            options = (*options, *VECTORS_OF_SHORT_STREAM)
+        if match.target.has_half_lines:
+            options = (*options, *VECTORS_OF_LONG_STREAM)
         steps = STEPS_OF_STREAM if streams else STEPS_OF_ROW
         return Space(
             (
@@ -117,7 +117,7 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
         return VECTORS_OF_ROW
     *rows, columns = info.store.buffer.typical_shape
     if _passes_caches(info, target):
-        longer = VECTORS_OF_SHORT_STREAM if target.has_short_vectors else ()
+        longer = VECTORS_OF_LONG_STREAM if target.has_half_lines else ()
         for_threads = -(-columns // lanes) // 2
         return max((n for n in longer if n <= for_threads), default=VECTORS_OF_STREAM)
     whole = columns // lanes

@@ -1,4 +1,4 @@
-"""What targets with vectors of at most 256 bits choose otherwise than those with longer ones."""
+"""What targets with vectors of 256 bits choose otherwise than those with longer ones."""
 
 from __future__ import annotations
 
