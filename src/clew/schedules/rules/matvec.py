@@ -60,9 +60,9 @@ class Matvec(Rule[Row]):
         return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
-        options, streams = (1, 2, 4, 8, 16, VECTORS_OF_STREAM), match.vectors >= VECTORS_OF_STREAM
-        if match.target.has_half_lines:
-            options = (*options, *VECTORS_OF_LONG_STREAM)
+        longer = VECTORS_OF_LONG_STREAM if match.target.has_half_lines else ()
+        options = (1, 2, 4, 8, 16, VECTORS_OF_STREAM, *longer)
+        streams = match.vectors >= VECTORS_OF_STREAM
         steps = STEPS_OF_STREAM if streams else STEPS_OF_ROW
         return Space(
             (
