@@ -14,6 +14,7 @@ import pytest
 import clew.ops  # noqa: F401
 from clew.ir.parser import parse_module
 from clew.ir.printer import print_module
+from clew.machine.target import target_of
 from clew.passes.base import Pass
 from clew.pipelines import pipeline
 
@@ -29,6 +30,8 @@ def test_before_and_after(kit: Any, file: Path) -> None:
     name = file.stem.split("-")[0]
     on_tiles = name.startswith("Split") or file.stem.endswith("-parts")
     target = kit.tiles() if on_tiles else kit.lanes()
+    if file.stem.endswith("-avx2"):
+        target = target_of("cpu-avx2")
     manager = kit.PassManager([_passes()[name]], target=target)
     found = _renumbered(print_module(manager.run(module)))
     if os.environ.get("CLEW_UPDATE_TEXT"):

@@ -22,6 +22,8 @@ from clew.support.errors import InputError
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
+_HALF_LINE_BITS: Final = 256
+
 
 @dataclass(frozen=True, repr=False)
 class Target:
@@ -53,6 +55,13 @@ class Target:
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
         return self._instructions.has(feature)
+
+    @property
+    def has_half_lines(self) -> bool:
+        """Whether a vector is half of a cache line, as with AVX2. Some thresholds, measured on such
+        machines, are for them only.
+        """
+        return self.vector_bits == _HALF_LINE_BITS
 
     @property
     def permutes_bytes(self) -> bool:

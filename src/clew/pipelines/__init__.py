@@ -9,6 +9,7 @@ from clew.machine.target import Target, host
 from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.channels_first import ChannelsFirst
+from clew.passes.convolution.fill_groups import FillGroups
 from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.join_columns import JoinColumns
@@ -111,6 +112,7 @@ def pipeline(
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
         MultiplyPatches(),  # on images; the products that it makes are products for the next passes
+        FillGroups(),  # on images with final weights; before layouts
         WidenHalves(),  # needs whole layers, like the next one, which leaves its products alone
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts

@@ -47,6 +47,10 @@ MOST_WASTE_OF_TRANSPOSED: Final = threshold(
 MOST_TERMS_OF_TRANSPOSED: Final = threshold(
     9, "taps", "to add up for a place, if the weight is multiplied as it lies"
 )
+FILTERS_TO_FILL: Final = threshold(
+    3, "filters", "of a group: fewer leave too much of the block that they are filled up to empty",
+    measured="Zen 3",
+)  # fmt: skip
 CHANNELS_PER_PIXEL: Final = threshold(
     2, "channels/pixel", "from so many on, making filters from a run's weight is slower"
 )

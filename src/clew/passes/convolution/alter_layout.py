@@ -24,6 +24,7 @@ from clew.cost.policy.layouts import (
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
     LONGER_BLOCKS_OF_GROUPS,
+    LONGER_BLOCKS_OF_HALF_LINES,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
@@ -324,7 +325,7 @@ class _Alterer(Rewriter):
         else:
             block = self._block(math.gcd(inner, channels // groups), lanes)
             of_group = self._block(channels // groups, lanes)
-            longer = of_group > LONGER_BLOCKS_OF_GROUPS * block
+            longer = of_group > self._longer_blocks() * block
             if longer and not product_group(old.args[0].tensor.dtype):
                 block = of_group  # of the result
         if not block or old.op.layout_rule is None:
@@ -347,6 +348,15 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _longer_blocks(self) -> float:
+        """Returns how many times as long blocks of a group's results must be to read a plain
+        image.
+        """
+        assert self._ctx.target is not None
+        if self._ctx.target.has_half_lines:
+            return LONGER_BLOCKS_OF_HALF_LINES
+        return LONGER_BLOCKS_OF_GROUPS
 
     def _panel(self, old: Call, vectors: int) -> int:
         """Returns the number of vectors in a panel of a weight: `vectors`, or another one that was

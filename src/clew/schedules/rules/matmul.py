@@ -10,8 +10,22 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from clew.cost.policy.caches import COLUMNS_TO_COPY, MOST_COPIED_ROWS, SHARE_OF_ROWS, WAYS_OF_L1
-from clew.cost.policy.tiles import MOST_ROWS, UNROLLED_STEPS, VECTORS_OF_MATMUL
+from clew.cost.policy.caches import (
+    COLUMNS_TO_COPY,
+    MOST_COPIED_ROWS,
+    SHARE_OF_COPIED_PANELS,
+    SHARE_OF_ROWS,
+    SHARE_OF_ROWS_BESIDE_COPIES,
+    WAYS_OF_L1,
+)
+from clew.cost.policy.tiles import (
+    COPIED_PANELS,
+    GROUPS_OF_COPIED_PANELS,
+    MOST_ROWS,
+    ROWS_TO_COPY_PANELS,
+    UNROLLED_STEPS,
+    VECTORS_OF_MATMUL,
+)
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
@@ -111,8 +125,13 @@ class Matmul(Rule[Product]):
             Choice("unroll", 0, UNROLLED_STEPS, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
+        packed = _panels_to_copy(match, vectors)
+        if packed:
+            about = "panels of the second operand to copy together; 0: none"
+            choices.append(Choice("packed", packed, (0, *COPIED_PANELS), about))
         if height and not match.together:
-            band = rows_in_cache(match.info, target, SHARE_OF_ROWS)
+            share = SHARE_OF_ROWS_BESIDE_COPIES if packed else SHARE_OF_ROWS
+            band = rows_in_cache(match.info, target, share)
             choices.append(tile_size("band", band, height, "rows that each panel serves", 8))
             height = balanced(height, band)
         if height:
@@ -129,6 +148,8 @@ class Matmul(Rule[Product]):
         info, lanes = infos[match.anchor], match.lanes
         if settings.get("copied"):
             _copied(schedule, info, lanes)
+        packed = settings.get("packed", 0)
+        copy, lines_of_copy = _copied_panels(schedule, match) if packed else ("", "")
         out = match.result(schedule)
         *batch, columns = infos[match.root].axes_in(out)
         row = batch.pop() if batch else ""
@@ -145,21 +166,90 @@ class Matmul(Rule[Product]):
         schedule.reorder(columns, *batch, *rows)
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
+        if packed:
+            # A copy serves several panels, because longer runs of far lines arrive faster.
+            group, panel = schedule.split(panel, packed)
+            batch.append(group)
         schedule.reorder(*batch, panel, *rows, vector, lane)
         attach = panel
         if row:
             attach, inner = split_tiles(schedule, row, settings["rows"])
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
+        if copy:
+            schedule.compute_at(copy, batch[-1])
+            wide, run = schedule.split(lines_of_copy, lanes, tail="guard")
+            schedule.unroll(wide)
+            schedule.vectorize(run)
         reduction = register_tile(schedule, info, lanes, unroll=settings["unroll"])
         schedule.unroll(vector)
         schedule.vectorize(lane)
-        if settings["prefetch"]:
+        if settings["prefetch"] and not copy:
             levels = [attach, *reduction] if row else reduction
             stream(schedule, info, panel, levels, match.target, tiles=attach if row else "")
+        if copy:
+            spread(schedule, batch)
+            return schedule
         banded = schedule.extent(batch[0]) > 1 if batch else False
         spread(schedule, [*batch, panel], attach if row and not banded else "")
         return schedule
+
+
+def _panels_to_copy(match: Product, vectors: int) -> int:
+    """Returns the number of panels of the second operand to copy together, if its lines lie apart
+    and a panel takes one cache line of each: every tile would wait for lines that no hardware
+    prefetcher expects. Returns 0 otherwise.
+    """
+    load = _load_of_columns(match)
+    if load is None or match.height < ROWS_TO_COPY_PANELS:
+        return 0
+    room = match.target.l2_bytes * SHARE_OF_COPIED_PANELS
+    if math.prod(load.source.typical_shape[-2:]) * memory_bytes(load.dtype) <= room:
+        return 0
+    wide = vectors * match.lanes
+    line_bytes = wide * memory_bytes(load.dtype)
+    panels = match.columns // wide
+    if line_bytes != CACHE_LINE_BYTES or not match.target.has_half_lines:
+        return 0
+    depth = load.source.typical_shape[-2]
+    batch = math.prod(match.info.store.buffer.typical_shape[:-2])
+    usual, *more = COPIED_PANELS
+    fitting = max((n for n in more if n * depth * line_bytes <= room), default=usual)
+    for_threads = batch * panels // GROUPS_OF_COPIED_PANELS
+    return max((n for n in COPIED_PANELS if n <= min(fitting, for_threads)), default=0)
+
+
+def _load_of_columns(match: Product) -> Load | None:
+    """Returns the only load of a matrix of known size whose rows are as long as the result's; None
+    if the second operand is another one.
+    """
+    info = match.info
+    if match.together or len(info.reduction_axes) != 1 or match.panel < match.columns:
+        return None
+    if any(not isinstance(n.size, int) for n in info.loops):
+        return None
+    by_name = {n.name: n.index for n in info.loops}
+    column, depth = by_name[info.axes[-1]], by_name[info.reduction_axes[0]]
+    found = [
+        load
+        for load in buffer_loads(info.store.value)
+        if any(contains(index, column) for index in load.indices)
+    ]
+    if len(found) != 1 or found[0].source.scope != "input":
+        return None
+    *_, line, place = (None, *found[0].indices)
+    return found[0] if line is depth and place is column else None
+
+
+def _copied_panels(schedule: Schedule, match: Product) -> tuple[str, str]:
+    """Copies the second operand. Returns the stage of the copy, and its loop along lines, which do
+    not compete for the same places.
+    """
+    load = _load_of_columns(match)
+    assert load is not None
+    gap = int(CACHE_LINE_BYTES // memory_bytes(load.dtype))
+    copy = schedule.cache_read(match.anchor, load.source.name, gap=gap)
+    return copy, stage_infos(schedule)[copy].axes[-1]
 
 
 def _crowded_rows(match: Product) -> bool:

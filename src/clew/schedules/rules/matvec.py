@@ -13,6 +13,7 @@ from clew.cost.policy.tiles import (
     FULL_VECTORS_OF_ROW,
     STEPS_OF_ROW,
     STEPS_OF_STREAM,
+    VECTORS_OF_LONG_STREAM,
     VECTORS_OF_ROW,
     VECTORS_OF_STREAM,
 )
@@ -59,7 +60,9 @@ class Matvec(Rule[Row]):
         return Row(work.start, target, info.name, work.root.name, lanes, vectors)
 
     def choices(self, match: Row) -> Space:
-        options, streams = (1, 2, 4, 8, 16, VECTORS_OF_STREAM), match.vectors == VECTORS_OF_STREAM
+        longer = VECTORS_OF_LONG_STREAM if match.target.has_half_lines else ()
+        options = (1, 2, 4, 8, 16, VECTORS_OF_STREAM, *longer)
+        streams = match.vectors >= VECTORS_OF_STREAM
         steps = STEPS_OF_STREAM if streams else STEPS_OF_ROW
         return Space(
             (
@@ -79,7 +82,7 @@ class Matvec(Rule[Row]):
         panel, column = schedule.split(columns, lanes * settings["vectors"])
         vector, lane = schedule.split(column, lanes, tail="guard")
         schedule.reorder(panel, *ones, vector, lane)
-        streams = settings["vectors"] == VECTORS_OF_STREAM
+        streams = settings["vectors"] >= VECTORS_OF_STREAM
         schedule.compute_at(match.anchor, panel, "scratch" if streams else "register")
         (step,) = info.reduction_axes
         schedule.reorder(step, *info.axes)
@@ -112,9 +115,11 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
     steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]
     if all(isinstance(step, int) and step <= lanes * VECTORS_OF_ROW for step in steps):
         return VECTORS_OF_ROW
-    if _passes_caches(info, target):
-        return VECTORS_OF_STREAM
     *rows, columns = info.store.buffer.typical_shape
+    if _passes_caches(info, target):
+        longer = VECTORS_OF_LONG_STREAM if target.has_half_lines else ()
+        for_threads = -(-columns // lanes) // 2
+        return max((n for n in longer if n <= for_threads), default=VECTORS_OF_STREAM)
     whole = columns // lanes
     most = min(target.vector_registers // 2, whole, whole * math.prod(rows) // PIECES_FOR_THREADS)
     return next((n for n in FULL_VECTORS_OF_ROW if n <= most), VECTORS_OF_ROW)

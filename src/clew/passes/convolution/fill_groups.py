@@ -1,0 +1,100 @@
+"""FillGroups: groups whose filters fill no block of channels get filters of zeros."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from clew.cost.policy.convolutions import FILTERS_TO_FILL
+from clew.cost.policy.layouts import BLOCKS_OF_CHANNELS
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import is_float
+from clew.machine.target import Target
+from clew.ops.convolution.stages import product_group
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import REORDERED, Exactness
+from clew.support.dataclass import dataclass
+
+_PLAIN: Final = "NCHW"
+_LEAST_BLOCK: Final = min(BLOCKS_OF_CHANNELS)
+
+
+@dataclass(frozen=True)
+class FillGroups(Pass):
+    """Fills the groups of a convolution up with filters of zeros, if the filters of a group fill no
+    blocks of whole vectors, and slices their results off.
+
+    AlterLayout finds no block that divides such groups, or a short one. Without blocks, each vector
+    of pixels that the convolution loads serves a single filter. Filled up, it reads the plain image
+    and writes blocks. The plain form is slowest where loads and stores have no masks for the ends
+    of lines; the gain has been measured there only (AVX2).
+
+    Before:
+        %1: f32[1, 50, 28, 28] = nn.conv2d(%0, f32[50, 25, 3, 3], padding=[1, 1, 1, 1], groups=2)
+    After:
+        %1: f32[1, 64, 28, 28] = nn.conv2d(%0, f32[64, 25, 3, 3], padding=[1, 1, 1, 1], groups=2)
+        %2: f32[1, 2, 25, 28, 28] = slice(reshape(%1, shape=[1, 2, 32, 28, 28]), axes=[2], ...)
+        %3: f32[1, 50, 28, 28] = reshape(%2, shape=[1, 50, 28, 28])
+
+    Preconditions: layouts are plain, signals and clips are images; AlterLayout runs later.
+    Non-goals: depthwise convolutions, whose pixels fill vectors; integers and operands of dot
+    products; groups of 1x1 convolutions, whose pixels are contiguous; weights of the run.
+    """
+
+    opt_level: ClassVar[int] = 3
+    exactness: ClassVar[Exactness] = REORDERED
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        if ctx.target is None or not ctx.target.has_half_lines:
+            return module
+        return _Filler(ctx.target).rewrite_module(module)
+
+
+class _Filler(Rewriter):
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._target = target
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        filled = _filled(new, self._target)
+        if not filled:
+            return new
+        data, weight = new.args[:2]
+        filters, inner, *kernel = weight.tensor.concrete
+        n, _, *image = new.tensor.shape
+        groups = new.attrs.groups
+        each = filters // groups
+        with self.covers(old):
+            grouped = get_op("reshape")(weight, shape=(groups, each, inner, *kernel))
+            more = (0, filled - each, *[0] * (1 + len(kernel)))
+            padded = get_op("pad")(grouped, pads=(*[0] * len(more), *more))
+            whole = get_op("reshape")(padded, shape=(groups * filled, inner, *kernel))
+            found = Call(new.op, [data, whole], new.attrs)
+            apart = get_op("reshape")(found, shape=(n, groups, filled, *image))
+            kept = get_op("slice")(apart, begin=(0,), end=(each,), axes=(2,))
+            return get_op("reshape")(kept, shape=new.tensor.shape)
+
+
+def _filled(call: Call, target: Target) -> int:
+    """Returns the number of filters to fill a group of a convolution up to; 0 if it stays."""
+    if call.op_name != "nn.conv2d" or not isinstance(call.args[1], Constant):
+        return 0
+    data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
+    if attrs.groups == 1 or attrs.data_layout != _PLAIN or attrs.out_layout:
+        return 0
+    if weight.rank != call.tensor.rank or data.dtype != call.tensor.dtype:
+        return 0
+    if not is_float(data.dtype) or product_group(data.dtype) or not call.tensor.is_static:
+        return 0
+    filters, inner, *kernel = weight.concrete
+    each = filters // attrs.groups
+    moves = any(attrs.padding) or any(s != 1 for s in attrs.strides)
+    if inner == 1 or each < FILTERS_TO_FILL or (all(k == 1 for k in kernel) and not moves):
+        return 0
+    lanes = target.vector_lanes(data.dtype)
+    if each % lanes == 0 or (each % _LEAST_BLOCK == 0 and each < lanes):
+        return 0
+    block = _LEAST_BLOCK if each < _LEAST_BLOCK else lanes
+    return -(-each // block) * block
