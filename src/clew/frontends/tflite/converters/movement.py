@@ -226,13 +226,12 @@ def strided_slice(layer: TfliteLayer) -> Result:
             raise layer.wrong("has a step of 0")
         first: Dim = begin[n]
         last: Dim = end[n]
+        if masks["begin"] >> n & 1:
+            first = 0 if step > 0 else size - 1
         if masks["shrink_axis"] >> n & 1:
             step, last = 1, first + 1 if not _is(first, -1) else size
-        else:
-            if masks["begin"] >> n & 1:
-                first = 0 if step > 0 else size - 1
-            if masks["end"] >> n & 1:
-                last = size if step > 0 else -(1 << 31)
+        elif masks["end"] >> n & 1:
+            last = size if step > 0 else -(1 << 31)
         starts.append(first)
         ends.append(last)
         strides.append(step)
