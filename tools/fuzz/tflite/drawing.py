@@ -16,7 +16,7 @@ from clew.ir.types import to_numpy
 from fuzz.choices import Choices
 from fuzz.graph import MOST_ELEMENTS, SIZES, Unfit
 from fuzz.tflite.engines import CannotRun, shapes_of
-from tflite_files import Graph
+from tflite_files import Graph, written
 
 Array = np.ndarray[Any, Any]
 Options = tuple[str, Mapping[str, Any]]
@@ -37,6 +37,32 @@ class Growing(Graph):
     def reshape(self, tensor: int, shape: Sequence[int]) -> None:
         """Gives a tensor its shape."""
         self._tensors[tensor]["shape"] = list(shape)
+
+    def last(self) -> tuple[bytes, list[int]]:
+        """Returns a file of the last operator alone, and the tensors of its results."""
+        operator = self._operators[-1]
+        used = sorted({t for t in (*operator["inputs"], *operator["outputs"]) if t >= 0})
+        buffers: list[dict[str, Any]] = [{}]
+        tensors = []
+        for number in used:
+            tensor = dict(self._tensors[number])
+            if tensor.get("buffer"):
+                buffers.append(self._buffers[tensor["buffer"]])
+                tensor["buffer"] = len(buffers) - 1
+            tensors.append(tensor)
+        place = {-1: -1, **{number: n for n, number in enumerate(used)}}
+        inputs, outputs = (
+            [place[t] for t in operator[name]] for name in ("inputs", "outputs")
+        )
+        alone = {**operator, "inputs": inputs, "outputs": outputs}
+        given = {n for n in inputs if n >= 0 and not tensors[n].get("buffer")}
+        graph = {
+            "tensors": tensors, "inputs": sorted(given), "outputs": outputs, "operators": [alone],
+        }  # fmt: skip
+        model = {
+            "version": 3, "operator_codes": self._codes, "subgraphs": [graph], "buffers": buffers,
+        }  # fmt: skip
+        return written("Model", model), outputs
 
     def _parts(self) -> tuple[list[Any], ...]:
         return self._tensors, self._buffers, self._codes, self._operators, self._inputs
@@ -208,7 +234,7 @@ class Drawing:
         named = [(self.fresh("y"), (), dtype) for dtype in dtypes]
         made = self.graph.operator(op, tensors, named, given, version, **quantization)
         try:
-            shapes = shapes_of(self.graph.file(made), made)
+            shapes = shapes_of(*self.graph.last())
         except CannotRun as error:
             raise Unfit(str(error)) from None
         scale, zero = (quantization.get(key, [0])[0] for key in ("scale", "zero"))

@@ -165,7 +165,12 @@ def reduced(g: Drawing) -> None:
     op = g.choices.pick(("MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"))
     axes = g.ints(g.choices.some(range(x.rank), 1, x.rank))
     given = ("ReducerOptions", {"keep_dims": bool(g.choices.integer(0, 1))})
-    like = scales(g, x.dtype) if op in ("MEAN", "SUM") else x.like
+    like = scales(g, x.dtype) if op == "MEAN" else x.like
+    if op == "SUM":  # LiteRT does not saturate, and loses the zero point for large scales
+        axes = g.ints([min(range(x.rank), key=lambda axis: x.shape[axis])])
+        if min(x.shape) > 8:
+            raise Unfit
+        like = {"scale": [8 * x.scale], "zero": [x.zero]}
     g.add(op, [x, axes], (x.dtype,), given, 2, **like)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from clew.frontends.building import call, cast, scalar
+import numpy as np
+
+from clew.frontends.building import call, cast, cast_wide, scalar
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import CONVERTERS, Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import is_float
+from clew.ir.types import is_float, is_integer, to_numpy
 
 _UNARY: Final = {
     "ABS": "abs", "CEIL": "ceil", "COS": "cos", "ELU": "nn.elu", "EXP": "exp", "FLOOR": "floor",
@@ -100,8 +102,18 @@ def gelu(layer: TfliteLayer) -> Result:
 
 @converter("CAST")
 def cast_to(layer: TfliteLayer) -> Result:
-    """The result's type is that of its tensor."""
-    return cast(layer.input(0), _dtype(layer))
+    """The result's type is that of its tensor. Floats that an integer type does not hold become its
+    lowest or its largest number, and NaN its largest.
+    """
+    x, dtype = layer.input(0), _dtype(layer)
+    if not is_float(x.tensor.dtype) or not is_integer(dtype):
+        return cast(x, dtype)
+    x, ends = cast_wide(x), np.iinfo(to_numpy(dtype))
+    low, high = int(ends.min), int(ends.max)
+    fits = call("less", x, scalar(float(high + 1), x.tensor.dtype))
+    found = call("where", fits, cast(x, dtype), scalar(high, dtype))
+    below = call("less", x, scalar(float(low), x.tensor.dtype))
+    return call("where", below, scalar(low, dtype), found)
 
 
 @converter("DEQUANTIZE")
