@@ -27,7 +27,7 @@ _WIDTHS: Final = {
 }  # fmt: skip
 _STRUCTURE: Final = ("u16", "u32", "i32")
 _BLIND: Final = 0.15
-_LINKS: Final = 0.35
+_LINKS: Final = 0.5
 
 
 def mutant(data: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
