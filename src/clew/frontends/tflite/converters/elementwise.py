@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from clew.frontends.building import call, cast, cast_wide, scalar
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import CONVERTERS, Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import is_float, is_integer, to_numpy
+from clew.ir.types import integer_limits, is_float, is_integer
 
 _UNARY: Final = {
     "ABS": "abs", "CEIL": "ceil", "COS": "cos", "ELU": "nn.elu", "EXP": "exp", "FLOOR": "floor",
@@ -108,8 +106,7 @@ def cast_to(layer: TfliteLayer) -> Result:
     x, dtype = layer.input(0), _dtype(layer)
     if not is_float(x.tensor.dtype) or not is_integer(dtype):
         return cast(x, dtype)
-    x, ends = cast_wide(x), np.iinfo(to_numpy(dtype))
-    low, high = int(ends.min), int(ends.max)
+    x, (low, high) = cast_wide(x), integer_limits(dtype)
     fits = call("less", x, scalar(float(high + 1), x.tensor.dtype))
     found = call("where", fits, cast(x, dtype), scalar(high, dtype))
     below = call("less", x, scalar(float(low), x.tensor.dtype))
