@@ -23,9 +23,9 @@ from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
+from hostile import mutants, tflite_mutants
 from hostile.codes import OURS
 from hostile.corpus import Seed, network
-from hostile import mutants, tflite_mutants
 from hostile.mutants import INTS, blind
 
 BUDGETS: Final = Budgets(

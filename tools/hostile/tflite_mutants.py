@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
@@ -65,10 +66,8 @@ class _Positions(Buffer):
 @lru_cache(maxsize=64)
 def _positions(data: bytes) -> list[tuple[int, str]]:
     reader = _Positions(data)
-    try:
+    with suppress(Damaged):
         reader.read("Model")
-    except Damaged:
-        pass
     return list(reader.found) or [(0, "u32")]
 
 

@@ -109,6 +109,14 @@ def test_numbers_of_parts_are_those_of_results(op: str, given: Any) -> None:
     assert code_of(one(op, 2, given)) == "M012"
 
 
+@pytest.mark.parametrize("op", ["CAST", "ARG_MAX", "SHAPE"])
+def test_results_that_are_left_out(op: str) -> None:
+    graph = Graph()
+    x = graph.input("x", (2, 4), "f32")
+    graph.operator(op, [x, *([graph.constant(np.int32(1))] if op == "ARG_MAX" else [])], [])
+    assert code_of(graph.file([x])) == "M012"
+
+
 @pytest.mark.parametrize("counts", [(40, 40, 40), (2, 1, 2), (2, 2, 1)])
 def test_slices_by_other_numbers_of_axes(counts: tuple[int, int, int]) -> None:
     graph = Graph()

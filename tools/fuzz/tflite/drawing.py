@@ -51,9 +51,7 @@ class Growing(Graph):
                 tensor["buffer"] = len(buffers) - 1
             tensors.append(tensor)
         place = {-1: -1, **{number: n for n, number in enumerate(used)}}
-        inputs, outputs = (
-            [place[t] for t in operator[name]] for name in ("inputs", "outputs")
-        )
+        inputs, outputs = ([place[t] for t in operator[name]] for name in ("inputs", "outputs"))
         alone = {**operator, "inputs": inputs, "outputs": outputs}
         given = {n for n in inputs if n >= 0 and not tensors[n].get("buffer")}
         graph = {
@@ -260,9 +258,7 @@ class Drawing:
             entry(self)
         except Unfit:
             self.graph.back_to(kept)
-            for each, mark in zip(
-                (self.values, self.operators, self.results), marks, strict=True
-            ):
+            for each, mark in zip((self.values, self.operators, self.results), marks, strict=True):
                 del each[mark:]  # type: ignore[attr-defined]
             self.feeds, self.read = feeds, read
 

@@ -107,10 +107,8 @@ def select(g: Drawing) -> None:
     if np.prod(x.shape) == 1:
         raise Unfit  # LiteRT drops all axes of a single element
     same = [v for v in g.values if v.shape == x.shape and v.dtype == "bool"]
-    if same and g.choices.one_in(2):
-        condition = g.choices.pick(same)
-    else:
-        condition = g.leaf(x.shape, "bool")
+    kept = bool(same) and g.choices.one_in(2)
+    condition = g.choices.pick(same) if kept else g.leaf(x.shape, "bool")
     if g.choices.one_in(3) and x.rank:
         condition = g.leaf(x.shape[:1], "bool")
         g.add("SELECT", [condition, x, g.leaf(x.shape, x.dtype)], (x.dtype,))
@@ -439,7 +437,9 @@ def batch_matmul(g: Drawing) -> None:
     a = g.operand(low=2, high=4)
     adjoint = {"adj_x": g.choices.one_in(3), "adj_y": g.choices.one_in(3)}
     inner = a.shape[-2] if adjoint["adj_x"] else a.shape[-1]
-    sizes = [g.choices.pick(g.sizes), inner] if adjoint["adj_y"] else [inner, g.choices.pick(g.sizes)]
+    sizes = (
+        [g.choices.pick(g.sizes), inner] if adjoint["adj_y"] else [inner, g.choices.pick(g.sizes)]
+    )
     batch = [s if g.choices.integer(0, 2) else 1 for s in a.shape[:-2]]
     g.add("BATCH_MATMUL", [a, g.leaf([*batch, *sizes])], given=("BatchMatMulOptions", adjoint))
 
@@ -452,7 +452,8 @@ def window(g: Drawing, x: Value, kernel: tuple[int, int]) -> dict[str, Any]:
     if padding and any(s > size for s, size in zip(spans, x.shape[1:3], strict=True)):
         raise Unfit
     return {
-        "padding": padding, "stride_h": g.choices.integer(1, 2), "stride_w": g.choices.integer(1, 3),
+        "padding": padding,
+        "stride_h": g.choices.integer(1, 2), "stride_w": g.choices.integer(1, 3),
         "dilation_h": dilation[0], "dilation_w": dilation[1],
         "activation": g.choices.pick((0, 1, 3)),
     }  # fmt: skip

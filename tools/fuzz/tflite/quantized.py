@@ -71,9 +71,7 @@ def weights(g: Drawing, x: Value, shape: Sequence[int], axis: int) -> Value:
         return g.leaf(shape, "u8", (1, 255), True, scale=[0.013], zero=[128])
     count = shape[axis] if g.choices.one_in(2) else 1
     rng = np.random.default_rng(g.choices.integer(0, 1000))
-    found = g.leaf(
-        shape, "i8", (-127, 127), True, scale=rng.uniform(0.005, 0.02, count), axis=axis
-    )
+    found = g.leaf(shape, "i8", (-127, 127), True, scale=rng.uniform(0.005, 0.02, count), axis=axis)
     return found
 
 
@@ -103,9 +101,7 @@ def borders(g: Drawing) -> None:
 @entry(4)
 def arithmetic(g: Drawing) -> None:
     """Two tensors of codes."""
-    op, kind = g.choices.pick(
-        (("ADD", "AddOptions"), ("MUL", "MulOptions"), ("SUB", "SubOptions"))
-    )
+    op, kind = g.choices.pick((("ADD", "AddOptions"), ("MUL", "MulOptions"), ("SUB", "SubOptions")))
     x = operand(g)
     shape = [s if g.choices.integer(0, 2) else 1 for s in x.shape]
     y = leaf(g, shape[g.choices.integer(0, len(shape)) :], x.dtype, constant=None)
@@ -125,7 +121,8 @@ def unary(g: Drawing) -> None:
         scale, zero = _FIXED[op, x.dtype]
         like = {"scale": [scale], "zero": [zero]}
     given: Any = {
-        "LEAKY_RELU": ("LeakyReluOptions", {"alpha": 0.2}), "SOFTMAX": ("SoftmaxOptions", {"beta": 1}),
+        "LEAKY_RELU": ("LeakyReluOptions", {"alpha": 0.2}),
+        "SOFTMAX": ("SoftmaxOptions", {"beta": 1}),
     }.get(op)  # fmt: skip
     g.add(op, [x], (x.dtype,), given, 2 if op != "HARD_SWISH" else 1, **like)
 

@@ -48,6 +48,13 @@ class TfliteLayer(Layer):
             raise self.wrong(f"takes {rank} axes as input {index}, got {self.type(index)}")
         return self.input(index)
 
+    def result_dtype(self, index: int = 0) -> str:
+        """Returns the type of a result's elements."""
+        result = self.results[index] if index < len(self.results) else None
+        if result is None:
+            raise self.wrong(f"has no result {index}")
+        return result.dtype
+
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
         """Returns the sizes in an input: ints, or symbolic dimensions.
 

@@ -103,7 +103,7 @@ def cast_to(layer: TfliteLayer) -> Result:
     """The result's type is that of its tensor. Floats that an integer type does not hold become its
     lowest or its largest number, and NaN its largest.
     """
-    x, dtype = layer.input(0), _dtype(layer)
+    x, dtype = layer.input(0), layer.result_dtype()
     if not is_float(x.tensor.dtype) or not is_integer(dtype):
         return cast(x, dtype)
     x, (low, high) = cast_wide(x), integer_limits(dtype)
@@ -147,9 +147,3 @@ def zeros_like(layer: TfliteLayer) -> Result:
     x = layer.input(0)
     zero: Expr = scalar(0, x.tensor.dtype)
     return call("broadcast_to", zero, shape=x.tensor.shape)
-
-
-def _dtype(layer: TfliteLayer) -> str:
-    result = layer.results[0]
-    assert result is not None
-    return result.dtype

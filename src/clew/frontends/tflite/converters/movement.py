@@ -55,7 +55,7 @@ def expand_dims(layer: TfliteLayer) -> Result:
 @converter("SHAPE", codes=True)
 def shape_of(layer: TfliteLayer) -> Result:
     """The sizes of all axes."""
-    return cast(call("shape_of", layer.input(0)), _dtype(layer))
+    return cast(call("shape_of", layer.input(0)), layer.result_dtype())
 
 
 @converter("RANK", codes=True)
@@ -339,9 +339,3 @@ def top_k(layer: TfliteLayer) -> Result:
     count = layer.one_int(1, "the number of elements")
     values, places = fields(call("top_k", layer.input(0), k=count, axis=-1), 2)
     return [values, cast(places, "i32")]
-
-
-def _dtype(layer: TfliteLayer) -> str:
-    result = layer.results[0]
-    assert result is not None
-    return result.dtype

@@ -49,9 +49,7 @@ def position(layer: TfliteLayer) -> Result:
     """The place of the first largest or smallest element along an axis."""
     axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
     op = "argmax" if layer.op == "ARG_MAX" else "argmin"
-    result = layer.results[0]
-    assert result is not None
-    return cast(call(op, layer.input(0), axis=axis, keepdims=False), result.dtype)
+    return cast(call(op, layer.input(0), axis=axis, keepdims=False), layer.result_dtype())
 
 
 @converter("CUMSUM")
