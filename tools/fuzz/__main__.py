@@ -172,6 +172,33 @@ def torch(
 
 
 @app.command()
+def tflite(
+    minutes: float = 1.0,
+    first: Annotated[int, typer.Option(help="first seed")] = 0,
+    graphs: Annotated[int, typer.Option(help="stop after this many")] = 1_000_000,
+    failures: Path = Path(".cache/fuzz/tflite"),
+) -> None:
+    """Draw TFLite graphs, and compare clew with LiteRT; the files of failures go to FAILURES."""
+    from fuzz.tflite.check import check as compared  # noqa: PLC0415 - LiteRT is optional
+
+    engines.quiet()
+    counts: Counter[str] = Counter()
+    ends = time.monotonic() + minutes * 60
+    for number in range(first, first + graphs):
+        if time.monotonic() > ends:
+            break
+        case, outcome = compared(number)
+        counts[outcome.kind] += 1
+        if outcome.failed:
+            print(f"seed {number}: {outcome.kind}: {outcome.what}", flush=True)
+            failures.mkdir(parents=True, exist_ok=True)
+            if case is not None:
+                (failures / f"{number}.tflite").write_bytes(case.data)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    raise typer.Exit(1 if any(Outcome(kind).failed for kind in counts) else 0)
+
+
+@app.command()
 def shrink(folder: Folder, seconds: float = 40.0) -> None:
     """Make a failure small, into FOLDER/small."""
     os.environ.setdefault("CLEW_COMPILE_JOBS", "1")

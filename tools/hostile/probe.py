@@ -23,9 +23,10 @@ from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
+from hostile import mutants, tflite_mutants
 from hostile.codes import OURS
 from hostile.corpus import Seed, network
-from hostile.mutants import INTS, blind, mutant
+from hostile.mutants import INTS, blind
 
 BUDGETS: Final = Budgets(
     file_bytes=1 << 24, nodes=5_000, nesting=16, functions=200, opsets=100, values=5_000,
@@ -33,6 +34,7 @@ BUDGETS: Final = Budgets(
     total_bytes=1 << 25, folded_operations=1 << 24, run_bytes=1 << 24, run_operations=1 << 26,
     loop_steps=300,
 )  # fmt: skip
+_MUTANTS: Final = {"onnx": mutants.mutant, "tflite": tflite_mutants.mutant}
 SECRET: Final = b"SECRETSECRETSECRET" * 8
 
 
@@ -126,7 +128,7 @@ class Probe:
     share: float
 
     def __post_init__(self) -> None:
-        self._models = [s.data for s in self.seeds if s.kind == "onnx"]
+        self._models = [s.data for s in self.seeds if s.kind in _MUTANTS]
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
         """Returns a mutant's files, their origin, and the random state for further draws."""
@@ -135,8 +137,8 @@ class Probe:
         files = dict(seed.files)
         names = sorted(files)
         name = seed.main if draw.random() < 0.85 else draw.choice(names)
-        if seed.kind == "onnx" and name == seed.main:
-            files[name] = mutant(files[name], self._models, draw)
+        if seed.kind in _MUTANTS and name == seed.main:
+            files[name] = _MUTANTS[seed.kind](files[name], self._models, draw)
         else:
             files[name] = blind(files[name], files[draw.choice(names)], draw)
         return seed, files, draw

@@ -116,6 +116,12 @@ def test_quotients_round_down() -> None:
     )
 
 
+def test_casts_of_floats_saturate() -> None:
+    x = np.float32([np.nan, np.inf, -np.inf, 3e9, -3e9, 1e19, -1e19, 300, -300, -1.5, 2.7])
+    dtypes = ("i8", "u8", "i16", "i32", "u32", "i64")
+    compared(*(One("CAST", [x], [(x.shape, dtype)]) for dtype in dtypes))
+
+
 def test_reductions() -> None:
     x, cases = draw(3, 2, 3, 4), []
     for op in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"):

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.building import call, cast, constant, reshaped, scalar
+from clew.frontends.building import call, cast, cast_wide, constant, reshaped, scalar
 from clew.frontends.lowering.angles import angle_of
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import CONVERTERS, Result, converter
 from clew.ir.expr import Expr
-from clew.ir.types import bits, is_float, to_numpy
+from clew.ir.types import bits, integer_limits, is_float, is_integer, to_numpy
 
 _UNARY: Final = {
     "ABS": "abs", "CEIL": "ceil", "COS": "cos", "ELU": "nn.elu", "EXP": "exp", "FLOOR": "floor",
@@ -163,8 +163,17 @@ def gelu(layer: TfliteLayer) -> Result:
 
 @converter("CAST")
 def cast_to(layer: TfliteLayer) -> Result:
-    """The result's type is that of its tensor."""
-    return cast(layer.input(0), layer.result_dtype())
+    """The result's type is that of its tensor. Floats that an integer type does not hold become its
+    lowest or its largest number, and NaN its largest.
+    """
+    x, dtype = layer.input(0), layer.result_dtype()
+    if not is_float(x.tensor.dtype) or not is_integer(dtype):
+        return cast(x, dtype)
+    x, (low, high) = cast_wide(x), integer_limits(dtype)
+    fits = call("less", x, scalar(float(high + 1), x.tensor.dtype))
+    found = call("where", fits, cast(x, dtype), scalar(high, dtype))
+    below = call("less", x, scalar(float(low), x.tensor.dtype))
+    return call("where", below, scalar(low, dtype), found)
 
 
 @converter("DEQUANTIZE")

@@ -137,6 +137,8 @@ def unpack(layer: TfliteLayer) -> Result:
     """The parts along an axis, which they lose."""
     axis, x = layer.axis(), layer.input(0)
     count = layer.integer("num", 0)
+    if count != len(layer.results):
+        raise layer.wrong(f"has {count} parts for {len(layer.results)} results")
     shape = [size for n, size in enumerate(x.tensor.shape) if n != axis]
     if count == 1:
         return [reshaped(x, shape)]
@@ -150,8 +152,8 @@ def split(layer: TfliteLayer) -> Result:
     x = layer.input(1)
     axis = layer.positive(layer.one_int(0, "the axis"), x.tensor.rank)
     count = layer.integer("num_splits", 0)
-    if count < 1:
-        raise layer.wrong(f"has {count} parts")
+    if not 0 < count == len(layer.results):
+        raise layer.wrong(f"has {count} parts for {len(layer.results)} results")
     return _split(x, (x.tensor.shape[axis] // count,) * count, axis)
 
 
@@ -201,6 +203,8 @@ def strided_slice(layer: TfliteLayer) -> Result:
         raise layer.unsupported("ends that are counted from the starts")
     x, shape = layer.input(0), layer.type(0).shape
     given = len(begin)
+    if not given == len(end) == len(steps) <= 32:  # masks have 32 bits
+        raise layer.wrong(f"has {given} starts, {len(end)} ends and {len(steps)} steps")
     real = sum(not (masks["new_axis"] | masks["ellipsis"]) >> n & 1 for n in range(given))
     axis, chosen, kept = 0, [], []
     for n in range(given):

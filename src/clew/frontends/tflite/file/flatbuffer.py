@@ -1,8 +1,9 @@
 """Reads tables of a FlatBuffer whose bytes nobody has checked.
 
 Every position is checked before it is read. References only point forward and no record of the
-schema contains itself, so that reading ends. A table takes four bytes of its own: a buffer with
-more tables than that has some in several places, could grow without bound, and is refused.
+schema contains itself, so that reading ends. What is read is counted: a buffer whose tables, texts
+and vectors come to more than twice its size has some in several places, could grow without bound,
+and is refused. Vectors of bytes do not count, as they stay where they are.
 
 Source: the FlatBuffers internals, https://flatbuffers.dev/internals/.
 """
@@ -26,11 +27,16 @@ _SCALARS: Final = {name: struct.Struct("<" + code) for name, code in _FORMATS.it
 _DTYPES: Final = {
     name: np.dtype("u1" if name == "bool" else "<" + code) for name, code in _FORMATS.items()
 }
+_LEAST_TABLE: Final = 8  # bytes: where its slots are, and a reference to it
 _FIELD: Final = re.compile(r"(\w+)(?:@(\d+))?:([\[<]?)(\w+)[\]>]?(?:=(-?\w+))?")
 
 
 class Damaged(ValueError):
     """Bytes that are not the tables that they should be."""
+
+
+class TooMany(Exception):
+    """More tables than are allowed."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +77,22 @@ def _fields(text: str) -> list[Field]:
 
 
 class Buffer:
-    """A FlatBuffer. `read` returns its root as a mapping from names to values."""
+    """A FlatBuffer of at most so many `tables`. `read` returns its root as a mapping from names to
+    values.
+    """
 
-    def __init__(self, data: bytes | memoryview, schema: Schema) -> None:
+    def __init__(self, data: bytes | memoryview, schema: Schema, tables: int = 1 << 32) -> None:
         self.data: Final = memoryview(data)
         self._schema = schema
-        self._left = len(self.data) // 4  # tables that are left to read
+        self._tables = tables
+        self._left = 2 * len(self.data)  # bytes that are left to read
 
     def read(self, record: str) -> dict[str, Any]:
         """Returns the root. Vectors of scalars are arrays that share the buffer's memory.
 
         Raises:
             Damaged: if the bytes are not this record.
+            TooMany: if it has too many tables.
         """
         return self._table(self._follow(0), record)
 
@@ -103,10 +113,16 @@ class Buffer:
             raise Damaged(f"the reference at {at} points to itself")
         return at + distance
 
-    def _table(self, at: int, record: str) -> dict[str, Any]:
-        self._left -= 1
+    def _count(self, size: int) -> None:
+        self._left -= size
         if self._left < 0:
             raise Damaged("its tables lie in each other")
+
+    def _table(self, at: int, record: str) -> dict[str, Any]:
+        self._count(_LEAST_TABLE)
+        self._tables -= 1
+        if self._tables < 0:
+            raise TooMany
         slots = at - self._scalar("i32", at)
         size = self._scalar("u16", slots)
         values: dict[str, Any] = {}
@@ -144,6 +160,8 @@ class Buffer:
         if kind in _DTYPES:
             dtype = _DTYPES[kind]
             begin, count = self._span(at, dtype.itemsize)
+            if kind != "u8":
+                self._count(count * dtype.itemsize)
             return self._array[begin : begin + count * dtype.itemsize].view(dtype)
         begin, count = self._span(at, 4)
         places = (self._follow(begin + 4 * n) for n in range(count))
@@ -153,6 +171,7 @@ class Buffer:
 
     def _string(self, at: int) -> str:
         begin, count = self._span(at, 1)
+        self._count(count)
         return bytes(self.data[begin : begin + count]).decode("utf-8", "surrogateescape")
 
 

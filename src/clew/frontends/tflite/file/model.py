@@ -13,20 +13,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.frontends.limits import checked_size
+from clew.frontends.limits import checked_size, over
 from clew.frontends.names import display
 from clew.frontends.tflite.file import options, schema
-from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema, TooMany
 from clew.frontends.tflite.file.flexbuffer import flexible
 from clew.frontends.tflite.file.packed import unpacked
 from clew.frontends.tflite.file.sparse import places
-from clew.ir.types import DTYPES, bits
+from clew.ir.types import DTYPES, bits, integer_limits
 from clew.support.budgets import Budgets
 from clew.support.errors import ModelError, UnsupportedError
 
 _SCHEMA: Final = Schema({**schema.RECORDS, **options.RECORDS}, {**schema.UNIONS, **options.UNIONS})
 _VERSION: Final = 3
 _CUSTOM: Final = "CUSTOM"
+_TABLES: Final = 16  # of an operator, its tensors, their scales and buffers
 _OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its table
 
 
@@ -106,11 +107,15 @@ class File:
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
     """Returns what a file holds. Constants share its memory.
 
-    Errors: M060 for damaged bytes, M061 for another version, M006 and M030 for what exceeds the
-    budgets, U004 for element types that clew does not have.
+    Errors: M060 for damaged bytes, M061 for another version, M006, M009 and M030 for what exceeds
+    the budgets, U004 for element types that clew does not have.
     """
     try:
         return _Reader(data, budgets).file()
+    except TooMany:
+        most = budgets.nodes * _TABLES
+        what = "tables of the TFLite file, 16 for each layer"
+        raise over("M009", what, f"more than {most}", "nodes", budgets.nodes) from None
     except Damaged as error:
         raise ModelError(
             "M060",
@@ -124,7 +129,7 @@ class _Reader:
         self._data = memoryview(data)
         self._budgets = budgets
         self._chars = 0
-        self._root = Buffer(self._data, _SCHEMA).read("Model")
+        self._root = Buffer(self._data, _SCHEMA, budgets.nodes * _TABLES).read("Model")
 
     def file(self) -> File:
         if self._root["version"] != _VERSION:
@@ -177,6 +182,10 @@ class _Reader:
         if not 0 <= number < len(schema.DTYPES):
             raise Damaged(f"tensor {display(name)!r} has the element type {number}")
         dtype = schema.DTYPES[number]
+        rank = max(tensor["shape"].size, tensor["shape_signature"].size)
+        if rank > self._budgets.rank:
+            what = f"axes of tensor {display(name)!r}"
+            raise over("M006", what, rank, "rank", self._budgets.rank)
         fixed, signature = tensor["shape"].tolist(), tensor["shape_signature"].tolist()
         if signature and len(signature) != len(fixed):
             raise Damaged(f"tensor {display(name)!r} has two ranks")
@@ -187,7 +196,7 @@ class _Reader:
             dtype,
             shape if data is None else tuple(fixed),
             data,
-            _quantization(tensor["quantization"], len(fixed), name),
+            _quantization(tensor["quantization"], fixed, dtype, name),
             tensor["is_variable"],
             tensor["sparsity"],
         )
@@ -250,7 +259,9 @@ def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tu
     return found
 
 
-def _quantization(given: Mapping[str, Any] | None, rank: int, name: str) -> Quantization | None:
+def _quantization(
+    given: Mapping[str, Any] | None, shape: Sequence[int], dtype: str, name: str
+) -> Quantization | None:
     """Returns the scales and zero points of a tensor; None for one that has none.
 
     Errors: U004 for scales that are neither of the tensor nor along one axis.
@@ -265,9 +276,19 @@ def _quantization(given: Mapping[str, Any] | None, rank: int, name: str) -> Quan
     if not zero.size:
         zero = np.zeros(scale.size, np.int64)
     axis = given["quantized_dimension"]
-    if zero.size not in (1, scale.size) or (scale.size > 1 and not 0 <= axis < rank):
+    one = scale.size == 1
+    if zero.size not in (1, scale.size) or not (one or _fits(scale.size, axis, shape)):
         raise Damaged(f"tensor {display(name)!r} has scales that do not fit its shape")
+    if dtype[0] in "iu" and dtype in DTYPES:
+        low, high = integer_limits(dtype)
+        if zero.min() < low or zero.max() > high:
+            raise Damaged(f"tensor {display(name)!r} has a zero point that {dtype} does not hold")
     return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
+
+
+def _fits(count: int, axis: int, shape: Sequence[int]) -> bool:
+    """Whether there is a scale for each element along an axis."""
+    return 0 <= axis < len(shape) and shape[axis] == count
 
 
 def constant(tensor: TensorInfo, budgets: Budgets) -> NDArray[Any]:

@@ -46,8 +46,10 @@ def places(sparsity: Mapping[str, Any], shape: tuple[int, ...], count: int) -> N
             raise Damaged(f"a sparse tensor has blocks of {size} along an axis of {shape[axis]}")
         sizes[axis] = shape[axis] // size
     found = np.zeros((1, len(order)), np.int64)
+    # A node leads to elements or to segments, which are in the file.
+    most = max(count, *(_segments(level) for level in levels), 1)
     for level, axis in zip(levels, order, strict=True):
-        found = _below(found, level, axis, sizes[axis], math.prod(shape))
+        found = _below(found, level, axis, sizes[axis], min(most, math.prod(shape)))
     if len(found) != count:
         raise Damaged(f"a sparse tensor has {count} elements for {len(found)} places")
     for n, axis in enumerate(blocks):
@@ -56,6 +58,11 @@ def places(sparsity: Mapping[str, Any], shape: tuple[int, ...], count: int) -> N
     for axis, size in enumerate(shape):
         flat = flat * size + found[:, axis]
     return flat
+
+
+def _segments(level: Mapping[str, Any]) -> int:
+    given = level["array_segments"]
+    return len(given["values"]) if given and "values" in given else 0
 
 
 def _below(
