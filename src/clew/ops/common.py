@@ -205,6 +205,23 @@ def differ(a: Dim, b: Dim) -> bool:
     return False
 
 
+def exceeds(size: Dim, most: Dim) -> bool:
+    """Whether a size is known to be larger than another; otherwise it is assumed not to be."""
+    if isinstance(size, int) and isinstance(most, int):
+        return size > most
+    assume_at_least(most, size)
+    return False
+
+
+def divides(factor: int, size: Dim) -> bool:
+    """Whether a size is a multiple of a positive factor; if only a call knows, it is assumed."""
+    rest = size % factor
+    if isinstance(rest, int):
+        return rest == 0
+    assume_at_least(0, rest)
+    return True
+
+
 def _joint(a: Dim, b: Dim) -> Dim | None:
     if a == b or b == 1:
         return a
