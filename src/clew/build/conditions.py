@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
-from clew.ir.types import MAX_EXTENT, TensorType, dims_in, extent, is_empty, leaves
+from clew.ir.types import MAX_EXTENT, TensorType, dims_in, extent, leaves
 from clew.ir.visit import all_nodes
 from clew.ops.common import assumptions
 from clew.ops.registry import Op, argument_references, runs_on_host
@@ -27,9 +27,8 @@ def conditions_of(
     main: Function, binaries: Iterable[KernelBinary], imported: Function | None = None
 ) -> tuple[SymDim, ...]:
     """Returns the dimensions that must be at least 0: the needs of kernels, that views show all of
-    their memory or a part of it, that no trip count is negative, and that values are not empty
-    where operators do not expect it. Operators of the imported graph with empty results have no
-    kernel, but their operands must fit as well.
+    their memory or a part of it, that no trip count is negative, that values are not empty where
+    operators do not expect it, and that operands fit the operators of the imported graph.
     """
     return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
 
@@ -52,9 +51,7 @@ def _conditions(
     for binary in binaries:
         yield from binary.code.needs
     readers = _readers(main)
-    for node in all_nodes(imported) if imported is not None else ():
-        if isinstance(node, Call) and any(map(is_empty, leaves(node.type))):
-            yield from _assumed(node)
+    yield from _assumed_at_import(imported) if imported is not None else ()
     yield from _within_64_bits(main)
     for node in all_nodes(main):
         if isinstance(node, Call) and view_offsets(node) is not None:
@@ -76,6 +73,20 @@ def _conditions(
             condition = dim - 1
             assert isinstance(condition, SymDim)
             yield condition
+
+
+def _assumed_at_import(imported: Function) -> Iterator[SymDim]:
+    """Yields what the operators of the imported graph assume. What replaces them may accept more
+    sizes (a product by a weight in blocks, rounded up), for which it computes other values.
+    """
+    seen: set[object] = set()
+    for node in all_nodes(imported):
+        if not isinstance(node, Call) or not any(dims_in(arg.type) for arg in node.args):
+            continue
+        key = node.op, tuple(arg.type for arg in node.args), node.attrs
+        if key not in seen:
+            seen.add(key)
+            yield from (dim for dim in _assumed(node) if not is_unknown(dim))
 
 
 def _within_64_bits(main: Function) -> Iterator[SymDim]:

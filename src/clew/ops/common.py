@@ -222,6 +222,11 @@ def divides(factor: int, size: Dim) -> bool:
     return True
 
 
+def rounds_up(size: Dim, stored: Dim, block: int) -> bool:
+    """Whether a stored size is a size rounded up to whole blocks; a symbol is assumed to be."""
+    return not exceeds(size, stored) and not exceeds(stored - block + 1, size)
+
+
 def _joint(a: Dim, b: Dim) -> Dim | None:
     if a == b or b == 1:
         return a
