@@ -213,8 +213,8 @@ def exceeds(size: Dim, most: Dim) -> bool:
     return False
 
 
-def divides(factor: int, size: Dim) -> bool:
-    """Whether a size is a multiple of a positive factor; if only a call knows, it is assumed."""
+def divides(factor: Dim, size: Dim) -> bool:
+    """Whether a size is a multiple of a factor that is not 0; if only a call knows, it is assumed."""
     rest = size % factor
     if isinstance(rest, int):
         return rest == 0

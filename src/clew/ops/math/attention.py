@@ -69,7 +69,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         if differ(a, b):
             raise GraphTypeError("T103", f"nn.attention: {what} mismatch, {a} and {b}")
     heads, groups = q["H"], k["H"]
-    if isinstance(groups, int) and (not divides(groups, heads) if groups else differ(heads, 0)):
+    if not divides(groups, heads) if groups else differ(heads, 0):
         raise GraphTypeError(
             "T107", f"nn.attention: {heads} query heads are not a multiple of {groups} key heads"
         )
