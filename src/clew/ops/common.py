@@ -214,7 +214,7 @@ def exceeds(size: Dim, most: Dim) -> bool:
 
 
 def divides(factor: Dim, size: Dim) -> bool:
-    """Whether a size is a multiple of a factor that is not 0; if only a call knows, it is assumed."""
+    """Whether a size is a multiple of a factor, which is not 0; a symbol is assumed to be."""
     rest = size % factor
     if isinstance(rest, int):
         return rest == 0
