@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown, substitute
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
-from clew.ir.types import MAX_EXTENT, TensorType, dims_in, extent, leaves
+from clew.ir.types import MAX_EXTENT, TensorType, dims_in, extent, is_empty, leaves
 from clew.ir.visit import all_nodes
 from clew.ops.common import assumptions
 from clew.ops.registry import Op, argument_references, runs_on_host
@@ -83,6 +83,8 @@ def _assumed_at_import(imported: Function) -> Iterator[SymDim]:
     for node in all_nodes(imported):
         if not isinstance(node, Call) or not any(dims_in(arg.type) for arg in node.args):
             continue
+        if _maps_elements(node) and not any(map(is_empty, leaves(node.type))):
+            continue  # their kernels have the same operands
         key = node.op, tuple(arg.type for arg in node.args), node.attrs
         if key not in seen:
             seen.add(key)

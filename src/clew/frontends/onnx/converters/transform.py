@@ -363,8 +363,8 @@ def _slice(
         if isinstance(first[n], SymDim):
             first[n] = from_front(first[n], size, 0, size if step > 0 else size - 1)
         if isinstance(last[n], SymDim):
-            end = from_front(last[n], size, 0, size) if step > 0 else backward_end(last[n], size)
-            last[n] = end
+            bound = last[n]
+            last[n] = from_front(bound, size, 0, size) if step > 0 else backward_end(bound, size)
     return call(
         "slice",
         layer.input(0),
