@@ -81,14 +81,22 @@ def _assumed_at_import(imported: Function) -> Iterator[SymDim]:
     """
     seen: set[object] = set()
     for node in all_nodes(imported):
-        if not isinstance(node, Call) or not any(dims_in(arg.type) for arg in node.args):
+        if not isinstance(node, Call):
             continue
-        if _maps_elements(node) and not any(map(is_empty, leaves(node.type))):
-            continue  # their kernels have the same operands
-        key = node.op, tuple(arg.type for arg in node.args), node.attrs
-        if key not in seen:
-            seen.add(key)
-            yield from (dim for dim in _assumed(node) if not is_unknown(dim))
+        if any(map(is_empty, leaves(node.type))):  # it has no kernel
+            yield from _assumed(node)
+        elif any(dims_in(arg.type) for arg in node.args) and _combines(node):
+            key = node.op, tuple(arg.type for arg in node.args), node.attrs
+            if key not in seen:
+                seen.add(key)
+                yield from (dim for dim in _assumed(node) if not is_unknown(dim))
+
+
+def _combines(node: Call) -> bool:
+    """Whether an operator sums products, or combines elements in another way."""
+    if not isinstance(node.op, Op) or runs_on_host(node) or argument_references(node.attrs):
+        return False
+    return node.op.kind([arg.tensor for arg in node.args], node.attrs) > Kind.INJECTIVE
 
 
 def _within_64_bits(main: Function) -> Iterator[SymDim]:
