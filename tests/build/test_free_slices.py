@@ -57,11 +57,23 @@ CASES = {
     "-M:-1": ([MINUS_M, sliced("-M", "minus")], lambda m: slice(-m, -1)),
     "M::-1": ([sliced("M", "before", "minus")], lambda m: slice(m, None, -1)),
     ":-M:-1": ([MINUS_M, sliced("minus", "-M", "minus")], lambda m: slice(None, -m, -1)),
+    "-1:-1-N:-1": (
+        [node("Sub", ["minus", "N"], "-1-N"), sliced("minus", "-1-N", "minus")],
+        lambda m: slice(None, None, -1),
+    ),
     ":M:-1": ([sliced("minus", "M", "minus")], lambda m: slice(None, m, -1)),
     "M-3:": ([M_LESS_3, sliced("M-3", "far")], lambda m: slice(m - 3, None)),
     ":M-3": ([M_LESS_3, sliced("zero", "M-3")], lambda m: slice(None, m - 3)),
     "M-3::2": ([M_LESS_3, sliced("M-3", "far", "two")], lambda m: slice(m - 3, None, 2)),
 }  # fmt: skip
+
+
+def test_a_slice_backwards_to_before_the_first_element_is_right_at_given_sizes():
+    """The place before the first element is -1, which would mean the last one."""
+    twice = [node("Add", ["N", "N"], "2N"), node("Neg", ["2N"], "-2N")]
+    model = compiled([*twice, sliced("minus", "-2N", "minus")], {}, sizes={"N": 3})
+    found = model(drawn(3), np.zeros(2, np.float32))
+    np.testing.assert_array_equal(found, drawn(3)[:, ::-1])
 
 
 def expected(x, m, place):

@@ -82,7 +82,7 @@ def test_ranges_of_the_executor(tmp_path: Path) -> None:
         keys = [u.source.key for u in alone.compile().build.uses]
         calls = {n.expr.id for n in made.nodes[begin:end]}
         assert sorted(keys) == sorted(u.source.key for u in made.build.uses if u.call.id in calls)
-    for wrong in ("3", "5:3", "0:1000", "-1:3", "a:b"):
+    for wrong in ("5:3", "0:1000", "-1:3", "a:b"):
         with pytest.raises(InputError, match=r"I143"):
             clew.extract(compiled, nodes=wrong, inputs=zoo.inputs("vit_tiny"))
     for nodes in (range(first + 1), (0, first + 1)):
@@ -98,7 +98,7 @@ def test_nodes_are_those_of_graph_json() -> None:
     computing = [n for n, node in enumerate(nodes) if node["op"] not in ("input", "param")]
     for place in computing[:: len(computing) // 5]:
         node = nodes[place]
-        by_place = clew.extract(compiled, nodes=f"{place}:{place + 1}", inputs=inputs)
+        by_place = clew.extract(compiled, nodes=str(place), inputs=inputs)
         by_name = clew.extract(compiled, nodes=node["name"], inputs=inputs)
         for part in (by_place, by_name):
             assert set(part.layers) == set(node["layers"])

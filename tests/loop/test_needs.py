@@ -112,6 +112,19 @@ def test_values_used_as_indices_need_nothing() -> None:
     assert needs_of(nest) == ()
 
 
+def test_updates_lie_inside_the_result() -> None:
+    """Only the positions that are values are checked in the run."""
+    x, at = te.placeholder((N, 4), "f32", "x"), te.placeholder((M, 4), "i64", "at")
+    row, column = te.reduce_axis(M, "row"), te.reduce_axis(4, "column")
+
+    def updated(*i: Any) -> Any:
+        place = row, te.Checked(at[row, column], Places("x", 1, 4, 4))
+        return te.scatter(x[i], place, te.as_scalar(1.0, "f32"), [row, column])
+
+    nest = lower("scatter", [x, at], [te.compute((N, 4), updated, "out")])
+    assert list(needs_of(nest)) == [N - M]
+
+
 def test_values_used_as_indices_need_an_element() -> None:
     """Indices that are out of range become 0, or the nearest that is in range."""
     table, at = te.placeholder((Z,), "f32", "table"), te.placeholder((N,), "i64", "at")

@@ -141,6 +141,13 @@ def test_results_of_places_are_written_side_by_side(kit: Any, batch: int) -> Non
     assert not any("concatenate" in kernel.name for kernel in kernels)
 
 
+def test_results_that_padding_crops_at_some_sizes_are_left_alone(kit: Any) -> None:
+    """A layer of height 2 has no results."""
+    h = SymDim.symbol("h")
+    module = network(kit, (1, 3, h, 5), (3, 4, 1, 1), padding=(1, 1, 1, 1))
+    assert kit.apply(module, SplitTransposed()) is module
+
+
 def test_others_are_left_alone(kit: Any) -> None:
     dilated = network(kit, (1, 3, 5, 5), (3, 4, 3, 3), dilation=(2, 1))
     nothing = network(kit, (1, 3, 5, 5), (3, 0, 2, 2))

@@ -69,6 +69,17 @@ def test_a_found_build_can_be_looked_into(path):
     ]
 
 
+def test_a_found_build_repeats_its_warnings(path):
+    """Also where the model is no file, so that only its build is in the cache."""
+    write(path)
+    for _ in range(2):
+        with pytest.warns(clew.ClewWarning, match="vta takes nothing"):
+            compiled = clew.compile(clew.load(path), backends=["vta"])
+    assert compiled.from_cache
+    with pytest.raises(clew.ClewError, match="vta takes nothing"):
+        clew.compile(clew.load(path), backends=["vta"], passes=clew.Passes(required=["vta"]))
+
+
 def test_another_model_or_option_is_another_build(path):
     write(path)
     clew.compile(path)

@@ -27,9 +27,8 @@ def conditions_of(
     main: Function, binaries: Iterable[KernelBinary], imported: Function | None = None
 ) -> tuple[SymDim, ...]:
     """Returns the dimensions that must be at least 0: the needs of kernels, that views show all of
-    their memory or a part of it, that no trip count is negative, and that values are not empty
-    where operators do not expect it. Operators of the imported graph with empty results have no
-    kernel, but their operands must fit as well.
+    their memory or a part of it, that no trip count is negative, that values are not empty where
+    operators do not expect it, and that operands fit the operators of the imported graph.
     """
     return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
 
@@ -52,9 +51,7 @@ def _conditions(
     for binary in binaries:
         yield from binary.code.needs
     readers = _readers(main)
-    for node in all_nodes(imported) if imported is not None else ():
-        if isinstance(node, Call) and any(map(is_empty, leaves(node.type))):
-            yield from _assumed(node)
+    yield from _assumed_at_import(imported) if imported is not None else ()
     yield from _within_64_bits(main)
     for node in all_nodes(main):
         if isinstance(node, Call) and view_offsets(node) is not None:
@@ -76,6 +73,30 @@ def _conditions(
             condition = dim - 1
             assert isinstance(condition, SymDim)
             yield condition
+
+
+def _assumed_at_import(imported: Function) -> Iterator[SymDim]:
+    """Yields what the operators of the imported graph assume. What replaces them may accept more
+    sizes (a product by a weight in blocks, rounded up), for which it computes other values.
+    """
+    seen: set[object] = set()
+    for node in all_nodes(imported):
+        if not isinstance(node, Call):
+            continue
+        if any(map(is_empty, leaves(node.type))):  # it has no kernel
+            yield from _assumed(node)
+        elif any(dims_in(arg.type) for arg in node.args) and _combines(node):
+            key = node.op, tuple(arg.type for arg in node.args), node.attrs
+            if key not in seen:
+                seen.add(key)
+                yield from (dim for dim in _assumed(node) if not is_unknown(dim))
+
+
+def _combines(node: Call) -> bool:
+    """Whether an operator sums products, or combines elements in another way."""
+    if not isinstance(node.op, Op) or runs_on_host(node) or argument_references(node.attrs):
+        return False
+    return node.op.kind([arg.tensor for arg in node.args], node.attrs) > Kind.INJECTIVE
 
 
 def _within_64_bits(main: Function) -> Iterator[SymDim]:

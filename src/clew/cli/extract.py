@@ -47,8 +47,9 @@ def extract(
     nodes: Annotated[
         str,
         typer.Option(
-            metavar="BEGIN:END|NAME,...",
-            help="Nodes of the executor: positions in graph.json, the end not included, or names.",
+            metavar="BEGIN:END|NODE,...",
+            help="Nodes of the executor: a range, the end not included, or names or positions in "
+            "graph.json.",
         ),
     ] = "",
     pattern: Annotated[

@@ -192,17 +192,18 @@ class FusedProgram:
         return self._of_nodes(f"nodes {begin} to {end}", range(begin, end))
 
     def named(self, names: Sequence[str]) -> Part:
-        """Returns the executor's nodes with these names, with their values.
+        """Returns the executor's nodes with these names, or at these positions, with their values.
 
         Errors: I133 and I134 (the boundary), I143 for names that no node has.
         """
-        known = {node.name: n for n, node in enumerate(self.nodes)}
+        known = {str(n): n for n in range(len(self.nodes))}
+        known |= {node.name: n for n, node in enumerate(self.nodes)}
         for name in names:
             if name not in known:
                 raise InputError(
                     "I143",
                     f"no node of the executor is named {name!r}",
-                    hint=did_you_mean(name, list(known), "nodes"),
+                    hint=did_you_mean(name, [node.name for node in self.nodes], "nodes"),
                 )
         return self._of_nodes(", ".join(names), [known[name] for name in names])
 

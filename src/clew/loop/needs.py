@@ -39,7 +39,10 @@ def needs_of(nest: Nest) -> tuple[SymDim, ...]:
     simplifier = Simplifier()
     found: dict[SymDim, None] = {}
     for store, around in guarded_stores(nest.body):
+        tested = [simplifier.linear(side) for cond in around for side in _sides(cond)]
         for index, extent in zip(store.indices, store.buffer.shape, strict=True):
+            for need in _needs(index, extent, tested, simplifier):
+                found[need] = None
             for need in _of_empty(index, extent, around, simplifier):
                 found[need] = None
         for load, conds in _guarded_loads(store.value, around):

@@ -205,6 +205,28 @@ def differ(a: Dim, b: Dim) -> bool:
     return False
 
 
+def exceeds(size: Dim, most: Dim) -> bool:
+    """Whether a size is known to be larger than another; otherwise it is assumed not to be."""
+    if isinstance(size, int) and isinstance(most, int):
+        return size > most
+    assume_at_least(most, size)
+    return False
+
+
+def divides(factor: Dim, size: Dim) -> bool:
+    """Whether a size is a multiple of a factor, which is not 0; a symbol is assumed to be."""
+    rest = size % factor
+    if isinstance(rest, int):
+        return rest == 0
+    assume_at_least(0, rest)
+    return True
+
+
+def rounds_up(size: Dim, stored: Dim, block: int) -> bool:
+    """Whether a stored size is a size rounded up to whole blocks; a symbol is assumed to be."""
+    return not exceeds(size, stored) and not exceeds(stored - block + 1, size)
+
+
 def _joint(a: Dim, b: Dim) -> Dim | None:
     if a == b or b == 1:
         return a

@@ -13,6 +13,7 @@ from clew.backends.options import Options
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
 from clew.build.result import Build, BuildTemplate
 from clew.build.saving import SavedModel, contents, save, saved_uses
+from clew.build.wishes import tell
 from clew.ir.deciding import deciding_params
 from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
@@ -220,6 +221,8 @@ def chain_of(
         key = build_key(model, options, cache) if cache.root is not None else None
         place = StoredBuild(key, cache, options.threads, options.backends)
     stored = place.load() if place is not None else None
+    if place is not None and stored is not None:
+        tell(place.warned, maker.told)
     parts = CompiledParts(maker, interface, outputs, free, stored)
     only = own(OwnBuild.name, ((), ()), parts.build()) if not is_free and stored is None else None
     chain = ModuleChain(
@@ -238,7 +241,7 @@ def chain_of(
         chain.stored_key = place.key
     if common is not None:
         about = {"target": options.target.name, "kernels": len(common.uses)}
-        place.keep(lambda: contents(parts.saved(chain)), common.constant_bytes, about)
+        place.keep(lambda: contents(parts.saved(chain)), common.constant_bytes, about, maker.warned)
     return chain
 
 

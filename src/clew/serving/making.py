@@ -22,13 +22,14 @@ from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.serving.often import Manners
 from clew.support.budgets import in_force
+from clew.support.errors import ClewWarning
 
 Array = np.ndarray[Any, Any]
 
 
 class Maker:
-    """Makes the builds of a model with its options. `made` counts them, and `told` holds the
-    warnings that were issued.
+    """Makes the builds of a model with its options. `made` counts them, `warned` holds their
+    warnings, and `told` the texts of those that were issued.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Maker:
         self.cache = cache
         self.pool = shared_pool(options.threads)
         self.told: set[str] = set() if told is None else told
+        self.warned: list[ClewWarning] = []
         self.made = 0
 
     def build(self, module: Module, specialize: Specialize | None) -> Build:
@@ -98,3 +100,4 @@ class Maker:
             names = kept_layers(self.options.passes)
             unmet += unknown_layers(names, module, "keep_f32", certain=False)
         tell(unmet, self.told)
+        self.warned += [wish for wish in unmet if isinstance(wish, ClewWarning)]

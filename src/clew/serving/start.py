@@ -30,11 +30,11 @@ from clew.runtime.cache import SEEN, START, Cache
 from clew.runtime.code_version import code_version
 from clew.runtime.threads import thread_count
 from clew.serving.from_file import LoadedChain
-from clew.serving.stored import StoredBuild
+from clew.serving.stored import StoredBuild, record_of, warning_of
 from clew.support.background import start_thread
 from clew.support.budgets import Budgets, current
 from clew.support.dataclass import dataclass
-from clew.support.errors import ClewWarning, CompileError, Hint, warn
+from clew.support.errors import ClewWarning, CompileError, warn
 from clew.support.files import Identity, Read, identity_of, open_below, open_plain
 from clew.support.installed import versions
 from clew.support.links import LINKS, current_links
@@ -147,7 +147,7 @@ class Start:
         try:
             record = json.loads(data)
             files = [_File(*each) for each in record["files"]]
-            warned = [_warning(each) for each in record["warnings"]]
+            warned = [warning_of(each) for each in record["warnings"]]
             build, defaults = str(record["build"]), tuple(map(str, record["defaults"]))
         except (ValueError, KeyError, TypeError):
             return None
@@ -196,7 +196,7 @@ class Start:
         record = {
             "build": build,
             "defaults": list(defaults),
-            "warnings": [[w.code, w.message, *_wordings(w.hint)] for w in warned],
+            "warnings": [record_of(warning) for warning in warned],
             "about": {"model": self._model.shown, "options": dict(self._about)},
         }
 
@@ -368,13 +368,3 @@ def _digest(file: BinaryIO, cache: Cache) -> str:
 def _check_same(file: BinaryIO, identity: Identity) -> None:
     if identity_of(file.fileno()) != identity:
         raise OSError("it changed while it was read")
-
-
-def _wordings(hint: str) -> list[str]:
-    return [str(hint), hint.cli, hint.page] if isinstance(hint, Hint) else [hint]
-
-
-def _warning(record: Sequence[str]) -> ClewWarning:
-    code, message, hint, *others = map(str, record)
-    worded = Hint(hint, cli=others[0], page=others[1]) if others else hint
-    return ClewWarning(code, message, hint=worded)

@@ -29,7 +29,7 @@ from clew.serving.from_file import LoadedChain, read_stored
 from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
 from clew.support.collection import no_collections
-from clew.support.errors import ClewError, CompileError
+from clew.support.errors import ClewError, ClewWarning, CompileError, Hint
 
 if TYPE_CHECKING:
     from clew.build.result import Build  # the compiler's half
@@ -48,6 +48,8 @@ _HEADER_BYTES: Final = 64
 _SHOWN: Final = "the stored build"
 # The field of the text with the numbers of the blobs that are parts of their own, and these.
 _OWN: Final = "own_parts"
+# The field of the text with the warnings that the compilation issued.
+_WARNED: Final = "warned"
 
 
 class Stored:
@@ -83,6 +85,20 @@ class Stored:
         )  # fmt: skip
 
 
+def record_of(warning: ClewWarning) -> list[str]:
+    """Returns a warning as texts, for a record in the cache."""
+    hint = warning.hint
+    wordings = [str(hint), hint.cli, hint.page] if isinstance(hint, Hint) else [hint]
+    return [warning.code, warning.message, *wordings]
+
+
+def warning_of(record: Sequence[str]) -> ClewWarning:
+    """Returns a warning from its texts."""
+    code, message, hint, *others = map(str, record)
+    worded = Hint(hint, cli=others[0], page=others[1]) if others else hint
+    return ClewWarning(code, message, hint=worded)
+
+
 class StoredBuild:
     """The place of one model's build in the cache."""
 
@@ -94,10 +110,12 @@ class StoredBuild:
         self._cache = cache
         self._threads = threads
         self._backends = backends
+        self.warned: list[ClewWarning] = []
 
     def load(self, *, made_here: bool = False) -> LoadedChain | None:
         """Returns what is stored, ready to run; None if there is none, or it is damaged. With
-        `made_here`, a machine like this one has made it.
+        `made_here`, a machine like this one has made it. `warned` then holds the warnings that were
+        issued when it was made.
 
         Checksums are computed once. Later loads only map the files, as long as their devices,
         inodes, sizes, and times of writing and change stay the same.
@@ -134,6 +152,7 @@ class StoredBuild:
         found = read_stored(whole, self._threads, self._backends, made_here=made_here)
         if not checked:
             self._cache.put(seen, identity)
+        self.warned = [warning_of(each) for each in container.text.get(_WARNED, ())]
         return found
 
     def keep(
@@ -141,8 +160,10 @@ class StoredBuild:
         content: Callable[[], tuple[dict[str, Any], list[Any]]],
         size_bytes: int,
         about: Mapping[str, Any],
+        warned: Sequence[ClewWarning] = (),
     ) -> None:
-        """Stores the text and blobs of a build; large builds in the background.
+        """Stores the text and blobs of a build, and the warnings issued; large builds in the
+        background.
 
         If a build cannot be saved or the disk write fails, there is no error: the model is compiled
         again the next time.
@@ -153,7 +174,9 @@ class StoredBuild:
 
         def write() -> None:
             with contextlib.suppress(ClewError, OSError), no_collections():
-                written = self._write(key, *content(), about)
+                text, blobs = content()
+                told = {_WARNED: [record_of(warning) for warning in warned]} if warned else {}
+                written = self._write(key, {**text, **told}, blobs, about)
                 if written is not None:
                     self._cache.grew(written)
 

@@ -11,7 +11,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.types import from_numpy, to_numpy
-from clew.ops.common import differ, f16, f32, need_float, need_rank
+from clew.ops.common import differ, divides, f16, f32, need_float, need_rank
 from clew.ops.convolution.stages import check_pairs, product_dtypes
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
@@ -32,7 +32,7 @@ def _sizes(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> li
     need_rank(name, "weight", weight, spatial + 2)
     check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], spatial)
     groups, channels = attrs["groups"], weight.shape[0]
-    if groups < 1 or (isinstance(channels, int) and channels % groups):
+    if groups < 1 or not divides(groups, channels):
         raise GraphTypeError("T107", f"{name}: {channels} input channels for {groups} groups")
     if differ(data.shape[1], channels):
         raise GraphTypeError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim, at_least
-from clew.ops.common import f32
+from clew.ops.common import divides, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -112,7 +112,7 @@ def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[Dim, ...]) 
         not any(isinstance(n, int) and n < 0 for n in (s, m - s))
         for s, m in zip(size, most, strict=True)
     )
-    if not fits or (isinstance(batch, int) and batch % phases):
+    if not fits or not divides(phases, batch):
         raise GraphTypeError("T107", f"{name}: {x.type} has no phases {block} of images of {size}")
 
     def body(n: Scalar, c: Scalar, y: Scalar, z: Scalar, *rest: Scalar) -> Scalar:

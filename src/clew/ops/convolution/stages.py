@@ -14,6 +14,7 @@ from clew.ops.common import (
     accumulator,
     assume_at_least,
     differ,
+    divides,
     text,
 )
 from clew.ops.convolution.windows import Windows, blocks
@@ -219,7 +220,7 @@ def clips_of(name: str, images: Dim, frames: int) -> Dim:
 
     Errors: T107 if the images do not form whole clips.
     """
-    if frames < 1 or (isinstance(images, int) and images % frames):
+    if frames < 1 or not divides(frames, images):
         raise GraphTypeError("T107", f"{name}: {images} images for clips of {frames} frames")
     return images // frames
 

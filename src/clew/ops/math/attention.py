@@ -18,6 +18,7 @@ from clew.ops.common import (
     broadcast_place,
     broadcast_shapes,
     differ,
+    divides,
     f16,
     f32,
     f64,
@@ -68,8 +69,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         if differ(a, b):
             raise GraphTypeError("T103", f"nn.attention: {what} mismatch, {a} and {b}")
     heads, groups = q["H"], k["H"]
-    whole = isinstance(heads, int) and isinstance(groups, int)
-    if whole and (heads % groups if groups else heads):
+    if not divides(groups, heads) if groups else differ(heads, 0):
         raise GraphTypeError(
             "T107", f"nn.attention: {heads} query heads are not a multiple of {groups} key heads"
         )

@@ -10,7 +10,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, dim_min, product
 from clew.ir.expr import Attrs
-from clew.ops.common import bf16, f32
+from clew.ops.common import bf16, exceeds, f32
 from clew.ops.math.matmul import check_units, dense, dense_sizes, place_of_weight
 from clew.ops.math.parts import DATA_PARTS, parts_of_rows
 from clew.ops.movement.layouts import parse_layout, transform
@@ -63,8 +63,7 @@ def dense_by_rows(
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
     depth, width = sizes["K"], data.shape[-1]
-    missing = start + depth - width
-    if isinstance(missing, int) and missing > 0:
+    if exceeds(start + depth, width):
         raise GraphTypeError(
             "T103",
             f"nn.dense_by_rows: input has {width} features, weight expects {depth} from {start} on",

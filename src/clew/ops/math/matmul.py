@@ -10,7 +10,18 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import from_numpy, to_numpy
-from clew.ops.common import bf16, broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
+from clew.ops.common import (
+    bf16,
+    broadcast_place,
+    broadcast_shapes,
+    differ,
+    f16,
+    f32,
+    f64,
+    i8,
+    rounds_up,
+    u8,
+)
 from clew.ops.convolution.stages import factor_of_sums, product_dtypes
 from clew.ops.convolution.windows import blocks
 from clew.ops.math.parts import (
@@ -138,7 +149,7 @@ def dense(
     if parts > 1:
         fits = holds_parts(data.shape, product(rows), start + depth, parts)
     else:
-        fits = not _depth_differs(depth, sizes["K"], layout.factor("K"))
+        fits = rounds_up(depth, sizes["K"], layout.factor("K"))
     if not fits:
         raise GraphTypeError(
             "T103",
@@ -179,9 +190,7 @@ def check_units(name: str, units: Dim, stored: Dim, block: int, weight: Tensor) 
 
     Errors: T107.
     """
-    if not isinstance(units, int) or not isinstance(stored, int):
-        return
-    if not stored - block < units <= stored:
+    if not rounds_up(units, stored, block):
         raise GraphTypeError(
             "T107", f"{name}: units={units}, but the weight {weight.type} has {stored}"
         )
@@ -192,13 +201,6 @@ def place_of_weight(layout: Layout, k: Scalar, n: Scalar) -> list[Scalar]:
     block, group = layout.factor("N"), layout.factor("K")
     places = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
     return [places[axis] for axis in layout.axes]
-
-
-def _depth_differs(depth: Dim, stored: Dim, group: int) -> bool:
-    """Whether a weight's depth differs from the data's, rounded up to whole groups."""
-    if not isinstance(depth, int) or not isinstance(stored, int):
-        return False
-    return not stored - group < depth <= stored
 
 
 def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
@@ -302,7 +304,7 @@ def matmul(
         width = (count,)
     elif units:
         raise GraphTypeError("T107", f"nn.matmul: units={units} for a layout of KN")
-    if _depth_differs(left, right, layout.factor("K")) if packed else differ(left, right):
+    if not rounds_up(left, right, layout.factor("K")) if packed else differ(left, right):
         raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
     batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
     k = te.reduce_axis(left if isinstance(left, int) else right, "k", roles.DEPTH)

@@ -17,6 +17,7 @@ from clew.ops.common import (
     broadcast_place,
     broadcast_shapes,
     differ,
+    divides,
     f16,
     f32,
     f64,
@@ -346,7 +347,7 @@ def group_norm(
     known = logical_sizes(parse_layout(layout), x.shape)["C"] if block > 1 else None
     _channels("nn.group_norm", x, gamma, beta, channels=known)
     channels = x.shape[1] if known is None else known
-    if groups < 1 or (isinstance(channels, int) and channels % (groups * block)):
+    if groups < 1 or not divides(groups * block, channels):
         raise GraphTypeError(
             "T107", f"nn.group_norm: {groups} groups do not divide {channels} channels"
         )

@@ -89,8 +89,8 @@ class _Parameters:
             for n, (size, count) in enumerate(zip(self._shape, parameter.shape, strict=False)):
                 if n != self._axis:
                     fits = fits and (count == 1 or not differ(size, count))
-                elif isinstance(size, int) and isinstance(count, int):
-                    fits = fits and -(-size // self._block) == count
+                else:
+                    fits = fits and not differ(-(-size // self._block), count)
         else:
             joint = broadcast_shapes(self._name, self._shape, parameter.shape)
             fits = len(joint) == len(self._shape) and not any(map(differ, joint, self._shape))

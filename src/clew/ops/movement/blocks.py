@@ -8,7 +8,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ops.common import f32, need_rank
+from clew.ops.common import divides, f32, need_rank
 from clew.ops.movement.layouts import Layout, parse_layout, result_sizes, stored_shape, transform
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -103,7 +103,7 @@ def depth_to_space(x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
     _block("depth_to_space", x, block)
     n, c, h, w = x.shape
     square = block * block
-    if mode not in ("DCR", "CRD") or (isinstance(c, int) and c % square):
+    if mode not in ("DCR", "CRD") or not divides(square, c):
         raise GraphTypeError("T107", f"depth_to_space: {x.type}, block={block}, mode={mode!r}")
 
     def body(b: Scalar, oc: Scalar, oh: Scalar, ow: Scalar) -> Scalar:
@@ -138,7 +138,7 @@ def space_to_depth(x: Tensor, *, block: int) -> Tensor:
     """
     _block("space_to_depth", x, block)
     n, c, h, w = x.shape
-    if any(isinstance(d, int) and d % block for d in (h, w)):
+    if not (divides(block, h) and divides(block, w)):
         raise GraphTypeError("T107", f"space_to_depth: block {block} does not divide {x.type}")
 
     def body(b: Scalar, oc: Scalar, oh: Scalar, ow: Scalar) -> Scalar:

@@ -12,7 +12,7 @@ from clew import te
 from clew.ir.dims import Dim, at_least, dim_min, product, unknown_dim
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType, Type
-from clew.ops.common import axis_of, boolean, capped, f32, i32, tensor_type
+from clew.ops.common import axis_of, boolean, capped, exceeds, f32, i32, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
 from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
@@ -244,7 +244,7 @@ def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tens
         raise GraphTypeError("T102", f"compressed: {condition.type} into {room.type}")
     n = axis_of("compressed", axis, x.rank)
     size, given = x.shape[n], condition.shape[0]
-    if isinstance(size, int) and isinstance(given, int) and given > size:
+    if exceeds(given, size):
         raise GraphTypeError("T108", f"compressed: {given} conditions on {size} slices")
     found = _found(condition, room.shape[0])
 

@@ -15,6 +15,7 @@ from clew.ir.types import Type
 from clew.ops.common import (
     boolean,
     differ,
+    divides,
     f16,
     f32,
     held_length,
@@ -77,7 +78,7 @@ def col2im(
             "T107", f"{name}: blocks of {block} over an image of {image}, padded by {padding}"
         )
     taps = math.prod(block)
-    if isinstance(x.shape[1], int) and x.shape[1] % taps:
+    if not divides(taps, x.shape[1]):
         raise GraphTypeError("T103", f"{name}: {x.shape[1]} rows do not hold blocks of {block}")
     counts = [
         window_size(name, image[d], block[d], strides[d], padding[d], padding[n + d], dilation[d])

@@ -13,7 +13,7 @@ from clew import te
 from clew.ir.dims import Dim, unknown_dim
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
-from clew.ops.common import axis_of, differ, f32, i64, need_integer, tensor_type
+from clew.ops.common import axis_of, differ, exceeds, f32, i64, need_integer, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.bounds import Places, held
@@ -114,7 +114,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     if indices.rank != x.rank:
         raise GraphTypeError("T102", f"gather_elements: {indices.type} indexes {x.type}")
     for k, (size, most) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        if k != n and isinstance(size, int) and isinstance(most, int) and size > most:
+        if k != n and exceeds(size, most):
             raise GraphTypeError(
                 "T108", f"gather_elements: {indices.type} is larger than {x.type} in axis {k}"
             )

@@ -24,6 +24,7 @@ from clew.ops.common import (
     axis_of,
     boolean,
     differ,
+    exceeds,
     f16,
     f32,
     f64,
@@ -200,9 +201,8 @@ def _check_elements(
     n = axis_of(name, axis, data.rank)
     wrong = not data.rank == index.rank == new.rank or any(map(differ, index.shape, new.shape))
     if not wrong:
-        pairs = zip(index.shape, data.shape, strict=True)
-        ints = [(k, s, d) for k, (s, d) in enumerate(pairs) if isinstance(s, int)]
-        wrong = any(k != n and isinstance(d, int) and s > d for k, s, d in ints)
+        pairs = enumerate(zip(index.shape, data.shape, strict=True))
+        wrong = any(k != n and exceeds(size, most) for k, (size, most) in pairs)
         wrong = wrong or (data.shape[n] == 0 and _has_elements(index))
     if wrong:
         raise GraphTypeError("T108", f"{name}: {new} at {index} does not fit {data}")
@@ -557,8 +557,7 @@ def tensor_scatter(
         raise GraphTypeError("T104", f"{name}: axis 0 is the batch axis")
     fits = updates.rank == x.rank and begin.rank == 1 and not differ(begin.shape[0], x.shape[0])
     for k, (new, old) in enumerate(zip(updates.shape, x.shape, strict=False)):
-        longer = isinstance(new, int) and isinstance(old, int) and new > old
-        fits = fits and not (longer if k == n else differ(new, old))
+        fits = fits and not (exceeds(new, old) if k == n else differ(new, old))
     if not fits:
         raise GraphTypeError(
             "T108", f"{name}: {updates.type} at {begin.type} does not fit {x.type}"

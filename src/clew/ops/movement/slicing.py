@@ -168,13 +168,24 @@ def from_front(bound: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     return dim_min(dim_max(place, low), high)
 
 
+def backward_end(bound: Dim, size: Dim) -> Dim:
+    """Returns the end of a slice backwards, for `slice`: counted from the end of the axis. Counted
+    from the front, the place before the first element is -1, which means the last one.
+    """
+    place = from_front(bound, size, -1, size - 1)
+    if isinstance(place, int):
+        return place if place >= 0 else -_FAR
+    return -1 * dim_max(size - place, 1)
+
+
 def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim]:
     """Returns the first index and the number of elements of a slice of an axis.
 
     Negative bounds count from the end, and all are clamped, as in Python; a slice backwards begins
-    at the first element if its begin lies before it. Symbolic bounds are assumed to count from the
-    front and to lie inside the axis (`from_front` makes them do so); a slice that takes the last
-    element assumes that the axis has one.
+    at the first element if its begin lies before it. Symbolic bounds that are never at least 0
+    count from the end, too, and others from the front. They are assumed to lie inside the axis
+    (`from_front` and `backward_end` make them do so); a slice that takes the last element assumes
+    that the axis has one.
 
     Errors: T107 for a stride of 0.
     """
@@ -182,10 +193,10 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
         raise GraphTypeError("T107", "slice: stride is 0")
     low, high = (0, size) if stride > 0 else (-1, size - 1)
     first, last = _clamped(begin, size, 0, high), _clamped(end, size, low, high)
-    for bound in (begin, end):
+    for bound, place in ((begin, first), (end, last)):
         if not isinstance(bound, int):
-            assume_at_least(bound, low)
-            assume_at_least(high, bound)
+            assume_at_least(place, low)
+            assume_at_least(high, place)
     if stride > 0:
         if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
             last = size + end  # also if it is below 0: there are no elements then
@@ -203,7 +214,7 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
 def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
     """Returns a bound, counted from the front, clamped to `low` and `high`."""
     if not isinstance(bound, int):
-        return bound
+        return size + bound if dim_max(-bound, 1) == -bound else bound
     if isinstance(size, int) and isinstance(high, int):
         return min(max(bound + size if bound < 0 else bound, low), high)
     if abs(bound) >= _FAR:

@@ -15,7 +15,7 @@ from clew.cost.policy.convolutions import (
     MOST_TERMS_OF_TRANSPOSED,
     MOST_WASTE_OF_TRANSPOSED,
 )
-from clew.ir.dims import Dim, ceil_div
+from clew.ir.dims import Dim, at_least, ceil_div
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -142,6 +142,8 @@ def _layer(call: Call) -> _Layer | None:
         return None
     if not all(isinstance(zeros, int) for zeros in attrs.padding):
         return None  # they follow from a given size of the result
+    if not all(at_least(size, 1) for size in call.tensor.shape[2:]):
+        return None  # at some sizes, the padding crops all of the result
     return _Layer(
         data.shape[2:],
         weight.concrete[2:],

@@ -50,7 +50,8 @@ class AnnotateTarget(Pass):
         return super().is_builtin and self.rule.is_builtin
 
     def __str__(self) -> str:
-        return f"{self.name}({keys_of(self.backends)}, {self.rule})"
+        required = f", required={','.join(self.required)}" if self.required else ""
+        return f"{self.name}({keys_of(self.backends)}, {self.rule}{required})"
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         new = _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)

@@ -19,7 +19,7 @@ from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ir.values import is_symbolic
 from clew.ops.common import led_by_ones
 from clew.ops.math.create import arange_size
-from clew.ops.movement.slicing import from_front
+from clew.ops.movement.slicing import backward_end, from_front
 
 _MOST_JOINED: Final = 256
 
@@ -360,11 +360,11 @@ def _slice(
     first, last = list(begin), list(end)
     for n, (axis, step) in enumerate(zip(found, steps, strict=True)):
         size = layer.type(0).shape[axis]
-        low, high = (0, size) if step > 0 else (-1, size - 1)
         if isinstance(first[n], SymDim):
-            first[n] = from_front(first[n], size, 0, high)
+            first[n] = from_front(first[n], size, 0, size if step > 0 else size - 1)
         if isinstance(last[n], SymDim):
-            last[n] = from_front(last[n], size, low, high)
+            bound = last[n]
+            last[n] = from_front(bound, size, 0, size) if step > 0 else backward_end(bound, size)
     return call(
         "slice",
         layer.input(0),
