@@ -271,9 +271,11 @@ class Tables:
         return list(dict.fromkeys(self._needs[stage]))
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | Limits | None:
-        """Returns the results, larger limits, or None if the instructions must run one by one."""
+        """Returns the results, larger limits, or None if the instructions must run one by one. Only
+        the first arrays, one for each input, are read.
+        """
         given = []
-        for array, (shape, dtype) in zip(arrays, self._inputs):  # noqa: B905 - same number
+        for array, (shape, dtype) in zip(arrays, self._inputs, strict=False):
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
             flags = array.flags

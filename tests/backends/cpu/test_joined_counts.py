@@ -171,6 +171,29 @@ def test_an_index_out_of_range_has_its_layer() -> None:
     np.testing.assert_array_equal(compiled(few, table), table[[0, 2]])
 
 
+def test_sizes_of_values_from_outside() -> None:
+    # The instructions read the branch's result, of which kernels need the size only.
+    text = f"""{HEAD}agraph (float[n] x, float t) => (float[j] z, int64[1, k] p) {{
+        zero = Constant <value = float {{0}}> ()
+        f = Greater (t, zero)
+        e = If (f) <
+            then_branch = first () => (float[a] e1) {{ e1 = Identity (x) }},
+            else_branch = other () => (float[b] e2) {{ e2 = Concat <axis = 0> (x, x) }}
+        >
+        s = Shape (e)
+        c = ConstantOfShape (s)
+        z = Exp (c)
+        m = Greater (x, t)
+        p = NonZero (m)
+    }}"""
+    compiled = clew.compile(onnx.parser.parse_model(text), threads=1)
+    for t, count in [(0.5, 3), (-0.5, 6)]:
+        x = np.float32([1, -1, 2])
+        z, p = compiled(x, np.float32(t))
+        np.testing.assert_array_equal(z, np.ones(count, np.float32))
+        np.testing.assert_array_equal(p, np.nonzero(x > t))
+
+
 def test_budgets_hold() -> None:
     compiled, peer = both("mask", threads=1)
     feeds = feeds_of("mask", 400, 0.0)
