@@ -35,7 +35,7 @@ from fuzz.graph import Unfit
 from fuzz.sized_graphs import SizedCase, draw
 from hostile.codes import OURS
 
-_LIMIT_S: Final = 240
+_LIMIT_S: Final = 300
 _GUARDS: Final = (GuardSide.END, GuardSide.START, False)
 Results = dict[str, Array]
 
@@ -86,7 +86,8 @@ def _differs(case: SizedCase, guard: GuardSide | bool, threads: int) -> str:
         what = difference(found, wanted)
         if what:
             return f"call {number}: {what}"
-        theirs = _theirs(session, feeds)
+        # Places in a resized image are quotients, which ONNX Runtime rounds in another way.
+        theirs = None if "resize" in case.operators else _theirs(session, feeds)
         what = difference(wanted, theirs) if theirs is not None else ""
         if what:
             return f"disputed call {number}: {what}"
