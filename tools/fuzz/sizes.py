@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,12 +26,11 @@ from clew.frontends.onnx import load
 from clew.ir.interpret import interpret
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError
-from fuzz import engines
 from fuzz.check import OK, REFUSED, Outcome
 from fuzz.choices import Seeded
 from fuzz.dtypes import Array
 from fuzz.graph import Unfit
-from fuzz.sized_graphs import SizedCase, draw
+from fuzz.sized_cases import SizedCase, draw
 from hostile.codes import OURS
 
 _LIMIT_S: Final = 300
@@ -68,10 +66,8 @@ def check(seed: int) -> Outcome:
 def _differs(case: SizedCase, guard: GuardSide | bool, threads: int) -> str:
     session = _session(case.model)
     module = load(case.model)
-    model = clew.compile(
-        module, threads=threads, diagnostics=clew.Diagnostics(guard=guard)
-    )
-    kept: list[tuple[dict[str, Array], Results]] = []
+    model = clew.compile(module, threads=threads, diagnostics=clew.Diagnostics(guard=guard))
+    kept: list[tuple[dict[str, Array], Results, Results]] = []  # the last are copies
     for number, feeds in enumerate(case.calls):
         wanted, refusal = _interpreted(module, feeds)
         given = {name: array.copy() for name, array in feeds.items()}
@@ -94,18 +90,19 @@ def _differs(case: SizedCase, guard: GuardSide | bool, threads: int) -> str:
         for name, array in given.items():
             if not np.array_equal(array, feeds[name]):
                 return f"call {number} writes to the input {name}"
-        kept.append(({n: a.copy() for n, a in feeds.items()}, found))
-        for earlier, (_, results) in enumerate(kept[:-1]):
-            what = difference(results, copies[earlier])
+        for earlier, (_, results, before) in enumerate(kept):
+            what = difference(results, before)
             if what:
                 return f"call {number} changes results of call {earlier}: {what}"
-        copies = [{n: a.copy() for n, a in r.items()} for _, r in kept]
+        copies = {name: array.copy() for name, array in found.items()}
+        # Half of the results are released, so that later calls may use their memory.
+        kept.append((feeds, found if number % 2 else copies, copies))
     if guard or not kept:
         return ""
     jobs = [*range(len(kept))] * 3
     with ThreadPoolExecutor(3) as pool:
         for place, found in zip(jobs, pool.map(lambda p: model.run(kept[p][0]), jobs), strict=True):
-            what = difference(found, copies[place])
+            what = difference(found, kept[place][2])
             if what:
                 return f"call {place} beside others: {what}"
     return ""
@@ -199,20 +196,3 @@ def save(seed: int, folder: Path) -> None:
     for number, feeds in enumerate(case.calls):
         arrays: dict[str, Any] = dict(feeds)
         np.savez(folder / f"call{number}.npz", **arrays)
-
-
-def main(first: int, count: int, minutes: float) -> Counter[str]:
-    """Runs seeds, prints failures, and returns the numbers of outcomes."""
-    engines.quiet()
-    counts: Counter[str] = Counter()
-    for seed, outcome in run(first, count, minutes):
-        counts[outcome.kind] += 1
-        if outcome.failed or outcome.kind == REFUSED:
-            print(f"seed {seed}: {outcome.kind}: {outcome.what[:1500]}", flush=True)
-        if sum(counts.values()) % 50 == 0:
-            print(dict(counts), flush=True)
-    return counts
-
-
-if __name__ == "__main__":
-    print(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))

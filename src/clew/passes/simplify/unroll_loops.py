@@ -62,10 +62,8 @@ class _Unroller(Specializer):
         finally:
             self.sizes = outside  # those of the body are others in each iteration
 
-    def _unrolled(
-        self, node: While, trips: Dim | None, outside: Mapping[str, Dim]
-    ) -> Expr | None:
-        """Returns what a loop becomes, None if it must stay. `outside` are the sizes known there."""
+    def _unrolled(self, node: While, trips: Dim | None, outside: Mapping[str, Dim]) -> Expr | None:
+        """Returns what a loop becomes; None if it stays. `outside` has the sizes known there."""
         most = self._most // len(post_order(node.body.body))
         state = [self._visited(i) for i in node.init]
         iterations: list[Tuple] = []
