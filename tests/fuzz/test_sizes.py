@@ -1,4 +1,4 @@
-"""Models whose sizes data decide: those that are drawn are valid, and clew agrees with the others."""
+"""Models whose sizes data decide: what is drawn is valid, and clew agrees with the others."""
 
 from __future__ import annotations
 
