@@ -1,5 +1,15 @@
 """The driver's tables for instructions whose sizes data decide (`counted.py`), and the memory that
 they work in, for counts up to certain limits.
+
+What keeps every access inside its buffer:
+
+- A count is read once, by its `SIZES` step. Steps before that depend on no size that follows from
+  it, and the step goes to the end of the run if the count is not from 0 to its limit.
+- All memory is that of the largest value of each size within these limits, by interval arithmetic
+  that refuses what may not fit in 64 bits and divisors that may be 0.
+- What kernels need of the sizes is checked after the sizes are computed, and before any is written.
+- A context serves one call at a time, and after an exception none. Its arena is never shown;
+  results have memory of their own, which a later call uses only if nothing refers to it.
 """
 
 from __future__ import annotations
