@@ -18,8 +18,7 @@ from fuzz.sized_operators import TABLE
 SIZES: Final = (5, 0, 1, 2, 3, 8, 17, 33, 63, 64, 65, 66, 127, 128, 129, 130)
 """Around the width of vectors, the first limit of counts (64), and the next ones."""
 _DENSITIES: Final = (0.5, 0.0, 0.03, 0.2, 0.9, 1.0)
-_DENSITIES: Final = (0.5, 0.0, 0.03, 0.2, 0.9, 1.0)
-_NUMPY: Final = {F32: np.float32, I64: np.int64, BOOL: np.bool_}
+_NUMPY: Final[dict[int, type]] = {F32: np.float32, I64: np.int64, BOOL: np.bool_}
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,9 @@ def _feeds(b: Builder, choices: Choices) -> dict[str, Array]:
     n = choices.pick(SIZES)
     density = choices.pick(_DENSITIES)
     rng = np.random.default_rng(choices.integer(0, 2**16))
-    found = {}
+    found: dict[str, Array] = {}
     for value in b.inputs:
-        shape = [n if size == "n" else size for size in value.shape]
+        shape = [size if isinstance(size, int) else n for size in value.shape]
         array: Any
         if value.name in ("mask_f", "grid_f", "flag_f") or value.dtype == BOOL:
             array = rng.random(shape) < density

@@ -107,7 +107,7 @@ class Builder:
 
     def const(self, array: Any, dtype: type = np.int64) -> Value:
         """Returns a constant."""
-        data = np.asarray(array, dtype)
+        data: Any = np.asarray(array, dtype)
         name = self.fresh("c")
         self._constants.append(numpy_helper.from_array(data, name))
         kind = {np.int64: I64, np.float32: F32, np.bool_: BOOL}[dtype]

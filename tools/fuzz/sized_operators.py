@@ -97,7 +97,7 @@ def suppress(b: Builder) -> None:
 def gather(b: Builder) -> None:
     places = b.find(lambda v: v.items < 0 and v.below is not None and v.rank == 1)
     x = b.find(lambda v: v.items < 0 and places.below in v.shape and v.rank <= 3, among=4)
-    axis = x.shape.index(places.below)  # type: ignore[arg-type]
+    axis = x.shape.index(places.below)
     shape = (*x.shape[:axis], places.shape[0], *x.shape[axis + 1 :])
     b.emit("Gather", [x, places], replace(x, shape=shape), axis=axis)
 
@@ -573,8 +573,9 @@ def loop(b: Builder) -> None:
             keep = b.emit("Less", [step, b.const(b.choices.pick((3, 0, 1, 20)))],
                           Value("", BOOL, ()))  # fmt: skip
         else:
-            shape = b.emit("Shape", [b.choices.pick(ends)], Value("", I64, (ends[0].rank,), LARGE))
-            size = b.emit("Gather", [shape, b.const(0)], Value("", I64, (), 200), axis=0)
+            of = b.choices.pick(ends)
+            whole = b.emit("Shape", [of], Value("", I64, (of.rank,), LARGE))
+            size = b.emit("Gather", [whole, b.const(0)], Value("", I64, (), 200), axis=0)
             op, limit = b.choices.pick((("Less", 20), ("Greater", 2), ("Less", 66)))
             more = b.emit(op, [size, b.const(limit)], Value("", BOOL, ()))
             early = b.emit("Less", [step, b.const(12)], Value("", BOOL, ()))
