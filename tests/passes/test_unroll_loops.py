@@ -10,11 +10,14 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import clew
+from clew.frontends.onnx import load
 from clew.ir.expr import Expr, While
+from clew.ir.interpret import interpret
 from clew.ir.visit import post_order
 from clew.passes.manager import PassManager
 from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.unroll_loops import UnrollLoops
+from clew.passes.specialize import Specialize
 
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
@@ -73,6 +76,35 @@ LATE = """agraph (float[6,3] x, int64[4] offsets) => (float[3,3] y) {
         row = ReduceSum <keepdims = 0> (part, axes)
     }>
 }"""
+# A state that grows, and whose size is an attribute of the body.
+GROWS = """agraph (float[n] x) => (float[m] y) {
+    zero = Constant <value = int64 {0}> ()
+    shape = Shape (x)
+    n = Gather (shape, zero)
+    y = Loop (n, , x) <body = inner
+        (int64 i, bool c, float[q] p) => (bool c2, float[r] more) {
+        c2 = Identity (c)
+        a = Neg (p)
+        size = Shape (a)
+        ones = ConstantOfShape <value = float[1] {1}> (size)
+        sums = Sub (a, ones)
+        row = Constant <value = float[1] {5}> ()
+        more = Concat <axis = 0> (sums, row)
+    }>
+}"""
+# A state whose size data decide after an iteration of known sizes.
+SHRINKS = """agraph (float[n] x) => (float[m] y) {
+    zero = Constant <value = int64 {0}> ()
+    shape = Shape (x)
+    n = Gather (shape, zero)
+    y = Loop (n, , x) <body = inner
+        (int64 i, bool c, float[q] p) => (bool c2, float[r] less) {
+        c2 = Identity (c)
+        one = Constant <value = float {1}> ()
+        m = Less (p, one)
+        less = Compress <axis = 0> (p, m)
+    }>
+}"""
 NUMBERS = np.random.default_rng(0).standard_normal
 
 
@@ -106,6 +138,17 @@ def test_a_list_that_grows() -> None:
     made = agrees(LIST, NUMBERS((4, 2)).astype("f4"))
     assert not loops(made)
     assert not any(name.startswith("host:") for name in (k.name for k in made.kernels))
+
+
+@pytest.mark.parametrize(("text", "left"), [(GROWS, 0), (SHRINKS, 1)], ids=["grows", "shrinks"])
+def test_sizes_of_an_iteration_are_not_those_of_the_next(text: str, left: int) -> None:
+    module = load(onnx.parser.parse_model(HEAD + text))
+    made = PassManager([Specialize((("n", 3),)), UnrollLoops()]).run(module)
+    found = [n for n in post_order(made.main, into_functions=True) if isinstance(n, While)]
+    assert len(found) == left
+    assert not any(loop.body.params[2].tensor.is_static for loop in found)
+    x = {"x": np.float32([3, 0, -1])}
+    np.testing.assert_array_equal(interpret(made, x)["y"], interpret(module, x)["y"])
 
 
 def test_offsets_of_a_run_stay_a_loop() -> None:

@@ -15,8 +15,9 @@ import typer
 from clew.support.errors import ClewError
 from fuzz import engines
 from fuzz import free as free_axes
+from fuzz import sizes as sized
 from fuzz.case import Case, case_of
-from fuzz.check import Outcome, check
+from fuzz.check import REFUSED, Outcome, check
 from fuzz.coverage import report
 from fuzz.files import cases_of
 from fuzz.locate import first_differences
@@ -194,6 +195,27 @@ def tflite(
             failures.mkdir(parents=True, exist_ok=True)
             if case is not None:
                 (failures / f"{number}.tflite").write_bytes(case.data)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    raise typer.Exit(1 if any(Outcome(kind).failed for kind in counts) else 0)
+
+
+@app.command()
+def sizes(
+    minutes: float = 1.0,
+    first: Annotated[int, typer.Option(help="first seed")] = 0,
+    models: Annotated[int, typer.Option(help="stop after this many")] = 1_000_000,
+    failures: Path = Path(".cache/fuzz/sizes"),
+) -> None:
+    """Run models whose sizes data decide, each with inputs of several sizes; failures go to
+    FAILURES/SEED.
+    """
+    engines.quiet()
+    counts: Counter[str] = Counter()
+    for number, outcome in sized.run(first, models, minutes):
+        counts[outcome.kind] += 1
+        if outcome.failed or outcome.kind == REFUSED:
+            sized.save(number, failures / str(number))
+            print(f"seed {number}: {outcome.kind}: {outcome.what}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     raise typer.Exit(1 if any(Outcome(kind).failed for kind in counts) else 0)
 

@@ -72,7 +72,7 @@ class CountedSegment(Shown):
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Returns the results; None if the instructions must run one by one."""
-        if self._rest:
+        if self._rest > 0:  # several threads may count it below 0
             self._rest -= 1
             return None
         budgets = current()

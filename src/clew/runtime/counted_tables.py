@@ -1,5 +1,15 @@
 """The driver's tables for instructions whose sizes data decide (`counted.py`), and the memory that
 they work in, for counts up to certain limits.
+
+What keeps every access inside its buffer:
+
+- A count is read once, by its `SIZES` step. Steps before that depend on no size that follows from
+  it, and the step goes to the end of the run if the count is not from 0 to its limit.
+- All memory is that of the largest value of each size within these limits, by interval arithmetic
+  that refuses what may not fit in 64 bits and divisors that may be 0.
+- What kernels need of the sizes is checked after the sizes are computed, and before any is written.
+- A context serves one call at a time, and after an exception none. Its arena is never shown;
+  results have memory of their own, which a later call uses only if nothing refers to it.
 """
 
 from __future__ import annotations
@@ -271,9 +281,11 @@ class Tables:
         return list(dict.fromkeys(self._needs[stage]))
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | Limits | None:
-        """Returns the results, larger limits, or None if the instructions must run one by one."""
+        """Returns the results, larger limits, or None if the instructions must run one by one. Only
+        the first arrays, one for each input, are read.
+        """
         given = []
-        for array, (shape, dtype) in zip(arrays, self._inputs):  # noqa: B905 - same number
+        for array, (shape, dtype) in zip(arrays, self._inputs, strict=False):
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
             flags = array.flags

@@ -261,7 +261,8 @@ class Repeat:
 @dataclass(frozen=True)
 class Stretch:
     """Consecutive instructions, from number `first` to `end`, that may run as one native call:
-    `native` takes the values of the slots in `inputs` and returns those of `outputs`.
+    `native` takes the values of the slots in `inputs`, of which it reads the first, and returns
+    those of `outputs`.
     """
 
     first: int

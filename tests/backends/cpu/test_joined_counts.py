@@ -4,6 +4,7 @@ Runtime, guarded, saved, on several threads, and where Python has to take over.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,51 @@ def test_an_index_out_of_range_has_its_layer() -> None:
         compiled(np.ones(6, np.float32), table)
     assert caught.value.code == "I320"
     np.testing.assert_array_equal(compiled(few, table), table[[0, 2]])
+
+
+def test_sizes_of_values_from_outside() -> None:
+    # The instructions read the branch's result, of which kernels need the size only.
+    text = f"""{HEAD}agraph (float[n] x, float t) => (float[j] z, int64[1, k] p) {{
+        zero = Constant <value = float {{0}}> ()
+        f = Greater (t, zero)
+        e = If (f) <
+            then_branch = first () => (float[a] e1) {{ e1 = Identity (x) }},
+            else_branch = other () => (float[b] e2) {{ e2 = Concat <axis = 0> (x, x) }}
+        >
+        s = Shape (e)
+        c = ConstantOfShape (s)
+        z = Exp (c)
+        m = Greater (x, t)
+        p = NonZero (m)
+    }}"""
+    compiled = clew.compile(onnx.parser.parse_model(text), threads=1)
+    for t, count in [(0.5, 3), (-0.5, 6)]:
+        x = np.float32([1, -1, 2])
+        z, p = compiled(x, np.float32(t))
+        np.testing.assert_array_equal(z, np.ones(count, np.float32))
+        np.testing.assert_array_equal(p, np.nonzero(x > t))
+
+
+@pytest.mark.parametrize("k", ["Shape (b)", "ReduceSum <keepdims = 0> (i)"])
+def test_counts_that_must_be_zero(k: str) -> None:
+    # No kernel serves a count from 1 up: nothing has as many elements.
+    text = f"""{HEAD}agraph (float[0] x, bool[n, 1] b) => (float[k] y, int64[k] z) {{
+        i = Cast <to = 7> (b)
+        one = Constant <value = int64[1] {{1}}> ()
+        n = {k}
+        most = ReduceMin <keepdims = 0> (n)
+        k = Reshape (most, one)
+        y, z = TopK (x, k)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    compiled = clew.compile(model, threads=1, cache=False)
+    x = np.zeros(0, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a build for each size
+        found = compiled(x, np.zeros((0, 1), bool))
+        assert [value.shape for value in found] == [(0,), (0,)]
+        with pytest.raises(ClewError, match="elements"):
+            compiled(x, np.ones((2, 1), bool))
 
 
 def test_budgets_hold() -> None:

@@ -143,7 +143,11 @@ class _Joiner(StepsJoiner):
         if segment is None or not self._stages:
             raise Refused
         native = CountedSegment(body, Functions(self.functions), segment.pool, guard=segment._guard)
-        return Stretch(self._first, end, tuple(self._inputs), tuple(shown), native)
+        # One by one, the instructions may also read values that the kernels take only sizes of.
+        read = [slot for i in self._range for slot in i.inputs if slot not in inside]
+        inputs = dict.fromkeys((*self._inputs, *read))
+        given = tuple([slot for slot in inputs if slot not in self._whole.constants])
+        return Stretch(self._first, end, given, tuple(shown), native)
 
     def _template(self, outputs: Sequence[SizedSpec]) -> SegmentTemplate:
         """Returns the segment. Errors: Refused if sizes move positions in inputs and outputs."""

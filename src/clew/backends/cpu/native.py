@@ -20,6 +20,7 @@ from clew.backends.options import Options
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
 from clew.cost.policy.threads import KERNELS_FOR_WORKERS
+from clew.ir.dims import at_least
 from clew.ir.expr import Call, Function
 from clew.machine.needs import check_machine, needs_of
 from clew.runtime.cache import Cache
@@ -114,6 +115,8 @@ class NativeKernels:
             if stored is not None:
                 self.binaries[source.key] = KernelBinary.from_bytes(stored)
                 self.hits += 1
+            elif source.is_sized and any(at_least(-1 - need) for need in source.stages.needs):
+                self.unsized[source.key] = "no sizes meet what its operators assume"
             else:
                 missing[source.key] = _Missing(source, layers)
         return keys, list(missing.values())

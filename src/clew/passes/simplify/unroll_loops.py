@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -56,12 +56,21 @@ class _Unroller(Specializer):
     def without_loop(self, node: While, trips: Dim | None) -> Expr | None:
         if not _may_unroll(node, trips, self._most):
             return super().without_loop(node, trips)
+        outside = self.sizes.copy()
+        try:
+            return self._unrolled(node, trips, outside)
+        finally:
+            self.sizes = outside  # those of the body are others in each iteration
+
+    def _unrolled(self, node: While, trips: Dim | None, outside: Mapping[str, Dim]) -> Expr | None:
+        """Returns what a loop becomes; None if it stays. `outside` has the sizes known there."""
         most = self._most // len(post_order(node.body.body))
         state = [self._visited(i) for i in node.init]
         iterations: list[Tuple] = []
         with building_for(node):
             while going := self._goes_on(node, state, len(iterations), trips):
                 counter = Constant(np.asarray(len(iterations), np.int64))
+                self.sizes = dict(outside)
                 result = self.inlined(node.body, [counter, *state])
                 assert isinstance(result, Tuple)
                 if not iterations and not all(_is_settled(n.type) for n in post_order(result)):
