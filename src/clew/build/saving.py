@@ -65,6 +65,8 @@ class SavedUse:
     key: str
     segment: int
     step: int
+    rules: tuple[str, ...]
+    code_bytes: int
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def saved_uses(build: BuildTemplate) -> list[SavedUse]:
             use.source.key,
             use.segment,
             use.step,
+            build.rules_of(use.source),
+            len(build.binaries[use.source.key].object.data),
         )
         for use in build.uses
     ]

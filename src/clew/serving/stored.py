@@ -16,14 +16,16 @@ import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 
 from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import PART, SEEN, Cache, Index
 from clew.runtime.code_version import code_version
-from clew.runtime.container import Container, packed, read_opened
+from clew.runtime.container import BLOBS, Container, packed, read_opened, write_container
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
 from clew.serving.served import Declined, Request, Served
@@ -48,6 +50,10 @@ _HEADER_BYTES: Final = 64
 _SHOWN: Final = "the stored build"
 # The field of the text with the numbers of the blobs that are parts of their own, and these.
 _OWN: Final = "own_parts"
+# Fields of the text that a saved model does not have, or that differ with the caller's options.
+_OF_STORED: Final = frozenset((_OWN, BLOBS, "options"))
+
+T = TypeVar("T")
 
 
 class Stored:
@@ -102,6 +108,10 @@ class StoredBuild:
         Checksums are computed once. Later loads only map the files, as long as their devices,
         inodes, sizes, and times of writing and change stay the same.
         """
+        return self._read(partial(self._loaded, made_here))
+
+    def _read(self, read: Callable[[Container], T]) -> T | None:
+        """Returns what `read` makes of what is stored; None if there is none, or it is damaged."""
         index = self._cache.index(self.key) if self.key is not None else None
         if index is None:
             return None
@@ -113,13 +123,31 @@ class StoredBuild:
             if len(known) == len(files):
                 try:
                     with no_collections():
-                        return self._loaded(index, known, made_here)
+                        return self._checked(index, known, read)
                 except ClewError:
                     pass
         self._drop(index)
         return None
 
-    def _loaded(self, index: Index, files: Sequence[BinaryIO], made_here: bool) -> LoadedChain:
+    def _loaded(self, made_here: bool, whole: Container) -> LoadedChain:
+        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
+        found.copied = self._copied
+        return found
+
+    def _copied(self, path: Path, options: Mapping[str, Any]) -> bool:
+        """Writes what is stored to a file, as if the model had been compiled again and saved, with
+        the record of its options; false if it is not stored any more. Errors: C050 (the file).
+        """
+        whole = self._read(lambda whole: whole)
+        if whole is None:
+            return False
+        text = {name: each for name, each in whole.text.items() if name not in _OF_STORED}
+        write_container(path, {**text, **({"options": options} if options else {})}, whole.blobs)
+        return True
+
+    def _checked(
+        self, index: Index, files: Sequence[BinaryIO], read: Callable[[Container], T]
+    ) -> T:
         seen = f"{self.key}{SEEN}"
         identity = repr([_identity(file) for file in files]).encode()
         checked = self._cache.get(seen) == identity
@@ -131,7 +159,7 @@ class StoredBuild:
         for (number, part), file in zip(own, files[1:], strict=True):
             blobs[number] = _weights(file, part, checked=checked)
         whole = Container(container.text, blobs)
-        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
+        found = read(whole)
         if not checked:
             self._cache.put(seen, identity)
         return found
