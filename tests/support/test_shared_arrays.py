@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from hashlib import sha256
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from clew.support import shared_arrays
-from clew.support.shared_arrays import in_use, same_bytes, shared
+from clew.support.shared_arrays import content_digest, in_use, same_bytes, shared
 
 
 def weight(seed: int = 0, dtype: Any = np.float32) -> Any:
@@ -55,3 +56,27 @@ def test_strided_arrays_objects_and_texts_are_not_shared() -> None:
     for array in (strided, objects, texts, empty):
         assert shared(array) is array
         assert in_use(array) is None
+
+
+def test_digests_of_shared_memory_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counted(data: Any) -> Any:
+        hashed.append(len(bytes(data)))
+        return sha256(data)
+
+    monkeypatch.setattr(shared_arrays, "sha256", counted)
+    array = shared(np.arange(1 << 18, dtype=np.int32))
+    wanted = sha256(array.data).digest()
+    for _ in range(2):
+        assert content_digest(array.reshape(-1).view(np.uint8)) == wanted
+    assert len(hashed) == 1
+    assert content_digest(array[1:]) == sha256(array[1:].data).digest()
+    owned = np.arange(1 << 18, dtype=np.int32)
+    assert content_digest(owned) == wanted
+    owned[-1] = 0  # not handed over, so its owner may write to it
+    assert content_digest(owned) != wanted
+    before = len(shared_arrays._digests)
+    del array
+    gc.collect()
+    assert len(shared_arrays._digests) < before

@@ -32,6 +32,7 @@ from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
 from clew.support.collection import no_collections
 from clew.support.errors import ClewError, CompileError
+from clew.support.shared_arrays import content_digest
 
 if TYPE_CHECKING:
     from clew.build.result import Build  # the compiler's half
@@ -200,11 +201,11 @@ class StoredBuild:
         head = f"{hashlib.sha256(f'head {key}'.encode()).hexdigest()[:40]}{PART}"
         parts, total = [head], 0
         for number in own:
-            digest = hashlib.sha256(blobs[number].data)
-            part = f"{digest.hexdigest()[:40]}{PART}"
+            digest = content_digest(blobs[number])
+            part = f"{digest.hex()[:40]}{PART}"
             parts.append(part)
             if not self._has(part, blobs[number].nbytes + _HEADER_BYTES):
-                header = (_MAGIC + digest.digest()).ljust(_HEADER_BYTES, b"\0")
+                header = (_MAGIC + digest).ljust(_HEADER_BYTES, b"\0")
                 if not self._cache.write(part, (header, blobs[number].data), sync=True):
                     return None
                 total += blobs[number].nbytes

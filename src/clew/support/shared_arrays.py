@@ -7,10 +7,13 @@ weakly: the last user frees one.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
 import numpy as np
+
+from clew.support.addresses import address_of
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _Key: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any], bytes]"
@@ -32,6 +35,7 @@ def shared(array: Array) -> Array:
         return found
     if not _can_share(array):
         return array
+    _owner(array).flags.writeable = False
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -59,6 +63,35 @@ def same_bytes(a: Array, b: Array) -> bool:
     )
 
 
+def content_digest(array: Array) -> bytes:
+    """Returns the SHA-256 of a contiguous array's bytes. That of large read-only memory, such as an
+    array from `shared`, is computed once.
+    """
+    owner = _owner(array)
+    if array.nbytes < _BLOCK_BYTES or owner.flags.writeable:
+        return sha256(array.data).digest()
+    place = address_of(array), array.nbytes
+    known = _digests.get(place)
+    if known is not None and known[0]() is owner:
+        return known[1]
+    digest = sha256(array.data).digest()
+    _digests[place] = ref(owner, lambda gone: _forget(place, gone)), digest
+    return digest
+
+
+def _forget(place: tuple[int, int], gone: ref[Array]) -> None:
+    known = _digests.get(place)
+    if known is not None and known[0] is gone:
+        _digests.pop(place, None)
+
+
+def _owner(array: Array) -> Array:
+    """Returns the array that owns the memory of a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def _can_share(array: Array) -> bool:
     return bool(array.size and array.flags.c_contiguous and array.dtype.kind in _KINDS)
 
@@ -80,3 +113,4 @@ def _keep(key: _Key, array: Array) -> None:
 # Without a lock, as each step is atomic: of two threads that add equal arrays at once, the later
 # one's is shared.
 _known: Final[dict[_Key, ref[Array]]] = {}
+_digests: Final[dict[tuple[int, int], tuple[ref[Array], bytes]]] = {}  # by address and bytes
