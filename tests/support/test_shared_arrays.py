@@ -58,6 +58,18 @@ def test_strided_arrays_objects_and_texts_are_not_shared() -> None:
         assert in_use(array) is None
 
 
+def test_memory_that_others_may_write_to_is_not_shared() -> None:
+    users = weight(4)
+    view = users.view()
+    view.flags.writeable = False  # as constants hold arrays of the user
+    assert shared(view.reshape(64, 48)).base is users
+    assert in_use(weight(4).reshape(64, 48)) is None
+    users[0, 0] = 0
+    mapped = np.frombuffer(weight(5).tobytes(), np.float32)
+    assert shared(mapped) is mapped
+    assert in_use(mapped) is None
+
+
 def test_digests_of_shared_memory_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
 

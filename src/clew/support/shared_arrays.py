@@ -28,14 +28,20 @@ _KINDS: Final = "biufcV"
 
 def shared(array: Array) -> Array:
     """Returns an array with the same bytes that is in use, or else `array`, which later calls
-    share. Both are read-only: nobody may write to the memory of `array` from now on.
+    share. Its memory becomes read-only: a caller that passes a writable array hands it over.
+
+    An array on the memory of a file, of another library, or of somebody who may still write to it
+    (a read-only view of a writable array) may be replaced, but is shared with nobody.
     """
     found = in_use(array)
     if found is not None:
         return found
-    if not _can_share(array):
+    owner = _owner(array)
+    if not _is_comparable(array) or not owner.flags.owndata:
         return array
-    _owner(array).flags.writeable = False
+    if owner.flags.writeable and not array.flags.writeable:
+        return array
+    owner.flags.writeable = False
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -45,7 +51,7 @@ def shared(array: Array) -> Array:
 
 def in_use(array: Array) -> Array | None:
     """Returns an array from `shared` with the same bytes, shape and dtype, if one is in use."""
-    if not _can_share(array):
+    if not _is_comparable(array):
         return None
     known = _known.get(_key(array))
     found = None if known is None else known()
@@ -64,11 +70,12 @@ def same_bytes(a: Array, b: Array) -> bool:
 
 
 def content_digest(array: Array) -> bytes:
-    """Returns the SHA-256 of a contiguous array's bytes. That of large read-only memory, such as an
-    array from `shared`, is computed once.
+    """Returns the SHA-256 of a contiguous array's bytes. That of large arrays from `shared`, to
+    whose memory nobody writes, is computed once.
     """
     owner = _owner(array)
-    if array.nbytes < _BLOCK_BYTES or owner.flags.writeable:
+    is_fixed = owner.flags.owndata and not owner.flags.writeable
+    if array.nbytes < _BLOCK_BYTES or not is_fixed:
         return sha256(array.data).digest()
     place = address_of(array), array.nbytes
     known = _digests.get(place)
@@ -92,7 +99,7 @@ def _owner(array: Array) -> Array:
     return array
 
 
-def _can_share(array: Array) -> bool:
+def _is_comparable(array: Array) -> bool:
     return bool(array.size and array.flags.c_contiguous and array.dtype.kind in _KINDS)
 
 
