@@ -46,8 +46,8 @@ from clew.runtime.variant import Variant
 from clew.support.array_records import array_record
 from clew.support.call_form import CallForm
 from clew.support.dataclass import dataclass
-from clew.support.size_ranges import SizeRanges
 from clew.support.shared_arrays import content_digest
+from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
 

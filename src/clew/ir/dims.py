@@ -272,9 +272,7 @@ class SymDim:
         """The atoms of named sizes in this dimension."""
         return frozenset[Atom]().union(*(a.named for m, _ in self.terms for a, _ in m))
 
-    def substitute(
-        self, sizes: Mapping[str, Dim], values: dict[Atom, Dim] | None = None
-    ) -> Dim:
+    def substitute(self, sizes: Mapping[str, Dim], values: dict[Atom, Dim] | None = None) -> Dim:
         """Returns the dimension with named sizes replaced; an int if all are known. `values`
         collects those of atoms, for further dimensions in which the same sizes are replaced.
         """

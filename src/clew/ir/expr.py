@@ -28,9 +28,9 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.support.arrays import aligned_copy
-from clew.support.shared_arrays import shared
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
+from clew.support.shared_arrays import shared
 from clew.support.text_arrays import TEXT, as_text
 from clew.trace.lineage import note
 from clew.trace.span import Span

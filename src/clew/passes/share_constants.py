@@ -62,4 +62,3 @@ class _Sharer(Rewriter):
             if array is not data and same_bytes(array, data):
                 return Constant(array, name=old.name, layout=old.tensor.layout)
         return old
-
