@@ -214,7 +214,7 @@ class ModuleChain(Chain["Build"]):
 
     def write(self, path: str | Path, options: Json) -> None:
         """Writes all builds to a file, with the record of the options. Errors: as `saving.save`."""
-        stored = self.stored if self._parts.known is None else None  # else there may be more
+        stored = self.stored if self.builds_made == 0 else None  # else there is more
         if stored is None or not stored.copied(Path(path), options):
             self.parts.write(self, path)
 
