@@ -492,6 +492,6 @@ def _kernel(record: Json) -> LoadedKernel:
         record["key"],
         record["segment"],
         record["step"],
-        tuple(record.get("rules", ())),
-        record.get("code_bytes", 0),
+        tuple(map(str, record.get("rules", ()))),
+        int(record.get("code_bytes", 0)),
     )
