@@ -18,6 +18,7 @@ import pytest
 import zoo
 from clew.cli import app
 from clew.frontends.onnx.runtime import OnnxPeer
+from clew.passes.manager import PassManager
 from clew.runtime.container import read_container, write_container
 from clew.support import user_code
 from clew.trace.refs import NodeRef
@@ -124,6 +125,20 @@ def test_a_model_of_named_sizes_is_compiled_for_all_of_them(run: Run, tmp_path: 
     wrong = run("run", saved, "--shape", "input_ids=1,5,2")
     assert wrong.code == 1
     assert "error[I303]" in wrong.err
+
+
+def test_a_cached_model_is_listed_and_saved_without_its_passes(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (tmp_path / f"{n}.clew" for n in range(2))
+    done = run("compile", model, "-o", first, "--json")
+    assert done.code == 0, done.err
+    monkeypatch.setattr(PassManager, "run", never)
+    again = run("compile", model, "-o", second, "--json")
+    assert again.code == 0, again.err
+    assert again.json["kernels"] == done.json["kernels"]
+    assert all(k["rules"] and k["code_bytes"] for k in again.json["kernels"])
+    assert second.read_bytes() == first.read_bytes()
 
 
 def test_warnings_are_in_the_words_of_the_command_line(run: Run, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import clew.torch
+from clew.cost.policy.folding import SHARED_CONSTANT_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +120,30 @@ def test_results_without_elements_can_be_resized() -> None:
     with torch.no_grad():
         x = torch.randn(2, 3)
         torch.testing.assert_close(torch.compile(joined, backend="clew")(x), joined(x))
+
+
+def constants(program: clew.torch.TorchProgram) -> set[int]:
+    """Returns the identities of a program's large constants."""
+    segments = program.compiled.build.segments
+    return {id(c) for s in segments for c in s.constants if c.nbytes >= SHARED_CONSTANT_BYTES}
+
+
+def test_graphs_of_one_module_share_weights_until_they_change() -> None:
+    layer = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 64))
+    compiled = torch.compile(layer, backend="clew", dynamic=False)
+    with torch.no_grad():
+        for rows in (24, 16):
+            x = torch.randn(rows, 64)
+            torch.testing.assert_close(compiled(x), layer(x))
+        first, second = clew.torch.last()
+        held = constants(first)
+        assert len(held) == 2
+        assert constants(second) == held
+        for p in layer.parameters():
+            p.mul_(2.0)
+        torch.testing.assert_close(compiled(x), layer(x))
+        assert not constants(second) & held
+        assert constants(first) == held  # the weights of its latest call
+        x = torch.randn(24, 64)
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert constants(first) == constants(second)

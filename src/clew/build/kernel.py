@@ -127,10 +127,7 @@ class Kernel:
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of the schedule rules that were applied."""
-        source = self._use.source
-        # Reading the rules from the cache is faster than scheduling the kernel again. A manual
-        # schedule may have been renamed since.
-        return source.rules if source.by_hand else self._build.binaries[self.key].rules
+        return self._build.rules_of(self._use.source)
 
     @property
     def llvm(self) -> str:

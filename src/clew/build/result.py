@@ -104,6 +104,12 @@ class BuildTemplate(Shown):
             found.setdefault(use.source.key, []).append(use.name)
         return found
 
+    def rules_of(self, source: KernelSource) -> tuple[str, ...]:
+        """Returns the names of the schedule rules that were applied to a kernel."""
+        # Reading the rules from the cache is faster than scheduling the kernel again. A manual
+        # schedule may have been renamed since.
+        return source.rules if source.by_hand else self.binaries[source.key].rules
+
     @cached_property
     def layer_order(self) -> dict[str, int]:
         """The position of each of the model's layers, in the order of the import."""

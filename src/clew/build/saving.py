@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
@@ -47,6 +46,7 @@ from clew.runtime.variant import Variant
 from clew.support.array_records import array_record
 from clew.support.call_form import CallForm
 from clew.support.dataclass import dataclass
+from clew.support.shared_arrays import content_digest
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
@@ -65,6 +65,8 @@ class SavedUse:
     key: str
     segment: int
     step: int
+    rules: tuple[str, ...]
+    code_bytes: int
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def saved_uses(build: BuildTemplate) -> list[SavedUse]:
             use.source.key,
             use.segment,
             use.step,
+            build.rules_of(use.source),
+            len(build.binaries[use.source.key].object.data),
         )
         for use in build.uses
     ]
@@ -167,8 +171,7 @@ class _Writer:
 
     def blob(self, data: Array) -> int:
         """Returns the number of a blob with these bytes; `data` is u8."""
-        digest = hashlib.blake2b(data.data, digest_size=32).digest()
-        number = self._blob_of.setdefault(digest, len(self.blobs))
+        number = self._blob_of.setdefault(content_digest(data), len(self.blobs))
         if number == len(self.blobs):
             self.blobs.append(data)
         return number

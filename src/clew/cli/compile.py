@@ -45,10 +45,11 @@ def compile_(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
         )
     compiled = compile_model(model, how)
-    if not has_kernels(compiled):
+    stored = compiled.model.stored_kernels  # the build takes the passes
+    if stored is None and not has_kernels(compiled):
         need_sizes(compiled.model)
-    facts = [kernel_facts(k) for k in compiled.model.kernels]
-    regions = region_facts(compiled.model)
+    facts = [kernel_facts(k) for k in (compiled.model.kernels if stored is None else stored)]
+    regions = region_facts(compiled.model) if stored is None else []
     if output is not None:
         compiled.model.save(output)
         note(f"saved to {output}")

@@ -163,8 +163,7 @@ def region_facts(model: Any) -> list[dict[str, Any]]:
 
 
 def kernel_facts(kernel: Any) -> dict[str, Any]:
-    """Returns a kernel's facts for tables and JSON; fewer for a kernel of a saved model."""
+    """Returns a kernel's facts for tables and JSON; fewer for one that an older version saved."""
     facts = {"name": kernel.name, "layers": list(kernel.layers), "ops": list(kernel.ops)}
-    if not hasattr(kernel, "rules"):
-        return facts
-    return {**facts, "rules": list(kernel.rules), "code_bytes": len(kernel.object_code)}
+    code = len(kernel.object_code) if hasattr(kernel, "object_code") else kernel.code_bytes
+    return {**facts, "rules": list(kernel.rules), "code_bytes": code} if code else facts

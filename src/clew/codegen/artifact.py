@@ -11,11 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
 from clew.ir.dim_records import DimRows, DimTable
-from clew.ir.dims import (
-    Dim,
-    Sizes,
-    SymDim,
-)
+from clew.ir.dims import Atom, Dim, Sizes, SymDim
 from clew.machine.costs import FS_PER_NS
 from clew.support.bounds import Places
 from clew.support.dataclass import dataclass
@@ -242,7 +238,8 @@ class KernelCode(Brief):
 
     def meaning(self, dims: Mapping[str, SymDim]) -> KernelCode:
         """Returns the code with dimensions in place of names of sizes."""
-        return _over_dims(self, lambda dim: dim.substitute(dims)) if dims else self
+        values: dict[Atom, Dim] = {}
+        return _over_dims(self, lambda dim: dim.substitute(dims, values)) if dims else self
 
     def to_record(self) -> dict[str, Any]:
         """Returns the code as JSON values."""

@@ -168,6 +168,8 @@ class SymDim:
         return self._hash
 
     def __add__(self, other: Dim) -> Dim:
+        if other.__class__ is int and not other:
+            return self
         return _sum(self, other) if _is_size(other) else NotImplemented
 
     __radd__ = __add__
@@ -184,6 +186,8 @@ class SymDim:
         return self * -1 + other
 
     def __mul__(self, other: Dim) -> Dim:
+        if other.__class__ is int and other == 1:
+            return self
         return _product(self, other) if _is_size(other) else NotImplemented
 
     __rmul__ = __mul__
@@ -268,17 +272,23 @@ class SymDim:
         """The atoms of named sizes in this dimension."""
         return frozenset[Atom]().union(*(a.named for m, _ in self.terms for a, _ in m))
 
-    def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
-        """Returns the dimension with named sizes replaced; an int if all are known."""
-        total: Dim = 0
+    def substitute(self, sizes: Mapping[str, Dim], values: dict[Atom, Dim] | None = None) -> Dim:
+        """Returns the dimension with named sizes replaced; an int if all are known. `values`
+        collects those of atoms, for further dimensions in which the same sizes are replaced.
+        """
+        values = {} if values is None else values
+        terms: dict[_Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            product: Dim = coefficient
+            product: Dim | None = None
             for atom, power in monomial:
-                value = _substitute_atom(atom, sizes)
+                value = values.get(atom)
+                if value is None:
+                    value = values[atom] = _substitute_atom(atom, sizes, values)
                 for _ in range(power):
-                    product = product * value
-            total = total + product
-        return total
+                    product = value if product is None else product * value
+            for inner, times in _terms(1 if product is None else product):
+                terms[inner] = terms.get(inner, 0) + coefficient * times
+        return _normal(terms)
 
 
 def _by_text(term: tuple[_Monomial, int]) -> list[tuple[str, int]]:
@@ -432,10 +442,12 @@ def _of_atom(atom: Atom) -> SymDim:
     return SymDim({((atom, 1),): 1})
 
 
-def _substitute_atom(atom: Atom, sizes: Mapping[str, Dim]) -> Dim:
+def _substitute_atom(atom: Atom, sizes: Mapping[str, Dim], values: dict[Atom, Dim]) -> Dim:
     if not atom.op:
         return sizes.get(atom.name, _of_atom(atom))
-    left, right = (substitute(arg, sizes) for arg in atom.args)
+    left, right = (
+        arg.substitute(sizes, values) if isinstance(arg, SymDim) else arg for arg in atom.args
+    )
     if right == 0 and atom.op in ("//", "%"):
         raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
     if atom.op == "//":
@@ -675,8 +687,9 @@ def typical(dim: Dim) -> int:
 
 @bounded_cache(_CACHE_BYTES)
 def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
-    meant = [(name, of) for name, of in meanings if name in dim.symbols]
-    names = dim.symbols.union(*(of.symbols for _, of in meant))
+    symbols = dim.symbols
+    meant = [(name, of) for name, of in meanings if name in symbols]
+    names = symbols.union(*(of.symbols for _, of in meant))
     known = {name: size for name, size in expected if name in names}
     number = 0
     for size in TYPICAL_SIZES:
@@ -701,7 +714,7 @@ def at_least(dim: Dim | float, low: int = 0, facts: Facts = ()) -> bool:
     """
     if not isinstance(dim, SymDim):
         return dim >= low
-    return _at_least(dim - low, facts)
+    return _at_least(dim - low if low else dim, facts)
 
 
 def at_most(dim: Dim, high: int) -> bool:

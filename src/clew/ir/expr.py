@@ -30,6 +30,7 @@ from clew.ir.types import (
 from clew.support.arrays import aligned_copy
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
+from clew.support.shared_arrays import shared
 from clew.support.text_arrays import TEXT, as_text
 from clew.trace.lineage import note
 from clew.trace.span import Span
@@ -306,7 +307,7 @@ class Constant(Expr):
         """
         return Constant.lazy(
             type_,
-            lambda: aligned_copy(make(self.data)),
+            lambda: shared(aligned_copy(make(self.data))),
             name=self.name,
             token=f"{how}({self.token})" if self.token else "",
         )

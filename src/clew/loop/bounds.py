@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
 
@@ -102,16 +102,24 @@ def _is_preferred(a: Bound, b: Bound) -> bool:
 
 def decided(op: str, low: Bound, high: Bound, facts: Facts) -> bool | None:
     """Decides `op` for a difference a - b between `low` and `high`."""
-    below, above = at_least(negated(high), 1, facts), at_least(low, 1, facts)  # < 0 and > 0
-    up_to, from_ = at_least(negated(high), 0, facts), at_least(low, 0, facts)  # <= 0 and >= 0
-    always: Mapping[str, bool] = {
-        "lt": below, "le": up_to, "gt": above, "ge": from_,
-        "eq": low == 0 and high == 0, "ne": below or above,
-    }  # fmt: skip
-    never: Mapping[str, bool] = {
-        "lt": from_, "le": above, "gt": up_to, "ge": below,
-        "eq": below or above, "ne": low == 0 and high == 0,
-    }  # fmt: skip
-    if always[op]:
+    if op in ("eq", "ne"):
+        if low == 0 and high == 0:
+            return op == "eq"
+        apart = at_least(low, 1, facts) or at_least(negated(high), 1, facts)
+        return op == "ne" if apart else None
+    always, never = _PROOFS[op]
+    if _holds(always, low, high, facts):
         return True
-    return False if never[op] else None
+    return False if _holds(never, low, high, facts) else None
+
+
+# Of each comparison with 0, what proves that it always holds, and that it never does.
+_PROOFS: Final[Mapping[str, tuple[str, str]]] = {
+    "lt": ("<", ">="), "le": ("<=", ">"), "gt": (">", "<="), "ge": (">=", "<"),
+}  # fmt: skip
+
+
+def _holds(relation: str, low: Bound, high: Bound, facts: Facts) -> bool:
+    """Whether all values between `low` and `high` have a relation to 0."""
+    least = 0 if relation.endswith("=") else 1
+    return at_least(low if relation[0] == ">" else negated(high), least, facts)

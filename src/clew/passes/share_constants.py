@@ -16,6 +16,7 @@ from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
 from clew.support.dataclass import dataclass
+from clew.support.shared_arrays import same_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -58,13 +59,6 @@ class _Sharer(Rewriter):
             return old
         data = old.data
         for array in self._known.get((data.shape, data.dtype), ()):
-            if array is not data and _same_bytes(array, data):
+            if array is not data and same_bytes(array, data):
                 return Constant(array, name=old.name, layout=old.tensor.layout)
         return old
-
-
-def _same_bytes(a: Array, b: Array) -> bool:
-    """Whether two contiguous arrays hold the same bytes; NaN equals itself, -0 differs from 0."""
-    if not (a.flags.c_contiguous and b.flags.c_contiguous):
-        return False
-    return bool(np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)))

@@ -94,7 +94,8 @@ class LoadedKernel(Brief):
     """One use of a kernel in a saved model.
 
     `layers` are the model's layers that it serves, and `ops` its operators, both in order.
-    `segment` and `step` locate it in the program.
+    `segment` and `step` locate it in the program. `rules` names the schedule rules that were
+    applied, and `code_bytes` is the size of its object: both are empty in files of older versions.
     """
 
     name: str
@@ -103,6 +104,8 @@ class LoadedKernel(Brief):
     key: str
     segment: int
     step: int
+    rules: tuple[str, ...] = ()
+    code_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -489,4 +492,6 @@ def _kernel(record: Json) -> LoadedKernel:
         record["key"],
         record["segment"],
         record["step"],
+        tuple(map(str, record.get("rules", ()))),
+        int(record.get("code_bytes", 0)),
     )

@@ -132,11 +132,14 @@ class BuiltModel(Model["Kernel", "Build"]):
     @property
     def stored_kernels(self) -> Sequence[LoadedKernel] | None:
         """The kernels of the program from the disk cache: of the one that serves all calls. None
-        if a build exists, whose `kernels` say more, or if there is no such program.
+        if a build exists, whose `kernels` say more, if other backends run parts of the program, or
+        if there is no such program.
         """
         chain = self._chain
         known = chain.latest.known_build if chain.latest is not None else None
-        return None if chain.stored is None or known is not None else chain.stored.kernels
+        if chain.stored is None or chain.stored.runs_regions or known is not None:
+            return None
+        return chain.stored.kernels
 
     @property
     def specialized(self) -> tuple[SpecializedSizes, ...]:
@@ -323,7 +326,7 @@ class BuiltModel(Model["Kernel", "Build"]):
         # A variant may exist although no call has succeeded.
         if chain.latest is None and not chain.builds_made and chain.template is None:
             raise _reading().never_built()
-        chain.write(path)
+        chain.write(path, self._shown.asked.saved())
 
 
 def _reading() -> ModuleType:

@@ -6,7 +6,7 @@ of the compiler only if the shapes of some kernels are known only during the run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,10 @@ class LoadedChain(Chain[LoadedBuild]):
         self.template = template
         self.variants = dict(variants or {})
         self.form = form
+        self.runs_regions = False
+        """Whether other backends run regions of it, which `kernels` leaves out."""
+        self.copied: Callable[[Path, Json], bool] = lambda path, options: False
+        """Writes the model to a file, with a record of options; false if that is not possible."""
         only = None
         if len(builds) == 1 and not interface.is_free:
             only = loaded(SavedBuilds.name, builds[0].key, {}, builds[0])
@@ -162,6 +166,7 @@ def _read(
             loops, join = saved_loop, joined_counts
         reader = BuildReader(container, pool, resolve, regions, loops, join)
         found = _chain(reader, text, text)
+        found.runs_regions = has_regions(text)
         if prepares:
             found.prepare()
         return found

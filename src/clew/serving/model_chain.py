@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clew.runtime.artifact import Json
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
 from clew.runtime.variant import Variant
@@ -211,9 +212,11 @@ class ModuleChain(Chain["Build"]):
         parts = self._parts.known
         return 0 if parts is None else parts.builds_made
 
-    def write(self, path: str | Path) -> None:
-        """Writes all builds to a file. Errors: as `saving.save`."""
-        self.parts.write(self, path)
+    def write(self, path: str | Path, options: Json) -> None:
+        """Writes all builds to a file, with the record of the options. Errors: as `saving.save`."""
+        stored = self.stored if self.builds_made == 0 else None  # else there is more
+        if stored is None or not stored.copied(Path(path), options):
+            self.parts.write(self, path)
 
     def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
         all_sizes = self.parts.all_sizes

@@ -16,20 +16,23 @@ import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 
 from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import PART, SEEN, Cache, Index
 from clew.runtime.code_version import code_version
-from clew.runtime.container import Container, packed, read_opened
+from clew.runtime.container import BLOBS, Container, packed, read_opened, write_container
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
 from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
 from clew.support.collection import no_collections
 from clew.support.errors import ClewError, ClewWarning, CompileError, Hint
+from clew.support.shared_arrays import content_digest
 
 if TYPE_CHECKING:
     from clew.build.result import Build  # the compiler's half
@@ -50,6 +53,10 @@ _SHOWN: Final = "the stored build"
 _OWN: Final = "own_parts"
 # The field of the text with the warnings that the compilation issued.
 _WARNED: Final = "warned"
+# Fields of the text that a saved model does not have, or that differ with the caller's options.
+_OF_STORED: Final = frozenset((_OWN, _WARNED, BLOBS, "options"))
+
+T = TypeVar("T")
 
 
 class Stored:
@@ -120,6 +127,10 @@ class StoredBuild:
         Checksums are computed once. Later loads only map the files, as long as their devices,
         inodes, sizes, and times of writing and change stay the same.
         """
+        return self._read(partial(self._loaded, made_here))
+
+    def _read(self, read: Callable[[Container], T]) -> T | None:
+        """Returns what `read` makes of what is stored; None if there is none, or it is damaged."""
         index = self._cache.index(self.key) if self.key is not None else None
         if index is None:
             return None
@@ -131,13 +142,31 @@ class StoredBuild:
             if len(known) == len(files):
                 try:
                     with no_collections():
-                        return self._loaded(index, known, made_here)
+                        return self._checked(index, known, read)
                 except ClewError:
                     pass
         self._drop(index)
         return None
 
-    def _loaded(self, index: Index, files: Sequence[BinaryIO], made_here: bool) -> LoadedChain:
+    def _loaded(self, made_here: bool, whole: Container) -> LoadedChain:
+        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
+        found.copied = self._copied
+        return found
+
+    def _copied(self, path: Path, options: Mapping[str, Any]) -> bool:
+        """Writes what is stored to a file, as if the model had been compiled again and saved, with
+        the record of its options; false if it is not stored any more. Errors: C050 (the file).
+        """
+        whole = self._read(lambda whole: whole)
+        if whole is None:
+            return False
+        text = {name: each for name, each in whole.text.items() if name not in _OF_STORED}
+        write_container(path, {**text, **({"options": options} if options else {})}, whole.blobs)
+        return True
+
+    def _checked(
+        self, index: Index, files: Sequence[BinaryIO], read: Callable[[Container], T]
+    ) -> T:
         seen = f"{self.key}{SEEN}"
         identity = repr([_identity(file) for file in files]).encode()
         checked = self._cache.get(seen) == identity
@@ -149,7 +178,7 @@ class StoredBuild:
         for (number, part), file in zip(own, files[1:], strict=True):
             blobs[number] = _weights(file, part, checked=checked)
         whole = Container(container.text, blobs)
-        found = read_stored(whole, self._threads, self._backends, made_here=made_here)
+        found = read(whole)
         if not checked:
             self._cache.put(seen, identity)
         self.warned = [warning_of(each) for each in container.text.get(_WARNED, ())]
@@ -195,11 +224,11 @@ class StoredBuild:
         head = f"{hashlib.sha256(f'head {key}'.encode()).hexdigest()[:40]}{PART}"
         parts, total = [head], 0
         for number in own:
-            digest = hashlib.sha256(blobs[number].data)
-            part = f"{digest.hexdigest()[:40]}{PART}"
+            digest = content_digest(blobs[number])
+            part = f"{digest.hex()[:40]}{PART}"
             parts.append(part)
             if not self._has(part, blobs[number].nbytes + _HEADER_BYTES):
-                header = (_MAGIC + digest.digest()).ljust(_HEADER_BYTES, b"\0")
+                header = (_MAGIC + digest).ljust(_HEADER_BYTES, b"\0")
                 if not self._cache.write(part, (header, blobs[number].data), sync=True):
                     return None
                 total += blobs[number].nbytes

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from clew.frontends.builder import GraphBuilder
-from clew.frontends.torch.dtypes import check_tensor, to_numpy
+from clew.frontends.torch.dtypes import check_tensor, frozen
 from clew.frontends.torch.graph import GraphImporter
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Var
@@ -21,7 +21,7 @@ def weight(builder: GraphBuilder, name: str, tensor: torch.Tensor) -> Constant:
     """Returns a tensor as a parameter; tied ones are one constant. Errors: U061, U062."""
     check_tensor(tensor, f"the tensor {name!r}")
     place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-    return builder.constant(name, lambda: to_numpy(tensor), place if tensor.numel() else None)
+    return builder.constant(name, lambda: frozen(tensor), place if tensor.numel() else None)
 
 
 def count(builder: GraphBuilder, name: str, size: Dim) -> Var:

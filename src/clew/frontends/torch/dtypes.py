@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from clew.support.errors import UnsupportedError
+from clew.support.shared_arrays import in_use, shared
 
 _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.bool: "bool",
@@ -97,9 +98,24 @@ def check_device(tensor: torch.Tensor, what: str) -> None:
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """Returns a copy of a tensor's elements, in rows; complex ones as pairs."""
+    return np.array(_elements(tensor), order="C")
+
+
+def frozen(tensor: torch.Tensor) -> NDArray[Any]:
+    """Returns what `to_numpy` does, read-only. Equal weights of all models are one array."""
+    elements = _elements(tensor)
+    found = in_use(elements)
+    return shared(np.array(elements, order="C")) if found is None else found
+
+
+def _elements(tensor: torch.Tensor) -> NDArray[Any]:
+    """Returns a tensor's elements, on its memory where possible; complex ones as pairs."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     tensor = torch.view_as_real(tensor) if tensor.dtype in PARTS else tensor
     bits = _AS_BITS.get(tensor.dtype)
+    found: NDArray[Any]
     if bits is None:
-        return np.array(tensor.numpy(), order="C")
-    return np.array(tensor.view(bits[0]).numpy(), order="C").view(bits[1])
+        found = tensor.numpy()
+        return found
+    found = tensor.view(bits[0]).numpy().view(bits[1])
+    return found

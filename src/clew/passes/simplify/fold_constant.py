@@ -14,6 +14,7 @@ from clew.cost.policy.folding import (
     MOST_GROWN_ELEMENTS,
     MOST_WIDENED_BYTES,
     OPERATIONS_WORTH_STORING,
+    SHARED_CONSTANT_BYTES,
 )
 from clew.cost.work import flops_of
 from clew.ir.dims import SymDim
@@ -29,6 +30,7 @@ from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
+from clew.support.shared_arrays import shared
 from clew.support.text_arrays import is_text, text_bytes
 from clew.te.analysis import Kind
 from clew.te.facts import moved_by
@@ -261,7 +263,10 @@ def _constant(value: Any, type_: Any) -> Constant:
     if array.size > 1 and _all_equal(array):
         return Constant(np.broadcast_to(array.reshape(-1)[0], array.shape), layout=type_.layout)
     # Aligned, so that the runtime uses it without a copy.
-    return Constant(aligned_copy(array), layout=type_.layout)
+    array = aligned_copy(array)
+    if array.nbytes >= SHARED_CONSTANT_BYTES:
+        array = shared(array)
+    return Constant(array, layout=type_.layout)
 
 
 def _is_move(call: Call) -> bool:
