@@ -12,7 +12,7 @@ def test_an_engine_is_installed_when_all_its_modules_are() -> None:
 
 def test_engines_agree_on_a_small_network() -> None:
     path, feed = zoo.path("keyword_spotting"), zoo.inputs("keyword_spotting")
-    known = [e for e in engines().values() if e.installed]
+    known = [e for e in engines().values() if e.installed and "onnx" in e.reads]
     first, *others = [e.prepare(path, 1, "f32").run(feed) for e in known]
     assert others
     for values in others:

@@ -34,7 +34,7 @@ from fuzz.sized_cases import SizedCase, draw
 from hostile.codes import OURS
 
 _LIMIT_S: Final = 300
-_GUARDS: Final = (GuardSide.END, GuardSide.START, False)
+_GUARDS: Final[tuple[GuardSide | bool, ...]] = (GuardSide.END, GuardSide.START, False)
 Results = dict[str, Array]
 
 

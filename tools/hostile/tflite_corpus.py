@@ -19,6 +19,10 @@ _POOL: Final = {
 }  # fmt: skip
 
 
+def _integers(values: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(values, np.int32)
+
+
 def seeds(folder: Path | None = None) -> list[Seed]:
     """Returns the corpus, always in the same order, with the files (`*.tflite`) of a folder."""
     files = dict(_files())
@@ -60,7 +64,7 @@ def _network() -> bytes:
     conv = ("Conv2DOptions", _WINDOW)
     (y,) = g.operator("CONV_2D", [x, *weights], [("conv", (1, 8, 8, 8), "f32")], conv)
     (y,) = g.operator("MAX_POOL_2D", [y], [("p", (1, 4, 4, 8), "f32")], ("Pool2DOptions", _POOL))
-    (y,) = g.operator("RESHAPE", [y, g.constant(np.int32([1, -1]))], [("flat", (1, 128), "f32")])
+    (y,) = g.operator("RESHAPE", [y, g.constant(_integers([1, -1]))], [("flat", (1, 128), "f32")])
     (y,) = g.operator(
         "FULLY_CONNECTED", [y, g.constant(_drawn(5, 128)), -1], [("fc", (1, 5), "f32")],
         ("FullyConnectedOptions", {"activation": 3}),
@@ -130,10 +134,10 @@ def _halves() -> bytes:
 def _moved() -> bytes:
     g = Graph()
     x = g.input("x", (2, 4, 6), "f32")
-    ints = [g.constant(np.int32(each)) for each in (
+    ints = [g.constant(_integers(each)) for each in (
         [2, 0, 1], [0, 1, 0], [4, -1, 4], [1, 1, 2], [[1, 0], [0, 1], [0, 0]], [2, -1], [1, 2, 1],
     )]  # fmt: skip
-    axis, two = g.constant(np.int32(1)), g.constant(np.int32(2))
+    axis, two = g.constant(_integers(1)), g.constant(_integers(2))
     made = [
         *g.operator("TRANSPOSE", [x, ints[0]], [("t", (6, 2, 4), "f32")]),
         *g.operator(
@@ -162,18 +166,19 @@ def _moved() -> bytes:
 def _chosen() -> bytes:
     g = Graph()
     x, places = g.input("x", (3, 8), "f32"), g.input("places", (4,), "i32")
-    axis = g.constant(np.int32(1))
+    axis = g.constant(_integers(1))
     on, off, depth = (g.constant(np.array(n, t)) for n, t in ((1, "f4"), (0, "f4"), (5, "i4")))
     made = [
         *g.operator("GATHER", [x, places], [("g", (3, 4), "f32")], ("GatherOptions", {"axis": 1})),
-        *g.operator("TOPK_V2", [x, g.constant(np.int32(3))], [("v", (3, 3), "f32"),
+        *g.operator("TOPK_V2", [x, g.constant(_integers(3))], [("v", (3, 3), "f32"),
                                                               ("n", (3, 3), "i32")]),
         *g.operator("ARG_MAX", [x, axis], [("a", (3,), "i64")],
                     ("ArgMaxOptions", {"output_type": 4})),
         *g.operator("ONE_HOT", [places, depth, on, off], [("o", (4, 5), "f32")],
                     ("OneHotOptions", {"axis": -1})),
-        *g.operator("REVERSE_V2", [x, g.constant(np.int32([1]))], [("r", (3, 8), "f32")]),
-        *g.operator("GATHER_ND", [x, g.constant(np.int32([[0, 1], [2, 7]]))], [("d", (2,), "f32")]),
+        *g.operator("REVERSE_V2", [x, g.constant(_integers([1]))], [("r", (3, 8), "f32")]),
+        *g.operator("GATHER_ND", [x, g.constant(_integers([[0, 1], [2, 7]]))],
+                    [("d", (2,), "f32")]),
     ]  # fmt: skip
     return g.file(made)
 
@@ -196,9 +201,9 @@ def _sums() -> bytes:
     g = Graph()
     x, made = g.input("x", (2, 3, 4), "f32"), []
     for op in ("MEAN", "SUM", "REDUCE_MAX"):
-        axes = g.constant(np.int32([0, -1]))
+        axes = g.constant(_integers([0, -1]))
         made += g.operator(op, [x, axes], [(op.lower(), (3,), "f32")], ("ReducerOptions", {}))
-    axis = g.constant(np.int32(1))
+    axis = g.constant(_integers(1))
     made += g.operator("CUMSUM", [x, axis], [("c", (2, 3, 4), "f32")], ("CumsumOptions", {}))
     return g.file(made)
 
@@ -210,7 +215,7 @@ def _free() -> bytes:
     keep = ("FullyConnectedOptions", {"keep_num_dims": True})
     (y,) = g.operator("FULLY_CONNECTED", [x, weight, -1], [("y", (-1, -1, 3), "f32")], keep)
     (shape,) = g.operator("SHAPE", [y], [("shape", (3,), "i32")], ("ShapeOptions", {"out_type": 2}))
-    (flat,) = g.operator("RESHAPE", [y, g.constant(np.int32([-1]))], [("flat", (-1,), "f32")])
+    (flat,) = g.operator("RESHAPE", [y, g.constant(_integers([-1]))], [("flat", (-1,), "f32")])
     return g.file([y, shape, flat])
 
 
@@ -219,10 +224,10 @@ def _products() -> bytes:
     x, a = g.input("x", (1, 4, 4, 2), "f32"), g.input("a", (2, 3, 4), "f32")
     other, adjoint = g.constant(_drawn(2, 5, 4)), ("BatchMatMulOptions", {"adj_y": True})
     made = [*g.operator("BATCH_MATMUL", [a, other], [("m", (2, 3, 5), "f32")], adjoint)]
-    sizes, weight = g.constant(np.int32([1, 8, 8, 3])), g.constant(_drawn(3, 2, 2, 2))
+    sizes, weight = g.constant(_integers([1, 8, 8, 3])), g.constant(_drawn(3, 2, 2, 2))
     given = ("TransposeConvOptions", {"padding": 0, "stride_w": 2, "stride_h": 2})
     made += g.operator("TRANSPOSE_CONV", [sizes, weight, x], [("t", (1, 8, 8, 3), "f32")], given)
-    wide = g.constant(np.int32([6, 3]))
+    wide = g.constant(_integers([6, 3]))
     bilinear = ("ResizeBilinearOptions", {"half_pixel_centers": True})
     made += g.operator("RESIZE_BILINEAR", [x, wide], [("r", (1, 6, 3, 2), "f32")], bilinear)
     block = ("SpaceToDepthOptions", {"block_size": 2})

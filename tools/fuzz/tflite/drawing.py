@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class Drawing:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self.sizes: Final = [self.choices.pick(SIZES) for _ in range(3)]
+        self.sizes = [self.choices.pick(SIZES) for _ in range(3)]
 
     # --- values ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ _FIXED: Final = {
 """The parameters that LiteRT expects of results."""
 
 
-def entry(weight: int = 1) -> Any:
+def entry(weight: int = 1) -> Callable[[Entry], Entry]:
     """Decorator: enters an operator, `weight` times as likely as others."""
 
     def enter(make: Entry) -> Entry:

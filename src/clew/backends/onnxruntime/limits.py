@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from clew.ir.expr import Call
+from clew.machine.target import host
 
 _IMAGE: Final = 4
 """The rank of images with channels."""
@@ -46,8 +47,18 @@ def _crop(call: Call) -> str:
     return "it crops the last axes only" if cropped else ""
 
 
+def _short_sums(call: Call) -> str:
+    """Its kernels for x86 without VNNI add products of bytes in pairs, with saturation."""
+    dtypes = tuple(x.tensor.dtype for x in call.args[:2])
+    machine = host()
+    bytes_ = dtypes in (("u8", "i8"), ("i8", "i8"))
+    short = machine.dot_lanes("u8", "i8", pairs_fit=True) and not machine.dot_lanes("u8", "i8")
+    return "on this CPU, its sums of products of bytes may saturate" if bytes_ and short else ""
+
+
 _RULES: Final[Mapping[str, Callable[[Call], str]]] = {
     "grid_sample": _grid,
+    **dict.fromkeys(("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.matmul"), _short_sums),
     "resize": _crop,
     "scatter_elements": _half,
     "scatter_elements_few": _half,

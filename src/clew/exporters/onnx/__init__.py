@@ -15,6 +15,7 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     convolution,
     dynamic,
     elementwise,
+    fixed_point,
     images,
     indexing,
     joined,

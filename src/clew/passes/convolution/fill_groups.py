@@ -89,7 +89,7 @@ def _filled(call: Call, target: Target) -> int:
     if not is_float(data.dtype) or product_group(data.dtype) or not call.tensor.is_static:
         return 0
     filters, inner, *kernel = weight.concrete
-    each = filters // attrs.groups
+    each: int = filters // attrs.groups
     moves = any(attrs.padding) or any(s != 1 for s in attrs.strides)
     if inner == 1 or each < FILTERS_TO_FILL or (all(k == 1 for k in kernel) and not moves):
         return 0

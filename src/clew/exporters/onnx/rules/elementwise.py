@@ -209,8 +209,11 @@ def left_shift(w: Writing) -> str:
 def right_shift(w: Writing) -> str:
     """`BitShift`; negative integers are shifted as their complements, which keeps their sign."""
     a, b = w.inputs
-    if w.types[0].dtype[0] == "u":
-        return _shifted(w, a, b, "RIGHT")
+    return _shifted(w, a, b, "RIGHT") if w.types[0].dtype[0] == "u" else shifted_right(w, a, b)
+
+
+def shifted_right(w: Writing, a: str, b: str) -> str:
+    """Returns signed integers shifted to the right."""
     below = w.emit("Less", a, w.scalar(0, a))
     moved = _shifted(w, w.emit("Where", below, w.emit("BitwiseNot", a), a), b, "RIGHT")
     return w.emit("Where", below, w.emit("BitwiseNot", moved), moved)
