@@ -247,6 +247,20 @@ def test_graphs_that_are_called() -> None:
         load(graph.file([z]))
 
 
+def test_composites_are_what_their_graphs_compute() -> None:
+    graph = Graph()
+    x = graph.input("x", SHAPE, "f32")
+    inner = graph.graph()
+    a = inner.input("a", SHAPE, "f32")
+    inner.outputs = [binary(inner, "MUL", binary(inner, "ADD", a, a), a)]
+    options = (
+        "StableHLOCompositeOptions",
+        {"name": "mine.twice_square", "decomposition_subgraph_index": inner.number, "version": 1},
+    )
+    (y,) = graph.operator("STABLEHLO_COMPOSITE", [x], [("y", SHAPE, "f32")], options)
+    agree(graph.file([y]), [{"x": draw(1, *SHAPE)}])
+
+
 def test_what_is_wrong_or_not_supported() -> None:
     graph = Graph()
     x = graph.input("x", SHAPE, "f32")

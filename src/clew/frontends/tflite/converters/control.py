@@ -30,6 +30,14 @@ def call_graph(layer: TfliteLayer) -> Result:
     )
 
 
+@converter("STABLEHLO_COMPOSITE", codes=True)
+def composite(layer: TfliteLayer) -> Result:
+    """The results of the graph that defines the composite, as in LiteRT."""
+    return layer.importer.subgraph(
+        layer, layer.integer("decomposition_subgraph_index", 0), layer.present(), layer.scope.memory
+    )
+
+
 @converter("CALL_ONCE", codes=True)
 def call_once(layer: TfliteLayer) -> Result:
     """Runs a graph when the model is imported. What it assigns is the initial value of variables.
