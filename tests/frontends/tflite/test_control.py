@@ -18,6 +18,7 @@ from clew.ir.visit import post_order
 from clew.support.call_form import FORM
 from clew.support.errors import InputError, ModelError, UnsupportedError
 from tflite_files import Graph
+from tflite_suite.flexbuffers import flexible
 
 from .litert import draw, litert
 from .stepping import agree
@@ -255,7 +256,12 @@ def test_composites_are_what_their_graphs_compute() -> None:
     inner.outputs = [binary(inner, "MUL", binary(inner, "ADD", a, a), a)]
     options = (
         "StableHLOCompositeOptions",
-        {"name": "mine.twice_square", "decomposition_subgraph_index": inner.number, "version": 1},
+        {
+            "name": "mine.twice_square",
+            "decomposition_subgraph_index": inner.number,
+            "composite_attributes": np.frombuffer(flexible({}), np.uint8),
+            "version": 1,
+        },
     )
     (y,) = graph.operator("STABLEHLO_COMPOSITE", [x], [("y", SHAPE, "f32")], options)
     agree(graph.file([y]), [{"x": draw(1, *SHAPE)}])
