@@ -72,8 +72,8 @@ def test_instructions_lead_to_loop_lines_stages_and_operators(compiled: Compiled
                 assert position is not None, stage
                 assert operators[position].op_name
     # The rest (zeroed accumulators, spills, moves) has no debug location: it was 893 of 971 with
-    # vectors of 512 bits, 667 of 725 with 256.
-    least = 0.9
+    # vectors of 512 bits, 667 of 725 with 256, and 1092 of 1420 with half as many registers.
+    least = 0.9 if host().vector_registers > 16 else 0.75
     assert placed >= least * total, f"{placed} of {total} instructions have a line of their own"
 
 

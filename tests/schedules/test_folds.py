@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import clew
 from clew.ir.expr import Function, Tuple
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
+from clew.machine.target import Target
 from clew.runtime.guard import GuardSide
 
 
@@ -28,7 +30,14 @@ from clew.runtime.guard import GuardSide
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
-def test_blocks_with_strides(rows: int, count: int, attrs: dict[str, Any], target: str) -> None:
+def test_blocks_with_strides(
+    rows: int,
+    count: int,
+    attrs: dict[str, Any],
+    target: str,
+    runs_here: Callable[[str | Target], None],
+) -> None:
+    runs_here(target)
     graph = Graph()
     y = graph("nn.col2im", graph.x(2, rows, count), **attrs)
     module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
