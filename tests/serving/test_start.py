@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 import clew
 from clew.runtime.cache import INDEX, PART, SEEN, START, default_cache
 from clew.serving import start as starts
+from clew.serving.stored import record_of, warning_of
 from clew.support import user_code
 from clew.support.errors import ClewWarning, warn
 
@@ -167,7 +168,7 @@ def test_warnings_are_issued_again(path: Path, loads: list[Any]) -> None:
 
 def test_hints_of_warnings_keep_their_wordings() -> None:
     hint = clew.support.errors.Hint("a", cli="b", page="c")
-    again = starts._warning(["I307", "text", *starts._wordings(hint)])
+    again = warning_of(record_of(ClewWarning("I307", "text", hint=hint)))
     assert [again.text(s).rpartition("hint: ")[2] for s in ("python", "cli", "page")] == list("abc")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
