@@ -89,8 +89,8 @@ def page(known: Mapping[str, Counter[str]]) -> str:
         "| column | meaning |",
         "|---|---|",
         "| codes | quantized tensors: *exact* (LiteRT's integer arithmetic), *moved* (passed on "
-        "unchanged), *floats* (dequantized, computed in floats, quantized again), or *hybrid* (8-bit "
-        "weights; float inputs are quantized row by row) |",
+        "unchanged), *floats* (dequantized, computed in floats, quantized again), or *hybrid* "
+        "(8-bit weights; float inputs are quantized row by row) |",
         "| equal | cases that are bit-exact with LiteRT's reference kernels, or agree with its "
         "optimized ones |",
         "| close | cases whose floats are within the tolerance |",
