@@ -46,10 +46,7 @@ ROWS_TO_COPY_PANELS: Final = threshold(
     measured="Zen 3",
 )  # fmt: skip
 GROUPS_OF_COPIED_PANELS: Final = threshold(
-    4,
-    "groups",
-    "least number of such groups of panels, so that threads can share them",
-    measured="Zen 3",
+    4, "groups", "of such panels at least, so that threads can share them", measured="Zen 3"
 )
 VECTORS_OF_CODES: Final = threshold(
     2, "vectors", "of columns in a tile: codes are unpacked once for all rows", tunable=True

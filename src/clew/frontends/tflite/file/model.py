@@ -202,7 +202,7 @@ class _Reader:
         )
 
     def _buffer(self, number: int, what: str) -> NDArray[np.uint8] | None:
-        """Returns the bytes of a buffer; None for one without."""
+        """Returns the bytes of a buffer; None if it has none."""
         buffers = self._root["buffers"]
         if number >= len(buffers):
             if number == 0:
