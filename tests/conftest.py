@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
@@ -41,84 +42,18 @@ from clew.version import VERSION  # noqa: E402
 gc.disable()
 
 
-# Parametrized tests of many similar cases (shapes, dtypes, targets, seeds), by file or test. The
-# first case runs each time, and of the others one in so many: which ones rotates with the commit.
-# The rest is marked exhaustive. Tests of fewer than `_MANY` cases are left alone, as are those
-# with cases that are marked exhaustive where they are defined.
+# Slow tests do not run at each commit (`tools/sweeps.py`): of a parametrized test of many similar
+# cases (shapes, dtypes, targets, seeds), the first case runs each time, and of the others one in so
+# many; a test with fewer than `_MANY` cases runs at one commit in so many. Which ones rotates with
+# the commit. The rest is marked exhaustive. Cases that are marked exhaustive where they are defined
+# are left alone.
 _MANY = 5
-SWEEPS = {
-    "backends/cpu/test_one_row.py::test_one_row_has_a_rule_of_its_own": 3,
-    "backends/test_backends.py::test_random_placements_change_no_value": 2,
-    "backends/vta/test_backend.py::test_random_networks": 2,
-    "backends/vta/test_convolution.py::test_random_convolutions": 3,
-    "backends/vta/test_pooled_convolution.py::test_random_layers_on_a_small_machine": 2,
-    "backends/vta/test_pooled_convolution.py::test_windows": 2,
-    "backends/vta/test_search.py::test_a_search_is_never_slower_than_the_estimate": 3,
-    "browser/test_links.py::test_a_layer_lights_its_lines_in_four_panes": 2,
-    "build/test_all_sizes.py": 2,
-    "build/test_growing_stacks.py::test_drawn_loops_agree": 3,
-    "build/test_in_place.py": 4,
-    "codegen/test_arith.py": 2,
-    "codegen/test_column_stages.py::test_stages_along_an_axis": 3,
-    "codegen/test_conv_parts.py": 4,
-    "codegen/test_dot_convs.py": 2,
-    "codegen/test_dot_convs.py::test_values": 4,
-    "codegen/test_indices.py::test_an_index_of_any_dtype": 3,
-    "codegen/test_lane_patterns.py": 3,
-    "codegen/test_moving.py": 2,
-    "codegen/test_moving.py::test_any_transpose": 4,
-    "codegen/test_parts.py": 2,
-    "codegen/test_parts.py::test_native": 4,
-    "codegen/test_products.py::test_native_products": 4,
-    "codegen/test_separable.py": 2,
-    "codegen/test_separable.py::test_gives_the_bits_of_kernels_apart": 4,
-    "codegen/test_shared.py::test_random_shared_parts_compute_what_they_say": 2,
-    "codegen/test_shapes.py::test_agrees_with_the_references": 3,
-    "codegen/test_sizes.py::test_samples_with_names_for_their_sizes": 6,
-    "codegen/test_storage.py": 2,
-    "codegen/test_tables.py::test_places_and_weights_of_regions": 3,
-    "codegen/test_targets.py": 2,
-    "codegen/test_winograd.py::test_error_is_within_what_is_stated": 2,
-    "codegen/test_winograd_integers.py": 2,
-    "correlate/test_document.py": 2,
-    "frontends/onnx/test_free_sizes.py::test_expand_by_both_shapes": 2,
-    "frontends/onnx/test_index_operators.py::test_scatter": 2,
-    "frontends/onnx/test_nothing_found.py": 2,
-    "frontends/onnx/test_tree_ensembles.py": 2,
-    "frontends/onnx/test_windows_and_regions.py::test_deformable_convolution": 2,
-    "frontends/onnx/test_windows_and_regions.py::test_resize": 2,
-    "frontends/torch/test_indexing.py::test_reduced_segments": 2,
-    "frontends/torch/test_windows.py::test_images_of_free_size_scaled": 2,
-    "frontends/torch/test_windows.py::test_means_of_uneven_windows": 2,
-    "frontends/torch/test_windows.py::test_windows_that_divide_images_of_free_size": 2,
-    "ir/test_dim_code.py::test_values_are_those_of_sizes": 4,
-    "loop/test_products.py": 2,
-    "loop/test_products.py::test_rules_compute_the_product": 4,
-    "loop/test_sequential.py": 2,
-    "loop/test_tails.py": 2,
-    "ops/test_native.py": 3,
-    "ops/test_sorting.py": 3,
-    "ops/test_suppression.py": 2,
-    "passes/test_every_pass.py": 2,
-    "passes/test_flatten_clips.py::test_native_code": 3,
-    "passes/test_join_columns.py::test_kernels_stay_inside_the_image": 3,
-    "passes/test_lift_signals.py::test_native_code": 3,
-    "passes/test_multiply_codes.py::test_native_kernels": 2,
-    "passes/test_stack_appends.py::test_tensors": 2,
-    "passes/test_vectorize_signals.py::test_native_code_for_all_lengths": 3,
-    "quantization/test_random_shapes.py::test_layers_of_random_shapes": 24,
-    "runtime/test_company.py::test_any_limits_give_right_results": 3,
-    "schedules/test_crowded_images.py::test_copied_bands_give_the_same_sums": 2,
-    "serving/test_variants.py": 2,
-    "tap/test_tap.py": 2,
-    "test_fusion_edges.py": 3,
-    "test_no_elements.py": 2,
-    "test_precision.py": 2,
-    "test_random_graphs.py": 3,
-    "test_random_operators.py": 3,
-}
+SWEEPS: dict[str, int] = tomllib.loads(
+    Path(__file__).with_name("sweeps.toml").read_text(encoding="utf-8")
+)["one_in"]
 
-TURNS = math.lcm(*SWEEPS.values())
+TURNS = 24
+assert TURNS % math.lcm(*SWEEPS.values()) == 0
 
 
 def turn_of(given: str | None, folder: Path) -> int:
@@ -155,17 +90,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
-    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if hasattr(item, "callspec") and tests in item.path.parents:
-            cases.setdefault((item.path, getattr(item, "originalname", "")), []).append(item)
-    for (path, test), similar in cases.items():
-        file = path.relative_to(tests).as_posix()
-        one_in = SWEEPS.get(f"{file}::{test}", SWEEPS.get(file, 1))
-        if len(similar) < _MANY or any(i.get_closest_marker("exhaustive") for i in similar):
+        if tests in item.path.parents:
+            name = item.nodeid.partition("[")[0].partition("::")[2]
+            file = item.path.relative_to(tests).as_posix()
+            cases.setdefault(f"{file}::{name}", []).append(item)
+    for test, similar in cases.items():
+        many = len(similar) >= _MANY
+        one_in = SWEEPS.get(test, SWEEPS.get(test.partition("::")[0], 1) if many else 1)
+        if many and any(i.get_closest_marker("exhaustive") for i in similar):
             continue
-        for item in similar[1:]:
-            if (crc32(item.name.encode()) - TURN) % one_in:
+        for item in similar[1:] if many else similar:
+            if (crc32((item.name if many else test).encode()) - TURN) % one_in:
                 item.add_marker(pytest.mark.exhaustive)
 
 

@@ -1,7 +1,7 @@
-"""TFLite's operators, drawn, in clew and in LiteRT: a ratchet, and the page of docs.
+"""Random cases of TFLite operators in clew and in LiteRT: the ratchet file, and the docs page.
 
-    python tools/tflite_operators.py                every operator; complaints, and the counts
-    python tools/tflite_operators.py CONV_2D        these operators, and the cases that differ
+    python tools/tflite_operators.py                every operator: wrong cases, and the counts
+    python tools/tflite_operators.py CONV_2D        these operators: every case that differs
     python tools/tflite_operators.py --compiled     with native kernels instead of NumPy
     python tools/tflite_operators.py --update       writes the ratchet file and the page
     python tools/tflite_operators.py --check        fails if the page is out of date
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import clew.frontends.tflite  # noqa: F401  registers converters
@@ -24,6 +25,12 @@ from tflite_suite import families, movement, ratchet  # noqa: F401  registers fa
 from tflite_suite.cases import FAMILIES, drawn
 
 PAGE: Final = ratchet.ROOT / "docs" / "tflite-operators.md"
+CELLS: Final = {
+    **dict.fromkeys(("LSTM", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"), "exact"),
+    **dict.fromkeys(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"), "hybrid"),
+    **dict.fromkeys(("BIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_LSTM"), "hybrid"),
+}
+"""Recurrent cells, whose converters themselves tell codes from floats."""
 NOT_OPERATORS: Final = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES")
 
 
@@ -64,54 +71,57 @@ def page(known: Mapping[str, Counter[str]]) -> str:
     have = {op for op in builtin if CONVERTERS.find(op)}
     total = sum(known.values(), Counter[str]())
     compared = sum(total[kind] for kind in ("equal", "close", "optimized", "step"))
+    lacking = sorted(set(plain) - have)
     parts = [
         "# TFLite operators",
         "",
-        "The operators of TFLite that clew supports. `python tools/tflite_operators.py --update` "
-        "writes this",
-        "page from the converters and the [drawn cases](../tests/frontends/tflite/operators.txt).",
+        f"clew supports {len(have & set(plain))} of TFLite's {len(plain)} builtin operators, all "
+        f"but {_listed(lacking)}; {len(have & set(hlo))} operators of StableHLO; and the custom "
+        f"operators {_listed(custom)}. The table shows how each treats quantized tensors, and how "
+        "its results compare with LiteRT's.",
         "",
-        f"- {len(have & set(plain))} of {len(plain)} builtin operators, {len(have & set(hlo))} of "
-        "StableHLO, and these custom ones:",
-        f"  {', '.join(f'`{op}`' for op in custom)}.",
-        f"- {compared} drawn cases were compared with LiteRT's reference kernels: "
-        f"{total['equal']} are equal in",
-        f"  all bits, {total['close']} are floats within the tolerance, {total['optimized']} agree "
-        "with its optimized kernels instead,",
-        f"  and {total['step']} are codes within one step.",
-        "- *codes*: what happens to quantized tensors. *exact*: arithmetic of LiteRT's reference "
-        "kernels.",
-        "  *moved*: as they are. *numbers*: dequantized, computed in floats and quantized again.",
+        f"Of {compared} random cases, {total['equal']} are bit-exact with LiteRT's reference "
+        f"kernels, {total['close']} have floats within the tolerance, {total['optimized']} agree "
+        f"with LiteRT's optimized kernels instead, and {total['step']} have codes within one step. "
+        f"`{ratchet.UPDATE}` runs the [cases](../tests/frontends/tflite/operators.txt) and writes "
+        "this page.",
+        "",
+        "| column | meaning |",
+        "|---|---|",
+        "| codes | quantized tensors: *exact* (LiteRT's integer arithmetic), *moved* (passed on "
+        "unchanged), *floats* (dequantized, computed in floats, quantized again), or *hybrid* "
+        "(8-bit weights; float inputs are quantized row by row) |",
+        "| equal | cases that are bit-exact with LiteRT's reference kernels, or agree with its "
+        "optimized ones |",
+        "| close | cases whose floats are within the tolerance |",
+        "| one step | cases whose codes differ by at most one step |",
         "",
         "| operator | codes | equal | close | one step | remarks |",
         "|---|---|---|---|---|---|",
     ]
     shown = [op for op in builtin if op in have]
     parts += [_row(op, known.get(op, Counter())) for op in sorted(shown) + custom]
-    lacking = sorted(set(plain) - have)
-    parts += ["", f"Not supported: {', '.join(lacking)}; of StableHLO, all others.", ""]
-    return "\n".join(_wrapped(line) for line in parts)
+    return "\n".join([*map(_wrapped, parts), ""])
 
 
 def _row(op: str, found: Counter[str]) -> str:
-    codes = "exact" if ON_CODES.find(op) else "moved" if op in CODES else "numbers"
+    usual = "exact" if ON_CODES.find(op) else "moved" if op in CODES else "floats"
     equal = found["equal"] + found["optimized"]
-    cells = (f"{op}", codes, *(str(n or "") for n in (equal, found["close"], found["step"])))
+    cells = (
+        op,
+        CELLS.get(op, usual),
+        *(str(n or "") for n in (equal, found["close"], found["step"])),
+    )
     return f"| {' | '.join(cells)} | {ratchet.NOTES.get(op, '')} |"
 
 
+def _listed(operators: Sequence[str]) -> str:
+    names = [f"`{op}`" for op in operators]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def _wrapped(line: str) -> str:
-    if len(line) <= 100 or line.startswith("|"):
-        return line
-    indent = "  " if line.startswith(("- ", "  ")) else ""
-    rows, row = [], ""
-    for word in line.split(" "):
-        if len(row) + 1 + len(word) > 100:
-            rows.append(row)
-            row = indent + word
-        else:
-            row = f"{row} {word}" if row else word
-    return "\n".join([*rows, row])
+    return line if line.startswith("|") else textwrap.fill(line, 100, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""The file with how many drawn cases of each operator have which outcome, and what is known of
-those that are not equal.
-"""
+"""The file that counts the outcomes of each operator's random cases, and why some are not equal."""
 
 from __future__ import annotations
 
@@ -25,22 +23,22 @@ _HEADER: Final = f"""\
 """
 
 NOTES: Final[Mapping[str, str]] = {
-    "EXP": "16-bit codes: within one step, where LiteRT's exponential is another last bit",
-    "L2_NORMALIZATION": "codes: within one step; LiteRT divides by a root of integers",
+    "EXP": "16-bit codes: within one step, from the last bit of the C library's exponential",
+    "L2_NORMALIZATION": "codes: within one step; LiteRT uses integer square roots",
     "LOCAL_RESPONSE_NORMALIZATION": "windows as in LiteRT's optimized kernel; its reference kernel "
-    "leaves out the last channel of each",
-    "LOG_SOFTMAX": "codes: within one step; LiteRT uses tables and logarithms of integers",
+    "omits the last channel of each window",
+    "LOG_SOFTMAX": "codes: within one step; LiteRT uses tables and integer logarithms",
     "MEAN": "16-bit codes: within one step at ties",
-    "NON_MAX_SUPPRESSION_V5": "not with scores that fall where boxes overlap",
+    "NON_MAX_SUPPRESSION_V5": "without soft suppression (`soft_nms_sigma`)",
     "REDUCE_PROD": "codes: within one step; LiteRT rounds after each factor",
-    "RSQRT": "8-bit codes: within one step; LiteRT computes roots of integers",
-    "SOFTMAX": "8-bit codes: within one step; sums are in another order",
-    "SUM": "signed codes not compared: LiteRT's kernel reads memory that nothing has written",
-    "RANDOM_UNIFORM": "other random numbers than LiteRT's",
-    "RANDOM_STANDARD_NORMAL": "other random numbers than LiteRT's",
-    "MULTINOMIAL": "other random numbers than LiteRT's",
-    "BITCAST": "not to or from truth values",
-    "TFLite_Detection_PostProcess": "custom; one class for a box, one suppression for all classes",
+    "RSQRT": "8-bit codes: within one step; LiteRT uses integer square roots",
+    "SOFTMAX": "8-bit codes: within one step; another order of summation",
+    "SUM": "signed codes not compared: LiteRT's kernel reads uninitialized memory",
+    "RANDOM_UNIFORM": "generates other random numbers than LiteRT",
+    "RANDOM_STANDARD_NORMAL": "generates other random numbers than LiteRT",
+    "MULTINOMIAL": "generates other random numbers than LiteRT",
+    "BITCAST": "not to or from booleans",
+    "TFLite_Detection_PostProcess": "one class per box, one suppression for all classes",
 }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Arrays that the models of a process share: equal weights are in memory once.
+"""Arrays that the builds of a process share: equal weights are in memory once.
 
-Builds of one model, such as the graphs that torch makes of it, prepare equal weights. Whoever makes
-a large read-only array asks here for an equal one that is in use. Arrays are only referred to
-weakly: the last user frees one.
+Builds of one model, such as the graphs that torch makes of it, prepare equal weights. Code that
+makes a large read-only array looks here for an equal one that is in use. References are weak, so an
+array is freed with its last user.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from clew.support.addresses import address_of
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _Key: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any], bytes]"
 
-# Bytes compared at a time: an array that differs is told from another without reading all of both.
+# Bytes compared at a time, so that comparing arrays that differ stops early.
 _BLOCK_BYTES: Final = 1 << 20
-# Elements in the key of an array, spread over it.
+# Sampled elements in the key of an array, spread over it.
 _SAMPLES: Final = 64
-# Numbers, those of `ml_dtypes` (V) included; no text and no objects.
+# Numeric dtypes, including those of `ml_dtypes` (V); no strings and no objects.
 _KINDS: Final = "biufcV"
 
 
 def shared(array: Array) -> Array:
-    """Returns an array with the same bytes that is in use, or else `array`, which later calls
-    share. Its memory becomes read-only: a caller that passes a writable array hands it over.
+    """Returns an equal array that is in use, or else `array`, which later calls then share. Its
+    memory becomes read-only: a caller that passes a writable array gives up ownership.
 
-    An array on the memory of a file, of another library, or of somebody who may still write to it
-    (a read-only view of a writable array) may be replaced, but is shared with nobody.
+    An array that does not own its memory (mapped files, other libraries), or that may still be
+    written to (a read-only view of a writable array), can be replaced by a shared one, but is not
+    shared itself.
     """
     found = in_use(array)
     if found is not None:
@@ -50,7 +51,7 @@ def shared(array: Array) -> Array:
 
 
 def in_use(array: Array) -> Array | None:
-    """Returns an array from `shared` with the same bytes, shape and dtype, if one is in use."""
+    """Returns a shared array with the same bytes, shape and dtype; None if none is in use."""
     if not _is_comparable(array):
         return None
     known = _known.get(_key(array))
@@ -70,8 +71,8 @@ def same_bytes(a: Array, b: Array) -> bool:
 
 
 def content_digest(array: Array) -> bytes:
-    """Returns the SHA-256 of a contiguous array's bytes. That of large arrays from `shared`, to
-    whose memory nobody writes, is computed once.
+    """Returns the SHA-256 of a contiguous array's bytes. It is computed once for large arrays that
+    own read-only memory, such as those from `shared`.
     """
     owner = _owner(array)
     is_fixed = owner.flags.owndata and not owner.flags.writeable
@@ -105,7 +106,7 @@ def _is_comparable(array: Array) -> bool:
 
 def _key(array: Array) -> _Key:
     elements = array.reshape(-1)
-    step = elements.size // _SAMPLES | 1  # odd: in rows of a power of two, another column each
+    step = elements.size // _SAMPLES | 1  # odd, to sample other columns of rows of a power of two
     return array.shape, array.dtype, elements[::step].tobytes()
 
 
@@ -117,7 +118,7 @@ def _keep(key: _Key, array: Array) -> None:
     _known[key] = ref(array, forget)
 
 
-# Without a lock, as each step is atomic: of two threads that add equal arrays at once, the later
-# one's is shared.
+# Needs no lock, because each step is atomic: if two threads add equal arrays at once, the later one
+# is shared.
 _known: Final[dict[_Key, ref[Array]]] = {}
 _digests: Final[dict[tuple[int, int], tuple[ref[Array], bytes]]] = {}  # by address and bytes

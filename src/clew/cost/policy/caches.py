@@ -24,11 +24,11 @@ SHARE_OF_ROWS: Final = threshold(
     0.4, "of L2", "for rows; this panel of weights and the next one take the rest", tunable=True
 )
 SHARE_OF_ROWS_BESIDE_COPIES: Final = threshold(
-    2.0, "of L2", "for rows beside copied panels: copying these again takes longer than fetching "
+    2.0, "of L2", "for rows used with copied panels: copying panels again costs more than fetching "
     "rows again", measured="Zen 3",
 )  # fmt: skip
 SHARE_OF_COPIED_PANELS: Final = threshold(
-    0.5, "of L2", "for panels of a larger matrix that are copied together", measured="Zen 3"
+    0.5, "of L2", "for the panels of a larger matrix that are copied together", measured="Zen 3"
 )
 SHARE_OF_IMAGE: Final = threshold(
     0.4, "of L2", "for a band of an image; this panel of weights and the next one take the rest",

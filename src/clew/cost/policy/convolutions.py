@@ -48,7 +48,7 @@ MOST_TERMS_OF_TRANSPOSED: Final = threshold(
     9, "taps", "to add up for a place, if the weight is multiplied as it lies"
 )
 FILTERS_TO_FILL: Final = threshold(
-    3, "filters", "of a group: fewer leave too much of the block that they are filled up to empty",
+    3, "filters", "of a group: with fewer, too much of the padded block is zeros",
     measured="Zen 3",
 )  # fmt: skip
 CHANNELS_PER_PIXEL: Final = threshold(

@@ -22,7 +22,7 @@ LONGER_BLOCKS_OF_GROUPS: Final = threshold(
     measured="AVX-512",
 )
 LONGER_BLOCKS_OF_HALF_LINES: Final = threshold(
-    1, "times", "the same for vectors of 256 bits, of which a part takes as long as all: "
+    1, "times", "the same for 256-bit vectors, where a partial vector costs as much as a full one: "
     "60 to 120 channels in 3 groups take 0.6 of the time", measured="Zen 3",
 )  # fmt: skip
 LEAST_FILLED_BLOCKS: Final = threshold(

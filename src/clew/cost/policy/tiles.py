@@ -38,15 +38,15 @@ VECTORS_OF_MATMUL: Final = threshold(
     (1, 2, 3, 4), "vectors", "of columns in a register tile", tunable=True
 )
 COPIED_PANELS: Final = threshold(
-    (4, 8), "panels", "of a matrix of the run to copy together, if a line of a panel is a cache "
-    "line: products took 0.3 to 0.9 of their time", measured="Zen 3", tunable=True,
+    (4, 8), "panels", "of a run-time matrix to copy together, if a row of a panel is one cache "
+    "line: products take 0.3 to 0.9 of the time", measured="Zen 3", tunable=True,
 )  # fmt: skip
 ROWS_TO_COPY_PANELS: Final = threshold(
-    16, "rows", "with fewer, copying these panels takes longer than reading them as they lie",
+    16, "rows", "with fewer, copying these panels costs more than reading them in place",
     measured="Zen 3",
 )  # fmt: skip
 GROUPS_OF_COPIED_PANELS: Final = threshold(
-    4, "groups", "of such panels at least, for threads to share", measured="Zen 3"
+    4, "groups", "of such panels at least, so that threads can share them", measured="Zen 3"
 )
 VECTORS_OF_CODES: Final = threshold(
     2, "vectors", "of columns in a tile: codes are unpacked once for all rows", tunable=True
@@ -84,8 +84,8 @@ VECTORS_OF_STREAM: Final = threshold(
     tunable=True,
 )  # fmt: skip
 VECTORS_OF_LONG_STREAM: Final = threshold(
-    (128, 256), "vectors", "the same for vectors of 256 bits, if two threads can share "
-    "them: of 1x4096x1024, 256 take 0.7 of the time of 64", measured="Zen 3", tunable=True,
+    (128, 256), "vectors", "the same for 256-bit vectors, if two threads can share "
+    "them: for 1x4096x1024, 256 take 0.7 of the time of 64", measured="Zen 3", tunable=True,
 )  # fmt: skip
 STEPS_OF_STREAM: Final = threshold(
     8, "steps", "between which these sums are loaded and stored", tunable=True

@@ -1,6 +1,6 @@
-"""Language models as `transformers` saves them: a folder with `config.json` and safetensors files.
+"""Language models saved by `transformers`: a folder with `config.json` and safetensors files.
 
-The folder holds weights, not a graph. `architectures.py` reads the configuration of each kind of
+The folder has weights but no graph. `architectures.py` turns the configuration of each kind of
 model into a `Decoder`, and `decoder.py` builds the graph of any `Decoder`.
 """
 

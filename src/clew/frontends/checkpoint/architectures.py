@@ -1,4 +1,4 @@
-"""What the decoders of each `model_type` are made of, from their configurations."""
+"""The decoder that each `model_type` describes, read from its configuration."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ACTIVATIONS: Final = {
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotation of queries and keys by their position: the angle of a pair of elements per position,
-    and what the cosines and sines are multiplied by.
+    """Rotary embedding of queries and keys: the angle per position of each pair of elements, and a
+    factor of the cosines and sines.
     """
 
     angles: tuple[float, ...]
@@ -29,7 +29,9 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a decoder's modules. Those of a layer follow `layer`; "" where there is none."""
+    """The names of a decoder's modules. Names inside a layer are relative to `layer`; "" stands for
+    an absent module.
+    """
 
     embedding: str = "model.embed_tokens"
     positions: str = ""
@@ -55,8 +57,8 @@ class Names:
 
 @dataclass(frozen=True)
 class Block:
-    """What differs between the layers of a decoder: the rotation, and the number of keys that a
-    query sees, 0 for all before it.
+    """The properties in which layers of a decoder differ: the rotary embedding, and the sliding
+    window in keys (0 for full attention).
     """
 
     rotary: Rotary | None = None
@@ -65,11 +67,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder: its sizes, the names of its weights, and how its parts compute.
+    """A decoder: its sizes, the names of its weights, and the variants of its parts.
 
-    `by_columns` says that weights of products are stored as inputs by outputs. `centered` are norms
-    that subtract the mean; a scale is `scale_offset` plus the stored one. `scale` is that of the
-    scores, and `embedding_scale` that of the embeddings.
+    With `by_columns`, weights of products are stored as `[in, out]`. With `centered`, norms
+    subtract the mean. The scale of a norm is `scale_offset` plus the stored one. `scale` multiplies
+    attention scores, and `embedding_scale` the embeddings.
     """
 
     vocabulary: int
@@ -122,8 +124,8 @@ def _activation(config: Config, name: str) -> tuple[str, str]:
 
 
 def _rotary(config: Config, head_size: int, kind: str = "", base: str = "rope_theta") -> Rotary:
-    """Returns the rotation of layers of a kind. Source: `modeling_rope_utils.py` of transformers;
-    Llama 3.1 for `llama3`.
+    """Returns the rotary embedding of layers of a kind. Source: `modeling_rope_utils.py` of
+    transformers; Llama 3.1 for `llama3`.
     """
     given = config.part("rope_parameters")
     if kind and kind in given:
@@ -156,7 +158,7 @@ def _smoothed(angle: float, scaling: Config) -> float:
 
 
 def _windows(config: Config, layers: int) -> list[int]:
-    """Returns the window of each layer."""
+    """Returns the sliding window of each layer, 0 for full attention."""
     if "sliding_window" not in config:
         return [0] * layers
     window = config.count("sliding_window")
@@ -171,7 +173,7 @@ def _windows(config: Config, layers: int) -> list[int]:
 
 
 def _usual(config: Config, activation: str = "hidden_act") -> Decoder:
-    """Returns a decoder of the Llama kind."""
+    """Returns a decoder with the structure of Llama."""
     heads = config.count("num_attention_heads")
     hidden, layers = config.count("hidden_size"), config.count("num_hidden_layers")
     head_size = config.count("head_dim", max(hidden // heads, 1))

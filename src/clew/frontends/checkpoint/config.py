@@ -1,4 +1,4 @@
-"""A model's `config.json`, of whose fields types and ranges are checked."""
+"""Reads `config.json` with checked types and ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _MISSING: Final = object()
 
 
 class Config:
-    """The fields of a configuration. A field that is null counts as missing.
+    """The fields of a configuration. A null field counts as missing.
+
+    Errors of all methods: M071 for an invalid value.
 
     Errors of all methods: M071 for a value that a field cannot have.
     """
@@ -47,7 +49,7 @@ class Config:
         return found
 
     def invalid(self, name: str) -> NoReturn:
-        """Refuses a field's value."""
+        """Raises M071 for a field's value."""
         raise _wrong(f"has {name}: {self._fields.get(name)!r:.60}")
 
     def count(self, name: str, default: Any = _MISSING) -> int:
@@ -65,28 +67,28 @@ class Config:
         return float(found)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Returns a truth value."""
+        """Returns a boolean."""
         found = self._field(name, default)
         if not isinstance(found, bool):
             self.invalid(name)
         return found
 
     def text(self, name: str, default: Any = _MISSING) -> str:
-        """Returns a text."""
+        """Returns a string."""
         found = self._field(name, default)
         if not isinstance(found, str):
             self.invalid(name)
         return found
 
     def items(self, name: str, length: int) -> list[Any]:
-        """Returns a list of a length."""
+        """Returns a list of the given length."""
         found = self._field(name, _MISSING)
         if not isinstance(found, list) or len(found) != length:
             self.invalid(name)
         return found
 
     def part(self, name: str) -> Config:
-        """Returns a field that is an object; an empty one if it is missing."""
+        """Returns a nested object; an empty one if it is missing."""
         found = self._field(name, {})
         if not isinstance(found, dict):
             self.invalid(name)
@@ -94,7 +96,7 @@ class Config:
 
 
 def unsupported(what: str, hint: str = "") -> UnsupportedError:
-    """Returns the error for a kind of model that no graph is built for."""
+    """Returns the error for a model that clew cannot build a graph of."""
     return UnsupportedError(
         "U009", f"clew builds no graph of {what}", hint=hint or "export it to ONNX with Optimum"
     )

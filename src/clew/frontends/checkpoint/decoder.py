@@ -78,7 +78,7 @@ class DecoderGraph:
         return value
 
     def _parameter(self, name: str, *shape: int) -> Constant:
-        """Returns a parameter of a shape."""
+        """Returns a parameter, whose shape is checked."""
         if name in self._constants:
             return self._constants[name]
         stored = self._tensors.get(name)
@@ -201,7 +201,7 @@ class DecoderGraph:
     def _attention(
         self, layer: str, block: Block, x: Expr, past: Sequence[Expr]
     ) -> tuple[Expr, Expr, Expr]:
-        """Returns the result of attention, and all keys and values."""
+        """Returns the result of attention, and the keys and values including the cache."""
         of, names = self._of, self._of.names
         width, narrow = of.heads * of.head_size, of.groups * of.head_size
         if names.joined:
@@ -234,7 +234,7 @@ class DecoderGraph:
         return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
 
     def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
-        """Returns a cache with the keys or values of this call."""
+        """Appends the keys or values of this call to the cache."""
 
         def make() -> Expr:
             return call("concatenate", past, call("transpose", new, axes=(0, 2, 1, 3)), axis=2)
@@ -256,7 +256,7 @@ class DecoderGraph:
         return Rotation(cos, sin, interleaved=False)
 
     def _near(self, window: int) -> Expr:
-        """Returns the keys within the window of each query: bool[seq, past + seq]."""
+        """Returns a mask of the keys within each query's window: bool[seq, past + seq]."""
         rows = reshaped(self._positions(), (self._rows, 1))
         keys = self._past + self._rows
         first = call("subtract", rows, scalar(window, "i32"))

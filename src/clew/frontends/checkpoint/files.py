@@ -1,4 +1,4 @@
-"""Names of the files in a folder of transformers."""
+"""Names of the files in a folder saved by transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of transformers as a format of models."""
+"""The model format of folders saved by transformers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Checkpoint(Format):
     suffix = ""
 
     def recognizes(self, head: Head) -> bool:
-        """No single file is such a model."""
+        """False: no single file is such a model."""
         return False
 
     def recognizes_folder(self, names: Sequence[str]) -> bool:
-        """Whether there are a configuration and weights."""
+        """Whether the folder has a configuration and weights."""
         return CONFIGURATION in names and (WEIGHTS in names or INDEX in names)
 
     def load(self, source: Any, **options: Any) -> Module:

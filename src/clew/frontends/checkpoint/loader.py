@@ -1,4 +1,4 @@
-"""Reads a folder into a module."""
+"""Imports a folder as a module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load(
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the module of a folder. `inputs` gives shapes of inputs by name.
+    """Returns the module of a folder. `inputs` overrides shapes of inputs, by name.
 
     Errors: M070 for a damaged file, M071 for a damaged configuration, M072 for missing weights,
     U009 for an architecture without a graph, I004 for shapes of other inputs.

@@ -1,4 +1,4 @@
-"""The free sizes of a decoder: batch, tokens of a call, and tokens in the cache."""
+"""The free dimensions of a decoder: batch, tokens of a call, and tokens in the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST: Final = {"batch": 1, "seq": 1, "past": 0}
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a decoder's inputs, and the names of its caches."""
+    """The dimensions of a decoder's inputs."""
 
     batch: Dim
     rows: Dim
@@ -28,7 +28,7 @@ class Sizes:
 
     @staticmethod
     def given(decoder: Decoder, shapes: Mapping[str, Sequence[int | str]]) -> Sizes:
-        """Returns the sizes for shapes of inputs, which are numbers or names.
+        """Returns the dimensions after `shapes` overrides those of inputs, by numbers or names.
 
         Errors: I004 for an unknown input, or a shape that it cannot have.
         """
@@ -57,7 +57,7 @@ def cache_names(decoder: Decoder, pattern: str) -> list[tuple[str, str]]:
 
 
 def _dim(size: int | str, form: int | str) -> Dim | None:
-    """Returns a given size; None if it does not fit."""
+    """Returns the dimension of a given size; None if the size is not allowed."""
     if isinstance(form, int):
         return form if size == form else None
     if isinstance(size, str):

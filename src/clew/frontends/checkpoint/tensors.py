@@ -1,8 +1,9 @@
 """Tensors of safetensors files by name, read on demand.
 
-A file is the length of a JSON text in eight bytes, the text, and the bytes of the tensors. An index
-names the file of each tensor of a model that is stored in several. Source: safetensors, format
-description.
+A file has the length of a JSON header in eight bytes, the header, and the bytes of the tensors. If
+a model is stored in several files, an index gives the file of each tensor.
+
+Source: safetensors, format description.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Stored:
     part: FilePart
 
     def constant(self, name: str) -> Constant:
-        """Returns the tensor as a parameter, which is read when it is needed."""
+        """Returns the tensor as a parameter that is read on first use."""
         return Constant.lazy(self.type, self._read, name=name, token=self.part.token)
 
     def _read(self) -> NDArray[Any]:
@@ -92,7 +93,9 @@ class Tensors(Mapping[str, Stored]):
 
 
 class _Place:
-    """A context with an open file of the folder. Links are followed as `current_links` says."""
+    """A context manager that opens a file of the folder. `current_links` says how links are
+    followed.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._name = name
@@ -117,7 +120,7 @@ class _Place:
 
 
 def _tensors_of(file: int, name: str) -> Iterator[tuple[str, Stored]]:
-    """Yields the tensors of an open file, none of which lies outside of it."""
+    """Yields the tensors of an open file, after checking that they lie inside it."""
     size_bytes = os.fstat(file).st_size
     length = int.from_bytes(os.pread(file, _LENGTH_BYTES, 0), "little")
     first = _LENGTH_BYTES + length
@@ -137,12 +140,12 @@ def _tensors_of(file: int, name: str) -> Iterator[tuple[str, Stored]]:
 
 
 def _is_short(length: int) -> bool:
-    """Whether a table may be read. Errors: I330."""
+    """Whether the header is short enough to be read. Errors: I330."""
     return length <= current().attribute_bytes or bool(json_of(b" " * length))
 
 
 def _entry(name: str, tensor: str, entry: Any, end: int) -> tuple[TensorType, int, int]:
-    """Returns a tensor's type, its first byte and their number."""
+    """Returns a tensor's type, the position of its first byte, and the number of bytes."""
     shown = display(tensor)
     try:
         dtype, shape, (begin, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]

@@ -50,13 +50,13 @@ def load(
     signature: str | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the graph IR of a TFLite model: a path, or bytes.
+    """Returns the graph IR of a TFLite model, given as a path or as bytes.
 
-    `signature` is the name of one of the file's signatures. It chooses the graph and names its
-    inputs and outputs; without it, the module is the first graph, with the names of its tensors.
+    `signature` names a signature of the file, which selects the subgraph and names its inputs and
+    outputs. Without it, the first subgraph is imported, with the names of its tensors.
 
-    `inputs` gives shapes of inputs by name, as ints or names of sizes, which replace those in the
-    model. `budgets` limit the resources of the model.
+    `inputs` overrides shapes of inputs, by name; sizes are ints or names. `budgets` limit the
+    resources of the model.
 
     Errors: M... for files that are damaged or inconsistent; U... for valid models that are not
     supported; T... for layers whose shapes do not fit; I004 and I007 for wrong arguments.

@@ -1,4 +1,4 @@
-"""Quantized tensors: codes, and the numbers that they stand for."""
+"""Quantized tensors: integer codes, and the real numbers that they represent."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def is_code(tensor: TensorInfo | None) -> bool:
 
 
 def numbers(value: Expr | None, tensor: TensorInfo | None) -> Expr | None:
-    """Returns what codes stand for; other values as they are."""
+    """Returns the real numbers that codes represent; other values unchanged."""
     if value is None or tensor is None or not is_code(tensor):
         return value
     return call("dequantize", value, *_parameters(tensor, tensor.dtype), dtype="f32")
 
 
 def codes(value: Expr, tensor: TensorInfo) -> Expr:
-    """Returns the codes of numbers, if the file's tensor has codes."""
+    """Quantizes real numbers if the file's tensor holds codes; returns other values unchanged."""
     if not is_code(tensor) or value.tensor.dtype not in ("f32", "f16"):
         return value
     return call("quantize", value, *_parameters(tensor, tensor.dtype), dtype=tensor.dtype)
 
 
 def _parameters(tensor: TensorInfo, dtype: str) -> list[Expr]:
-    """Returns the scale of codes, and their zero point if it is not 0."""
+    """Returns the scale of a quantized tensor, and its zero point if that is not 0."""
     given = tensor.quantization
     assert given is not None
     shape = [1] * (len(tensor.shape) - given.axis) if given.by_channel else []

@@ -14,8 +14,8 @@ from clew.support.recognize import Head
 
 
 class Tflite(Format):
-    """A TFLite file, or its bytes. What reads it is imported for the first one: few models need
-    it.
+    """A TFLite file, or its bytes. The reader is imported with the first file, because few models
+    need it.
     """
 
     name = "tflite"
@@ -27,7 +27,7 @@ class Tflite(Format):
     reads_bytes = uploads = has_signatures = True
 
     def recognizes(self, head: Head) -> bool:
-        """Whether its FlatBuffer has the identifier of the schema."""
+        """Whether the FlatBuffer has the identifier of the schema."""
         return head.start[4:8] == b"TFL3"
 
     def load(self, source: Any, **options: Any) -> Module:
@@ -45,14 +45,17 @@ class Tflite(Format):
         return list_model(path)
 
     def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
-        """Returns a run in LiteRT. Errors: I173, and those of `load`."""
+        """Returns a run of a file in LiteRT.
+
+        Errors: I173, and those of `load`.
+        """
         from clew.frontends.tflite.reference import LiteRun  # noqa: PLC0415 - see above
 
         module = self.load(path, **options)
         return LiteRun(path, inputs, module.input_names, module.output_names)
 
     def peer(self, path: Path, threads: int | None = None) -> Peer:
-        """Returns a file in LiteRT. Errors: I062."""
+        """Returns a file in LiteRT, to compare with. Errors: I062."""
         from clew.frontends.tflite.reference import LitePeer  # noqa: PLC0415 - see above
 
         return LitePeer(path, threads)

@@ -1,12 +1,12 @@
-"""Imports a graph of a TFLite file, and those that it runs.
+"""Imports a subgraph of a TFLite file, and the subgraphs that it runs.
 
-A layer has the name of its first result, as tools of TFLite show it. Images keep the layout of the
-file, channels last: a convolution is a layer of three nodes, with a transpose on either side, and
-ChannelsFirst removes those that meet.
+A layer is named after its first result, as in other TFLite tools. Images keep the layout of the
+file, NHWC: a convolution becomes a layer of three nodes, with a transpose on either side, and
+ChannelsFirst removes transposes that meet.
 
-Quantized tensors are codes. Operators that move elements move codes; those that compute get the
-numbers that the codes stand for, and their result is quantized again. The passes on precision make
-integer kernels of that, as for ONNX.
+Quantized tensors hold codes. Data movement moves the codes. Other operators compute with them in
+TFLite's integer arithmetic (`converters/quantized/`). Those without such a form get the real
+numbers that the codes represent, and their result is quantized again.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from clew.trace.span import Source
 
 
 class Importer:
-    """Imports a graph of a file, that of a signature if one is named. `shapes` are given by the
-    names of inputs.
+    """Imports the first subgraph of a file, or that of a signature. `shapes` overrides those of
+    inputs, by name.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Importer:
         return TensorType(tuple(shape), tensor.dtype)
 
     def _value(self, scope: Scope, index: int) -> Expr:
-        """Returns a tensor's value. Errors: M004 for one that nothing has defined."""
+        """Returns a tensor's value. Errors: M004 for an undefined one."""
         tensor = scope.graph.tensors[index]
         if tensor.is_variable and index not in scope.values:
             variable = variable_tensor(scope.graph, scope.number, index)
@@ -166,7 +166,7 @@ class Importer:
     def subgraph(
         self, layer: TfliteLayer, number: int, inputs: Sequence[Expr], memory: Memory
     ) -> list[Expr]:
-        """Returns the results of a graph that a layer runs. Its layers are named `layer/inner`.
+        """Returns the results of a subgraph that a layer runs. Its layers are named `layer/inner`.
 
         Errors: M012 for a graph that does not exist, takes other inputs, or runs itself.
         """
@@ -194,7 +194,7 @@ class Importer:
                 self._operator(scope, operator, name)
 
     def _layer_name(self, scope: Scope, operator: OperatorInfo, number: int) -> str:
-        """Returns the name of a layer; a graph that is read again has the same names."""
+        """Returns the name of a layer. A subgraph that is imported again gets the same names."""
         key = (scope.layer, scope.number, number)
         if key not in self._layer_names:
             wanted = wanted_name(scope.graph, operator, number)
@@ -234,7 +234,7 @@ class Importer:
 
 
 def converted(layer: TfliteLayer) -> list[Expr]:
-    """Returns the results of a layer, codes where the file has codes.
+    """Returns the results of a layer; codes for quantized tensors.
 
     Errors: U001 for an operator that is not supported.
     """

@@ -1,4 +1,4 @@
-"""An operator of a TFLite file, as its converter sees it."""
+"""An operator of a TFLite file, as converters see it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Importing(Protocol):
 
     @property
     def builder(self) -> GraphBuilder:
-        """What the module is built with."""
+        """The builder of the module."""
         ...
 
     @property
     def loops(self) -> LoopFacts:
-        """What is known of the file's loops."""
+        """Facts about the file's loops."""
         ...
 
     @property
@@ -56,12 +56,12 @@ class Importing(Protocol):
     def subgraph(
         self, layer: TfliteLayer, number: int, inputs: Sequence[Expr], memory: Memory
     ) -> list[Expr]:
-        """Returns the results of a graph that a layer runs."""
+        """Returns the results of a subgraph that a layer runs."""
         ...
 
 
 class TfliteLayer(Layer):
-    """A layer with what the file says about its tensors: `operands` and `results`."""
+    """A layer, with its tensors in the file: `operands` and `results`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TfliteLayer(Layer):
         self._numbers = operator.inputs
 
     def graph(self, number: int) -> GraphInfo:
-        """Returns a graph of the file. Errors: M012 for one that it has not."""
+        """Returns a subgraph of the file. Errors: M012 if it does not exist."""
         graphs = self.importer.file.graphs
         if not 0 <= number < len(graphs):
             raise self.wrong(f"runs graph {number} of {len(graphs)}")
@@ -98,7 +98,7 @@ class TfliteLayer(Layer):
         return tensor is not None and tensor.is_variable
 
     def keep(self, index: int, value: Expr) -> None:
-        """Gives an operand that is a variable its next value. Errors: M012 for another operand."""
+        """Sets the next value of a variable operand. Errors: M012 for another operand."""
         if not self.is_variable(index):
             raise self.wrong(f"keeps a state in input {index}, which is no variable")
         variable = variable_tensor(self.scope.graph, self.scope.number, self._numbers[index])
@@ -111,13 +111,13 @@ class TfliteLayer(Layer):
         return made
 
     def image(self, index: int, rank: int = 4) -> Expr:
-        """Returns an input with as many axes as an image. Errors: M012 for another number."""
+        """Returns an input of the given rank. Errors: M012 for another rank."""
         if self.rank(index) != rank:
             raise self.wrong(f"takes {rank} axes as input {index}, got {self.type(index)}")
         return self.input(index)
 
     def numbers_of(self, index: int) -> Expr:
-        """Returns an operand as the numbers that its codes stand for; others as they are."""
+        """Returns an operand as real numbers: codes are dequantized, other values unchanged."""
         found = numbers(self.input(index), self.operands[index])
         assert found is not None
         return found
@@ -132,15 +132,15 @@ class TfliteLayer(Layer):
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
         """Returns the sizes in an input: ints, or symbolic dimensions.
 
-        Errors: U002 if they are known only at run time, M012 if they are no integers.
+        Errors: U002 if they are known only at run time, M012 if they are not integers.
         """
         if not is_integer(self.type(index).dtype):
             raise self.wrong(f"takes {what} as integers, got {self.type(index)}")
         return super().dims(index, what)
 
     def call_of(self, op: Op) -> list[Expr]:
-        """Returns the results of the operator that the user bound this one to: inputs by position,
-        options by name.
+        """Returns the results of the user's operator that is registered for this one: inputs by
+        position, options by name.
 
         Errors: U005 for an omitted input before others; those of the operator.
         """
@@ -152,7 +152,7 @@ class TfliteLayer(Layer):
         return self.results_of(op, [g for g in given if g is not None], self.given)
 
     def activated(self, value: Expr) -> Expr:
-        """Returns a result after the operator's fused activation."""
+        """Applies the operator's fused activation to a result."""
         number = self.integer("activation", 0)
         if not 0 <= number < len(ACTIVATIONS):
             raise self.wrong(f"has the activation {number}")

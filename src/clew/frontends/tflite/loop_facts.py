@@ -1,4 +1,4 @@
-"""What an import knows of loops before and after it has read their bodies."""
+"""Facts about loops that an import collects before and after it has imported their bodies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _DEEP: Final = 32  # loops in loops that are looked into
 
 
 class LoopFacts:
-    """What is known of the loops of a file.
+    """Facts about the loops of a file.
 
-    `changing_sizes` are sizes of states that change between iterations, by layer, as state and
-    axis; `assigned` are the variables that a loop's body assigns, by layer.
+    `changing_sizes` lists the sizes of states that change between iterations, as state and axis, by
+    layer. `assigned` lists the variables that a loop's body assigns, by layer.
     """
 
     def __init__(self, file: File) -> None:
@@ -25,9 +25,7 @@ class LoopFacts:
         self.assigned: Final[dict[str, list[Variable]]] = {}
 
     def passed_on(self, body: int, depth: int = 0) -> frozenset[int]:
-        """Returns the states that the body of a loop passes on unchanged, also through loops in
-        it.
-        """
+        """Returns the states that a loop's body passes on unchanged, also through nested loops."""
         if body not in self._passed_on:
             self._passed_on[body] = frozenset()  # for bodies that run themselves, which is an error
             graph = self._file.graphs[body]
@@ -45,7 +43,7 @@ class LoopFacts:
         return self._passed_on[body]
 
     def _origin(self, loops: Mapping[int, OperatorInfo], index: int, depth: int) -> int:
-        """Returns the tensor that the loops of a graph pass on as another one."""
+        """Returns the tensor that a result is, once loops that pass it on unchanged are skipped."""
         for _ in range(len(loops) + 1):
             loop = loops.get(index)
             inner = -1 if loop is None else int(loop.options.get("body_subgraph_index", 0))

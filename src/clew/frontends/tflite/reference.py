@@ -1,4 +1,4 @@
-"""LiteRT, the reference engine of TFLite: whole models, with the values of all operators."""
+"""LiteRT as the reference engine for TFLite: outputs of whole models, and values of all layers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _HINT: Final = "clew may still run it: leave out the comparison"
 
 
 class LiteRun(FileRun):
-    """A run of a file that clew has loaded, by LiteRT's own kernels without delegates, which keeps
-    the values of all tensors. `inputs` and `outputs` are clew's names of the model's inputs and
-    outputs, in order.
+    """A run in LiteRT without delegates, which keeps the values of all tensors. `inputs` and
+    `outputs` are clew's names of the model's inputs and outputs, in order.
 
     Errors: I173 if LiteRT is not installed or rejects the model.
     """
@@ -50,7 +49,7 @@ class LiteRun(FileRun):
         super().__init__(dict(zip(outputs, found, strict=False)))
 
     def layers(self) -> Mapping[tuple[str, int], Any]:
-        """Returns the values of layers, by layer and number of the result."""
+        """Returns the values of layers, by layer name and result number."""
         graph, names = self._graph, UniqueNames()
         found: dict[tuple[str, int], Any] = {}
         for number, operator in enumerate(graph.operators):
@@ -63,8 +62,8 @@ class LiteRun(FileRun):
 
 
 class LitePeer:
-    """A file in LiteRT with its default delegates. The constructor reads it, so that a model that
-    cannot be compared is an error before clew compiles anything.
+    """A file in LiteRT with its default delegates. The constructor loads it, so a model that cannot
+    be compared raises an error before clew compiles anything.
 
     Errors: I062 if LiteRT is not installed or rejects the model.
     """
@@ -75,7 +74,7 @@ class LitePeer:
         self._run: Final = _Interpreter(data, "I062", threads=threads)
 
     def outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns its outputs by name. Errors: I062 if it fails on these inputs."""
+        """Returns the outputs by name. Errors: I062 if LiteRT fails on these inputs."""
         graph = self._graph
         given = {index: graph.tensors[index].name for index in graph.inputs}
         self._run.run({index: inputs[name] for index, name in given.items() if name in inputs})
@@ -87,7 +86,7 @@ class LitePeer:
 
 
 class _Interpreter:
-    """An interpreter of LiteRT; `code` is that of its errors. With `keep`, it keeps the values of
+    """A LiteRT interpreter whose errors have the code `code`. With `keep`, it keeps the values of
     all tensors.
     """
 
@@ -133,7 +132,7 @@ class _Interpreter:
             raise self._refused(error) from None
 
     def value(self, graph: GraphInfo, index: int) -> Any:
-        """Returns a tensor's value; None if LiteRT keeps none, or in a form of its own."""
+        """Returns a tensor's value; None if LiteRT keeps none, or keeps it as another type."""
         tensor = graph.tensors[index]
         try:
             found = self._made.get_tensor(index)
@@ -149,7 +148,7 @@ class _Interpreter:
 
 
 def _given(value: Any) -> Any:
-    """Returns an input in the form that LiteRT takes."""
+    """Returns an input in the form that LiteRT expects."""
     array = np.asarray(value)
     if array.dtype != object:
         return array

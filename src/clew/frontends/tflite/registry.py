@@ -22,14 +22,15 @@ ON_CODES: Final[Converters[str, OnCodes]] = Converters()
 
 
 def converter(*operators: str, codes: bool = False) -> Callable[[Converter], Converter]:
-    """Decorator: registers a converter. `codes` says that it also takes quantized codes."""
+    """Decorator: registers a converter. With `codes`, quantized operands reach it as codes."""
     if codes:
         CODES.update(operators)
     return CONVERTERS.register(*operators)
 
 
 def on_codes(*operators: str) -> Callable[[OnCodes], OnCodes]:
-    """Decorator: registers a converter for layers with quantized tensors. Its operands are codes,
-    and so are its results; it returns None for a form that is computed with numbers.
+    """Decorator: registers a converter for layers with quantized tensors. Operands and results are
+    codes. It returns None for a form that has no integer arithmetic, which is then computed in
+    floats.
     """
     return ON_CODES.register(*operators)

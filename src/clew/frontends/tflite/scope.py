@@ -1,4 +1,4 @@
-"""A graph of a file that is being imported."""
+"""A subgraph that is being imported."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SETTINGS: Final = frozenset({"CALL_ONCE", "VAR_HANDLE"})
 
 @dataclass
 class Scope:
-    """A graph that is being imported: its number, its tensors' values, and those of variables.
+    """A subgraph that is being imported: its number, and the values of its tensors and variables.
 
-    `layer` is the one that runs it, and `around` are the numbers of the graphs that it is part of.
+    `layer` is the layer that runs it, and `around` has the numbers of the enclosing subgraphs.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The signatures of a file: names of its graphs, and of their inputs and outputs."""
+"""The signatures of a file: each names a subgraph, its inputs and its outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.support.near import listed
 
 @dataclass(frozen=True)
 class Interface:
-    """A graph with the names of its inputs and outputs in order."""
+    """A subgraph, with the names of its inputs and outputs in order."""
 
     graph: int
     inputs: tuple[str, ...]
@@ -21,7 +21,7 @@ class Interface:
 
 
 def interface_of(file: File, signature: str | None) -> Interface:
-    """Returns a signature, or else the first graph with the names of its tensors.
+    """Returns a signature, or without one the first subgraph with the names of its tensors.
 
     Errors: I007 for a signature that the file does not have.
     """

@@ -1,4 +1,4 @@
-"""Which graphs of a file run which others."""
+"""The call graph of a file's subgraphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALLS: Final = {
 
 
 def called(file: File, number: int) -> Iterator[GraphInfo]:
-    """Yields a graph and all that it runs in each call."""
+    """Yields a subgraph and all subgraphs that it runs in each call."""
     seen, pending = {number}, [number]
     while pending:
         graph = file.graphs[pending.pop()]

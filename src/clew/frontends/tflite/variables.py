@@ -1,8 +1,8 @@
 """Variables of a TFLite model: resources, and tensors that operators change.
 
-An import follows their values from operator to operator. The value before the first one is an input
-of the module with an initial value, and the one after the last an output: the state of a session.
-A resource that no call changes is a constant.
+An import follows their values from operator to operator. The first value is an input of the module
+with an initial value, and the last one an output: together they are the state of a session. A
+resource that no call changes is a constant.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _SEPARATOR: Final = "\n"
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable. `place` identifies it, and `name` is for users."""
+    """A variable: `place` identifies it, and `name` is shown to users."""
 
     name: str
     place: tuple[Hashable, Hashable]
 
     @property
     def is_resource(self) -> bool:
-        """Whether it is a resource, not a tensor."""
+        """Whether it is a resource, as opposed to a tensor."""
         return isinstance(self.place[0], str)
 
 
 def resource(container: str, name: str) -> Variable:
-    """Returns the variable that a name in a container stands for."""
+    """Returns the variable with a name in a container."""
     shown = f"{container}/{name}" if container else name
     return Variable(shown or "variable", (container, name))
 
 
 def handle(variable: Variable) -> Constant:
-    """Returns the value of a resource tensor: which variable it is."""
+    """Returns the value of a resource tensor, which identifies the variable."""
     text = np.empty((), to_numpy("str"))
     text[()] = _SEPARATOR.join(map(str, variable.place))
     return Constant(text)
@@ -66,9 +66,9 @@ def variable_of(value: NDArray[Any]) -> Variable:
 class Memory:
     """The values of variables at a point of the import.
 
-    A branch or loop body has a memory of its own. What it reads from the `outer` one becomes a
-    parameter of its function, by `captures`. Tensors that are variables of it live there: LiteRT
-    clears them whenever a branch or a loop begins.
+    A branch or loop body has its own memory. A value that it reads from the `outer` one becomes a
+    parameter of its function, by `captures`. Its own tensors that are variables live in it, because
+    LiteRT clears them whenever a branch or a loop begins.
     """
 
     outer: Memory | None = None
@@ -88,23 +88,23 @@ class Memory:
 
     @property
     def root(self) -> Memory:
-        """The memory around all others."""
+        """The outermost memory."""
         return self if self.outer is None else self.outer.root
 
     @property
     def written_resources(self) -> list[Variable]:
-        """The resources that were written, which outlive a branch or loop."""
+        """The resources that were written. They outlive a branch or loop body."""
         return [variable for variable in self.written if variable.is_resource]
 
     def write(self, variable: Variable, value: Expr) -> None:
-        """Gives a variable its next value."""
+        """Sets the next value of a variable."""
         self.values[variable] = value
         self.written[variable] = None
 
 
 class Variables:
-    """The variables of a model. `memory` is that of its main graph. `starts` are the first values
-    of tensors that are variables of other graphs.
+    """The variables of a model. `memory` is that of the main graph. `starts` has the initial values
+    of tensors that are variables of other subgraphs.
     """
 
     def __init__(self, file: File, graph: int, builder: GraphBuilder, names: UniqueNames) -> None:
@@ -119,9 +119,7 @@ class Variables:
         self.starts: Final[dict[Variable, Constant]] = {}
 
     def read(self, memory: Memory, variable: Variable, like: TensorInfo) -> Expr:
-        """Returns the value of a variable at a point of the import. `like` is a tensor that has its
-        type.
-        """
+        """Returns the value of a variable at this point; `like` is a tensor of its type."""
         if memory.find(variable) is None:
             initial = self._initial.get(variable)
             if initial is None:
@@ -137,7 +135,7 @@ class Variables:
         return found
 
     def define(self, variable: Variable, type_: TensorType) -> None:
-        """Gives a variable that nothing has read its value before a call."""
+        """Gives a variable that nothing has read yet its value before a call."""
         initial = self._initial.get(variable)
         if initial is None:
             sizes = tuple(size if isinstance(size, int) else 0 for size in type_.shape)
@@ -159,7 +157,7 @@ class Variables:
         return self._param(variable, name, TensorType(tuple(shape), like.dtype), initial)
 
     def _zeros(self, variable: Variable, like: TensorInfo) -> NDArray[Any]:
-        """Returns the first value of a variable: codes of zero, where it holds codes of 8 bits.
+        """Returns the initial value of a variable: zero, or the code of zero for 8-bit codes.
 
         Errors: U004 for elements without a zero, M006 for too many.
         """
@@ -184,8 +182,8 @@ class Variables:
         return var
 
     def initialize(self, graph: int, run: Callable[[Memory], object]) -> bool:
-        """Runs a graph that initializes variables, once. Returns whether none of them had a value
-        before.
+        """Imports and evaluates a subgraph that initializes variables, once. Returns whether none
+        of the variables had a value before.
         """
         if graph in self._initialized:
             return True
@@ -201,8 +199,8 @@ class Variables:
         return True
 
     def states(self, outputs: UniqueNames) -> Iterator[tuple[Var, Expr, State]]:
-        """Yields the states: the parameter, the value after a call, and the names of both. Those of
-        the values after a call are among `outputs`.
+        """Yields the states: the parameter, the value after a call, and the names of both.
+        `outputs` claims the names of the latter.
         """
         for variable in self.memory.written:
             if variable not in self._params:
@@ -215,7 +213,7 @@ class Variables:
 
 
 def _assigned(file: File, number: int) -> set[Variable] | None:
-    """Returns the resources that calls of a graph may change; None if that could be all."""
+    """Returns the resources that calls of a subgraph may change; None if these may be any."""
     found: set[Variable] = set()
     for graph in called(file, number):
         own = {

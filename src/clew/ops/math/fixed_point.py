@@ -1,4 +1,4 @@
-"""Products of integers and numbers that are integers times powers of two."""
+"""Fixed-point products: integers times factors that are integers times powers of two."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _PART = 16
     ),
 )  # fmt: skip
 def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False) -> Tensor:
-    """`x * factor / 2**(31 + shift)` in `i32`, rounded as TFLite rounds; shifts are from 0 to 31.
+    """`x * factor / 2**(31 + shift)` in `i32`, with TFLite's rounding; `shift` is from 0 to 31.
 
-    For `i32`, the product's upper half is rounded, ties up, and then once more after the shift,
-    ties away from zero. For `i64`, which must be less than 2**46, it is rounded once, ties up; if
-    `halved`, the factor is rounded to its upper 16 bits before.
+    An `i32` product is rounded twice: after the shift by 31 with ties up, and after that by `shift`
+    with ties away from zero. An `i64` product is rounded once, ties up; `x` must be less than
+    2**46. With `halved`, its factor is first rounded to the upper 16 bits.
 
     Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
     """
@@ -82,14 +82,14 @@ def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
     high = te.cast("i32", binary("shr", product, te.as_scalar(_FRACTION, "i64")))
     one = te.as_scalar(1, "i32")
     mask = binary("shl", one, shift) - 1
-    # A tie goes away from zero: up, but for negative numbers only what is above one.
+    # Ties go away from zero, so negative numbers round up only above a tie.
     most = binary("shr", mask, one) + te.cast("i32", high < 0)
     up = te.cast("i32", binary("and", high, mask) > most)
     return binary("shr", high, shift) + up
 
 
 def _scaled_long(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
-    # The factor in two parts: 64 bits would not hold the product.
+    # The factor is split in two, because the product would overflow 64 bits.
     high = _wide(binary("shr", factor, te.as_scalar(_PART, "i32")))
     low = _wide(factor) & ((1 << _PART) - 1)
     half = binary("shl", te.as_scalar(1, "i64"), _wide(shift) + (_FRACTION - 1))

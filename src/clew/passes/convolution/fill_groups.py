@@ -1,4 +1,4 @@
-"""FillGroups: groups whose filters fill no block of channels get filters of zeros."""
+"""FillGroups: pads groups of filters to whole blocks of channels with zero filters."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LEAST_BLOCK: Final = min(BLOCKS_OF_CHANNELS)
 
 @dataclass(frozen=True)
 class FillGroups(Pass):
-    """Fills the groups of a convolution up with filters of zeros, if the filters of a group fill no
-    blocks of whole vectors, and slices their results off.
+    """Pads the groups of a convolution with zero filters, if the filters of a group do not fill
+    blocks of whole vectors, and slices the additional results off.
 
-    AlterLayout finds no block that divides such groups, or a short one. Without blocks, each vector
-    of pixels that the convolution loads serves a single filter. Filled up, it reads the plain image
-    and writes blocks. The plain form is slowest where loads and stores have no masks for the ends
-    of lines; the gain has been measured there only (AVX2).
+    For such groups, AlterLayout finds only a short block or none. Without blocks, each vector of
+    pixels that the convolution loads serves a single filter. A padded convolution reads the plain
+    image and writes blocks. The plain form is slowest on targets without mask registers for the
+    ends of lines; the gain was measured only there (AVX2).
 
     Before:
         %1: f32[1, 50, 28, 28] = nn.conv2d(%0, f32[50, 25, 3, 3], padding=[1, 1, 1, 1], groups=2)
@@ -40,7 +40,7 @@ class FillGroups(Pass):
 
     Preconditions: layouts are plain, signals and clips are images; AlterLayout runs later.
     Non-goals: depthwise convolutions, whose pixels fill vectors; integers and operands of dot
-    products; groups of 1x1 convolutions, whose pixels are contiguous; weights of the run.
+    products; groups of 1x1 convolutions, whose pixels are contiguous; run-time weights.
     """
 
     opt_level: ClassVar[int] = 3
@@ -78,7 +78,7 @@ class _Filler(Rewriter):
 
 
 def _filled(call: Call, target: Target) -> int:
-    """Returns the number of filters to fill a group of a convolution up to; 0 if it stays."""
+    """Returns the number of filters to pad each group to; 0 if the convolution stays unchanged."""
     if call.op_name != "nn.conv2d" or not isinstance(call.args[1], Constant):
         return 0
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs

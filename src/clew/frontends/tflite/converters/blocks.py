@@ -1,4 +1,4 @@
-"""Blocks, gaps and windows along the axes of tensors of any rank."""
+"""Space-to-batch, dilation and window reductions, for tensors of any rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.ir.expr import Expr
 
 @converter("SPACE_TO_BATCH_ND")
 def space_to_batch(layer: TfliteLayer) -> Result:
-    """Blocks of the padded spatial axes as further elements of the batch."""
+    """Moves blocks of the padded spatial axes into the batch axis."""
     x, blocks = layer.input(0), layer.dims(1, "the block")
     given, spatial = layer.dims(2, "the padding"), len(layer.dims(1, "the block"))
     _check(layer, blocks, given)
@@ -36,7 +36,7 @@ def space_to_batch(layer: TfliteLayer) -> Result:
 
 @converter("BATCH_TO_SPACE_ND", codes=True)
 def batch_to_space(layer: TfliteLayer) -> Result:
-    """Elements of the batch as blocks of the spatial axes, which are then cropped."""
+    """Moves batch elements into blocks of the spatial axes, which are then cropped."""
     x, blocks = layer.input(0), layer.dims(1, "the block")
     crops, spatial = layer.dims(2, "the crops"), len(layer.dims(1, "the block"))
     _check(layer, blocks, crops)
@@ -66,7 +66,7 @@ def _check(layer: TfliteLayer, blocks: Sequence[Dim], ends: Sequence[Dim]) -> No
 
 @converter("DILATE", codes=True)
 def dilate(layer: TfliteLayer) -> Result:
-    """Elements with copies of one value between them."""
+    """Inserts copies of a value between elements."""
     x, steps = layer.input(0), layer.numbers(1, "the distances")
     value = layer.known_one(2)
     if value is None:
@@ -80,7 +80,7 @@ def dilate(layer: TfliteLayer) -> Result:
 
 
 def spread(x: Expr, axis: int, step: int, value: float) -> Expr:
-    """Returns elements with `step - 1` copies of a value between them along an axis."""
+    """Returns a tensor with `step - 1` copies of a value between its elements along an axis."""
     shape = list(x.tensor.shape)
     size = shape[axis]
     rank = len(shape) + 1
@@ -102,7 +102,7 @@ _REDUCTIONS: Final = (
 
 @converter("REDUCE_WINDOW")
 def reduce_window(layer: TfliteLayer) -> Result:
-    """Elements of each window and one more, joined; windows have no padding."""
+    """Reduces each window together with an initial value; windows have no padding."""
     x, kind = layer.input(0), layer.integer("reduce_function", 0)
     sizes, strides, gaps = (
         layer.numbers(n, what)

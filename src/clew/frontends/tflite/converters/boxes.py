@@ -1,4 +1,4 @@
-"""Boxes that do not overlap better ones."""
+"""Non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from clew.ir.expr import Expr
 
 @converter("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(layer: TfliteLayer) -> Result:
-    """The places of the best boxes that do not overlap, best first, with zeros after the last."""
+    """Indices of the selected boxes, best first and padded with zeros; for V5 their scores; and
+    their number.
+    """
     if layer.op == "NON_MAX_SUPPRESSION_V5" and layer.known_one(5) != 0:
         raise layer.unsupported("scores that fall where boxes overlap (soft_nms_sigma)")
     most = layer.one_int(2, "the number of boxes")

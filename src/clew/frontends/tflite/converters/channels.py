@@ -1,4 +1,4 @@
-"""Images between TFLite's layout, channels last, and that of clew's operators."""
+"""Conversions between TFLite's image layout, NHWC, and that of clew's operators, NCHW."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from clew.ir.expr import Expr
 
 
 def channels_first(x: Expr) -> Expr:
-    """Returns `[N, H, W, C]` as `[N, C, H, W]`, whatever the number of spatial axes."""
+    """Returns `[N, H, W, C]` as `[N, C, H, W]`, for any number of spatial axes."""
     rank = x.tensor.rank
     return call("transpose", x, axes=(0, rank - 1, *range(1, rank - 1)))
 
 
 def channels_last(x: Expr) -> Expr:
-    """Returns `[N, C, H, W]` as `[N, H, W, C]`, whatever the number of spatial axes."""
+    """Returns `[N, C, H, W]` as `[N, H, W, C]`, for any number of spatial axes."""
     return call("transpose", x, axes=(0, *range(2, x.tensor.rank), 1))

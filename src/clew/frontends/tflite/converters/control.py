@@ -1,5 +1,5 @@
-"""Control flow. A graph that a layer runs takes all values as operands; only variables come from
-around it.
+"""Control flow. A subgraph takes all values as operands; only variables come from the enclosing
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from clew.support.dataclass import dataclass
 
 @converter("CALL", codes=True)
 def call_graph(layer: TfliteLayer) -> Result:
-    """The results of a graph."""
+    """Inlines a subgraph."""
     return layer.importer.subgraph(
         layer, layer.integer("subgraph", 0), layer.present(), layer.scope.memory
     )
@@ -40,7 +40,8 @@ def composite(layer: TfliteLayer) -> Result:
 
 @converter("CALL_ONCE", codes=True)
 def call_once(layer: TfliteLayer) -> Result:
-    """Runs a graph when the model is imported. What it assigns is the initial value of variables.
+    """Evaluates a subgraph at import. The values that it assigns are the initial values of
+    variables.
 
     Errors: U005 if calls assign a variable before it has its initial value.
     """
@@ -53,7 +54,7 @@ def call_once(layer: TfliteLayer) -> Result:
 
 @converter("IF", codes=True)
 def if_(layer: TfliteLayer) -> Result:
-    """A condition known at import leaves only its branch; see `build_if` for the others. Variables
+    """Imports only the taken branch if the condition is known; otherwise see `build_if`. Variables
     that a branch assigns are further results of both.
     """
     numbers = [layer.integer(f"{name}_subgraph_index", 0) for name in ("then", "else")]
@@ -90,7 +91,7 @@ def if_(layer: TfliteLayer) -> Result:
 
 
 def _inside(layer: TfliteLayer, index: int, captures: Captures) -> Expr:
-    """Returns an operand inside of a function."""
+    """Returns an operand as a value inside a function."""
     value, operand = layer.input(index), layer.operands[index]
     if isinstance(value, Constant):
         return value
@@ -98,7 +99,7 @@ def _inside(layer: TfliteLayer, index: int, captures: Captures) -> Expr:
 
 
 def _value_in(layer: TfliteLayer, memory: Memory, variable: Variable) -> Expr:
-    """Returns the value of a variable at the end of a graph.
+    """Returns the value of a variable at the end of a subgraph.
 
     Errors: U005 if it has none, because only the other branch assigns it.
     """
@@ -110,8 +111,8 @@ def _value_in(layer: TfliteLayer, memory: Memory, variable: Variable) -> Expr:
 
 @dataclass(frozen=True)
 class _Read:
-    """A loop whose graphs were read: the parameters of its function, the condition, the next
-    states, and the outside values.
+    """A loop whose subgraphs were imported: the parameters, condition and next states of its
+    function, and the values that it captures.
     """
 
     params: list[Var]
@@ -122,8 +123,8 @@ class _Read:
 
 @converter("WHILE", codes=True)
 def while_(layer: TfliteLayer) -> Result:
-    """State: the operands that change, then the variables that the body assigns, then outside
-    values, which do not change.
+    """The loop state has the operands that change, the variables that the body assigns, and the
+    captured values, which do not change.
     """
     init, body = layer.present(), layer.integer("body_subgraph_index", 0)
     layer.graph(body)
@@ -155,8 +156,8 @@ def _is_handle(layer: TfliteLayer, index: int) -> bool:
 def _read(
     layer: TfliteLayer, moving: Sequence[int], assigned: list[Variable], first: Sequence[Expr]
 ) -> _Read | None:
-    """Reads the graphs of a loop; returns None if its body assigns further variables, which
-    `assigned` takes.
+    """Imports the subgraphs of a loop. If the body assigns variables that are not in `assigned`
+    yet, adds them there and returns None.
     """
     loops, known = layer.importer.loops, layer.builder.known
     changing = loops.changing_sizes.setdefault(layer.name, set())
@@ -195,7 +196,7 @@ def _read(
 
 
 def _find_all(layer: TfliteLayer, variables: Sequence[Variable], memory: Memory) -> None:
-    """Makes sure that variables that a loop's body assigns have a value before the loop."""
+    """Gives variables that a loop's body assigns a value before the loop."""
     for variable in variables:
         if variable.is_resource and layer.scope.memory.find(variable) is None:
             layer.importer.variables.define(variable, memory.values[variable].tensor)

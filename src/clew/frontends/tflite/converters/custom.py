@@ -1,4 +1,4 @@
-"""Custom operators of LiteRT and of MediaPipe.
+"""Custom operators of LiteRT and MediaPipe.
 
 Source: their kernels; MediaPipe's are in mediapipe/util/tflite/operations.
 """
@@ -26,7 +26,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def _numbers(layer: TfliteLayer, count: int) -> tuple[int, ...]:
-    """Returns options that are a structure of numbers of 32 bits."""
+    """Returns options that are a struct of 32-bit integers."""
     if len(layer.custom) < 4 * count:
         raise layer.wrong(f"has options of {len(layer.custom)} bytes")
     found: tuple[int, ...] = struct.unpack(f"<{count}i", layer.custom[: 4 * count])
@@ -35,7 +35,7 @@ def _numbers(layer: TfliteLayer, count: int) -> tuple[int, ...]:
 
 @converter("Convolution2DTransposeBias")
 def transpose_conv_bias(layer: TfliteLayer) -> Result:
-    """A transposed convolution of an image with weights `[out, H, W, in]`, and a bias."""
+    """Transposed convolution of an image with weights `[out, H, W, in]`, plus a bias."""
     padding, *strides = _numbers(layer, 3)
     strides = strides[::-1]
     if min(strides) < 1:
@@ -63,7 +63,7 @@ def _known(layer: TfliteLayer, size: Dim) -> int:
 
 
 class _Pool:
-    """The options of pools: strides and window of an image, height first."""
+    """The options of pooling: strides and window of an image, height first."""
 
     def __init__(self, layer: TfliteLayer) -> None:
         kind, stride_w, stride_h, width, height, activation = _numbers(layer, 6)
@@ -75,7 +75,7 @@ class _Pool:
 
 @converter("MaxPoolingWithArgmax2D")
 def max_pool_with_places(layer: TfliteLayer) -> Result:
-    """The largest element of each window, and its place in it plus 0.1, as a float."""
+    """The largest element of each window, and its index in the window plus 0.1, as a float."""
     pool, image = _Pool(layer), layer.image(0)
     sizes = image.tensor.shape[1:3]
     plain = layer.with_options(padding=int(not pool.same))
@@ -98,7 +98,7 @@ def max_pool_with_places(layer: TfliteLayer) -> Result:
 
 
 def _strided(x: Expr, tap: Sequence[int], pool: _Pool) -> Expr:
-    """Returns the element of each window at a place in it."""
+    """Returns the element at one position of each window."""
     ends = tuple(
         size - span + at + 1
         for size, span, at in zip(x.tensor.shape[1:3], pool.window, tap, strict=True)
@@ -108,7 +108,7 @@ def _strided(x: Expr, tap: Sequence[int], pool: _Pool) -> Expr:
 
 @converter("MaxUnpooling2D")
 def max_unpool(layer: TfliteLayer) -> Result:
-    """Elements at places in their windows, zeros elsewhere."""
+    """Writes elements to their positions in the windows, and zeros elsewhere."""
     pool, x = _Pool(layer), layer.image(0)
     if pool.strides != pool.window:
         raise layer.unsupported("windows that overlap, or leave gaps")
@@ -149,7 +149,7 @@ def _times(a: Expr, b: Expr | float) -> Expr:
 
 @converter("Landmarks2TransformMatrix")
 def landmarks_to_matrix(layer: TfliteLayer) -> Result:
-    """The matrix that moves a box around some landmarks, turned by two of them, to an image."""
+    """The matrix that maps a box around some landmarks, rotated by two of them, to an image."""
     if layer.version != 2:
         raise layer.unsupported("its first version")
     points = reshaped(layer.input(0), (_count(layer), 3))
@@ -220,7 +220,7 @@ def _places(layer: TfliteLayer) -> Expr:
 
 @converter("TransformLandmarks")
 def transform_landmarks(layer: TfliteLayer) -> Result:
-    """Landmarks moved by the first two rows of a matrix; their third coordinate stays."""
+    """Transforms landmarks by the first two rows of a matrix; the third coordinate is unchanged."""
     size = layer.integer("dimensions", 3)
     x, matrix = layer.input(0), layer.input(1)
     shift = layer.real("scale", 1.0) if layer.version == 1 else 1.0
@@ -241,7 +241,9 @@ def transform_landmarks(layer: TfliteLayer) -> Result:
 
 @converter("TransformTensor", "TransformTensorBilinear")
 def transform_tensor(layer: TfliteLayer) -> Result:
-    """An image at the places to which a matrix moves those of the result; zeros outside of it."""
+    """Samples an image at the positions to which a matrix maps those of the result; zero outside
+    the image.
+    """
     image, matrix = layer.image(0), layer.input(1)
     result = layer.results[0]
     shape = () if result is None else result.shape
@@ -289,7 +291,7 @@ def transform_tensor(layer: TfliteLayer) -> Result:
 def _corner(
     x: Expr, y: Expr, size: tuple[int, int], *, lower: bool, right: bool
 ) -> tuple[Expr, Expr]:
-    """Returns the weight of one of four neighbors, and its place in the image."""
+    """Returns the weight of one of four neighbors, and its index in the image."""
     weights, places = [], []
     for part, more, count in ((y, lower, size[0]), (x, right, size[1])):
         floor = call("floor", part)
@@ -306,8 +308,8 @@ def _corner(
 
 @converter("TFLite_Detection_PostProcess")
 def detection(layer: TfliteLayer) -> Result:
-    """Boxes from their distances to anchors, of which the best that do not overlap are kept, with
-    their classes, scores and number.
+    """Decodes boxes relative to anchors and suppresses overlapping ones. The results are boxes,
+    classes, scores, and the number of boxes.
     """
     if layer.flag("use_regular_nms", False):
         raise layer.unsupported("suppression of each class on its own (use_regular_nms)")
@@ -360,7 +362,7 @@ def detection(layer: TfliteLayer) -> Result:
 
 
 def _boxes(layer: TfliteLayer, codes: Expr, anchors: Expr) -> Expr:
-    """Returns the corners of boxes: top, left, bottom, right."""
+    """Returns the edges of boxes: top, left, bottom, right."""
     given = fields(call("split", codes, sizes=(1,) * 4, axis=1), 4)
     anchor = fields(call("split", anchors, sizes=(1,) * 4, axis=1), 4)
     scales = [np.float32(layer.real(f"{name}_scale")) for name in "yxhw"]

@@ -1,4 +1,4 @@
-"""Random numbers: the same ones in every run with a seed, new ones in each run without."""
+"""Random numbers: with a seed, the same in every run; without one, new in each run."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from clew.ir.expr import Expr
 
 
 def _key(layer: TfliteLayer) -> Expr:
-    """Returns the key that a layer draws its numbers from: without seeds, a new one in each run."""
+    """Returns the key of a layer's generator; without seeds, a new one in each run."""
     seeds = layer.integer("seed", 0), layer.integer("seed2", 0)
     return call("random_key", seed=float(hash(seeds) & 0xFFFFFFFF) if any(seeds) else None)
 
 
 @converter("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL")
 def random(layer: TfliteLayer) -> Result:
-    """Numbers of a shape: evenly from `[0, 1)`, or normally distributed."""
+    """Random numbers of a shape, uniform in `[0, 1)` or normally distributed."""
     op = "random_uniform" if layer.op == "RANDOM_UNIFORM" else "random_normal"
     return call(op, _key(layer), shape=layer.dims(0, "the shape"), dtype="f32")
 
 
 @converter("MULTINOMIAL")
 def multinomial(layer: TfliteLayer) -> Result:
-    """Indices in each row, with probabilities whose logarithms the input holds up to a constant."""
+    """Random indices for each row of unnormalized log-probabilities."""
     count = layer.one_int(1, "the number of samples")
     if layer.rank() != 2 or count < 0:
         raise layer.wrong(f"draws {count} samples from {layer.type(0)}")

@@ -1,4 +1,4 @@
-"""Operators on each element, and between elements of two tensors."""
+"""Elementwise operators."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def atan2(layer: TfliteLayer) -> Result:
 
 @converter("FAKE_QUANT")
 def fake_quant(layer: TfliteLayer) -> Result:
-    """Numbers on a grid of `num_bits` between two limits, moved so that 0 is on it."""
+    """Rounds to a grid of `num_bits` bits between two limits, shifted so that 0 is on the grid."""
     width, least = layer.integer("num_bits", 0), int(layer.flag("narrow_range", False))
     low, high = np.float32(layer.real("min", 0)), np.float32(layer.real("max", 0))
     if not (2 <= width <= 16 and low <= 0 <= high and low < high):
@@ -107,7 +107,7 @@ def fake_quant(layer: TfliteLayer) -> Result:
 
 @converter("BUCKETIZE")
 def bucketize(layer: TfliteLayer) -> Result:
-    """The number of ascending boundaries up to each element."""
+    """For each element, the number of ascending boundaries that do not exceed it."""
     x = layer.input(0)
     bounds = np.asarray(layer.given.get("boundaries", ()), np.float32)
     if not bounds.size:
@@ -120,7 +120,7 @@ def bucketize(layer: TfliteLayer) -> Result:
 
 @converter("BITCAST")
 def bitcast(layer: TfliteLayer) -> Result:
-    """The same bits as another type; one of another width has one axis more, or one less."""
+    """Reinterprets bits as another type; another width adds or removes the last axis."""
     x, dtype = layer.input(0), layer.result_dtype()
     own, wanted = bits(x.tensor.dtype), bits(dtype)
     if own == wanted:
@@ -163,8 +163,8 @@ def gelu(layer: TfliteLayer) -> Result:
 
 @converter("CAST")
 def cast_to(layer: TfliteLayer) -> Result:
-    """The result's type is that of its tensor. Floats that an integer type does not hold become its
-    lowest or its largest number, and NaN its largest.
+    """Casts to the type of the result's tensor. Floats saturate in integer types, and NaN becomes
+    the largest integer.
     """
     x, dtype = layer.input(0), layer.result_dtype()
     if not is_float(x.tensor.dtype) or not is_integer(dtype):
@@ -178,25 +178,25 @@ def cast_to(layer: TfliteLayer) -> Result:
 
 @converter("DEQUANTIZE")
 def dequantize(layer: TfliteLayer) -> Result:
-    """The numbers of codes, which are already those; 16-bit floats as 32-bit ones."""
+    """The operand, whose codes are dequantized already; 16-bit floats become 32-bit floats."""
     return cast(layer.input(0), "f32")
 
 
 @converter("DENSIFY", codes=True)
 def densify(layer: TfliteLayer) -> Result:
-    """The operand: sparse constants are dense as soon as they are read."""
+    """The operand: sparse constants become dense when they are read."""
     return layer.input(0)
 
 
 @converter("QUANTIZE")
 def quantize(layer: TfliteLayer) -> Result:
-    """The codes of numbers: the result's tensor has the parameters."""
+    """The operand, which is then quantized with the parameters of the result's tensor."""
     return layer.input(0)
 
 
 @converter("SELECT", "SELECT_V2")
 def select(layer: TfliteLayer) -> Result:
-    """`a` where the condition holds, else `b`. For SELECT, a vector chooses rows."""
+    """`a` where the condition holds, else `b`. In SELECT, a vector condition selects rows."""
     condition, a, b = (layer.input(n) for n in range(3))
     if layer.op == "SELECT" and condition.tensor.rank == 1 < a.tensor.rank:
         ones = (1,) * (a.tensor.rank - 1)

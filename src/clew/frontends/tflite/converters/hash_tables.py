@@ -1,4 +1,4 @@
-"""Hash tables: keys and their values, which are known when the model is read, or never change."""
+"""Hash tables, each filled once with keys and values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FILLED: Final[WeakKeyDictionary[GraphBuilder, dict[int, tuple[Expr, Expr]]]] = 
 
 @converter("HASHTABLE")
 def hashtable(layer: TfliteLayer) -> Result:
-    """The number of a table, which stands for it."""
+    """The handle of a table: its number."""
     return scalar(layer.integer("table_id", 0), "i32")
 
 
 @converter("HASHTABLE_IMPORT")
 def fill(layer: TfliteLayer) -> Result:
-    """Gives a table its keys and values, once."""
+    """Fills a table; later fills have no effect."""
     tables = _FILLED.setdefault(layer.builder, {})
     tables.setdefault(layer.one_int(0, "the table"), (layer.input(1), layer.input(2)))
     return []
@@ -41,14 +41,14 @@ def _of_table(layer: TfliteLayer) -> tuple[Expr, Expr]:
 
 @converter("HASHTABLE_FIND")
 def find(layer: TfliteLayer) -> Result:
-    """The value of each key, or a default for one that the table lacks."""
+    """The value of each key, or a default if the table lacks the key."""
     keys, values = (reshaped(x, (x.tensor.size,)) for x in _of_table(layer))
     return call("text.lookup", layer.input(1), keys, values, reshaped(layer.input(2), ()))
 
 
 @converter("HASHTABLE_SIZE")
 def size(layer: TfliteLayer) -> Result:
-    """The number of a table's keys."""
+    """The number of keys in a table."""
     keys, _ = _of_table(layer)
     known = layer.known_value(keys)
     if known is None:

@@ -1,5 +1,5 @@
-"""Products with weights. Where weights are codes and the other operand is floats, each row of it is
-quantized first, by the range of its own elements.
+"""Products with weights. If the weights are quantized and the data are floats, each row of data is
+quantized first, by its own range, as in LiteRT's hybrid kernels.
 
 Source: LiteRT's tensor_utils, SymmetricQuantizeFloats and AsymmetricQuantizeFloats.
 """
@@ -21,8 +21,8 @@ from clew.support.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Weight:
-    """A matrix `[units, size]`, or a vector that stands for a diagonal one. If it has codes, they
-    are floats here, and `scale` is that of all units, or of each.
+    """A matrix `[units, size]`, or a vector that stands for a diagonal matrix. Codes are held as
+    floats, with one `scale` for all units or one per unit.
     """
 
     matrix: Expr
@@ -30,7 +30,7 @@ class Weight:
     asymmetric: bool
 
     def with_matrix(self, matrix: Expr) -> Weight:
-        """Returns the weight that a loop carries as another expression."""
+        """Returns the weight with another expression for its matrix, such as a loop's parameter."""
         return replace(self, matrix=matrix)
 
     def times(self, x: Expr) -> Expr:
@@ -45,7 +45,7 @@ class Weight:
 
 
 def weight_of(layer: TfliteLayer, index: int) -> Weight:
-    """Returns the weight in an operand."""
+    """Returns the weight that an operand holds."""
     operand = layer.operands[index] if index < len(layer.operands) else None
     if operand is None or operand.dtype not in ("i8", "u8"):
         return Weight(layer.numbers_of(index), None, False)
@@ -63,7 +63,9 @@ def weight_of(layer: TfliteLayer, index: int) -> Weight:
 
 
 def side_by_side(weights: Sequence[Weight]) -> tuple[Weight, ...]:
-    """Returns matrices as one, if they are of one kind."""
+    """Concatenates matrices along the units if all are quantized or none is; otherwise returns them
+    as given.
+    """
     units = [weight.matrix.tensor.shape[0] for weight in weights]
     floats = [weight.scale is None for weight in weights]
     is_alike = all(floats) or not any(floats)
@@ -80,18 +82,20 @@ def side_by_side(weights: Sequence[Weight]) -> tuple[Weight, ...]:
 
 
 def products(x: Expr, weights: Sequence[Weight]) -> Expr:
-    """Returns the products of rows with all weights, side by side."""
+    """Returns the products of rows with all weights, concatenated."""
     return joined([weight.times(x) for weight in weights], 1)
 
 
 def _rounded(x: Expr) -> Expr:
-    """Returns the nearest integers, away from zero where two are."""
+    """Rounds to the nearest integer, ties away from zero."""
     away = call("floor", call("add", call("abs", x), scalar(0.5, "f32")))
     return call("multiply", call("sign", x), away)
 
 
 def _by_largest(x: Expr) -> tuple[Expr, Expr]:
-    """Returns the codes of rows and their scales `[rows, 1]`: the largest number is 127."""
+    """Quantizes rows symmetrically: the largest magnitude becomes 127. Returns the codes, and the
+    scales `[rows, 1]`.
+    """
     largest = call("max", call("abs", x), axes=(1,), keepdims=True)
     some = call("greater", largest, scalar(0, "f32"))
     largest = call("where", some, largest, scalar(127, "f32"))
@@ -100,8 +104,8 @@ def _by_largest(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _by_range(x: Expr) -> tuple[Expr, Expr]:
-    """Returns the codes of rows less their zero points, and their scales `[rows, 1]`: 255 steps
-    from the least number to the largest.
+    """Quantizes rows asymmetrically, in 255 steps over their range. Returns the codes less their
+    zero points, and the scales `[rows, 1]`.
     """
     zero = scalar(0, "f32")
     low = call("minimum", call("min", x, axes=(1,), keepdims=True), zero)

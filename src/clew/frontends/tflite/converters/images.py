@@ -1,4 +1,4 @@
-"""Pooling, resizing, and blocks of images `[N, H, W, C]`."""
+"""Pooling, normalization, resizing and depth-to-space of images `[N, H, W, C]`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def l2_pool(layer: TfliteLayer) -> Result:
 
 @converter("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(layer: TfliteLayer) -> Result:
-    """Elements divided by a power of the sum of squares of their neighbors' channels."""
+    """Divides elements by a power of the sum of squares over neighboring channels."""
     size = 2 * layer.integer("radius", 0) + 1
     alpha, beta, bias = (layer.real(name, 0.0) for name in ("alpha", "beta", "bias"))
     image = channels_first(layer.image(0))
@@ -54,7 +54,7 @@ def _pooled(layer: TfliteLayer, op: str, **more: bool) -> Expr:
 
 @converter("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(layer: TfliteLayer) -> Result:
-    """Images in another size."""
+    """Bilinear or nearest-neighbor resizing."""
     image = channels_first(layer.image(0))
     sizes = layer.dims(1, "the sizes")
     centers, corners = layer.flag("half_pixel_centers", False), layer.flag("align_corners", False)
@@ -75,13 +75,13 @@ def resize(layer: TfliteLayer) -> Result:
 
 @converter("DEPTH_TO_SPACE", codes=True)
 def depth_to_space(layer: TfliteLayer) -> Result:
-    """Channels as blocks of the image; the block's place varies slowest."""
+    """Moves channels into blocks of the image; the position in the block varies slowest."""
     image = channels_first(layer.image(0))
     return channels_last(call("depth_to_space", image, block=layer.integer("block_size")))
 
 
 @converter("SPACE_TO_DEPTH", codes=True)
 def space_to_depth(layer: TfliteLayer) -> Result:
-    """Blocks of the image as channels; the block's place varies slowest."""
+    """Moves blocks of the image into channels; the position in the block varies slowest."""
     image = channels_first(layer.image(0))
     return channels_last(call("space_to_depth", image, block=layer.integer("block_size")))

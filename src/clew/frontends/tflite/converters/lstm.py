@@ -1,8 +1,8 @@
-"""The cell of an LSTM: four gates side by side.
+"""The LSTM cell in floats, with concatenated gates.
 
-Operands that a layer leaves out choose the form: without weights of the input gate, that is what
-the forget gate leaves (`coupled`); gates may see the cell (`peepholes`), be normalized, and the
-hidden state may be projected.
+Omitted operands select the variant. Without weights of the input gate, that gate is one minus the
+forget gate (`coupled`). Gates may have peepholes and be normalized, and the hidden state may be
+projected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALL: Final = 1e-8  # what a normalization adds to the variance
 
 @dataclass(frozen=True)
 class Places:
-    """Where the operands of a direction are, by the first of each kind. `normal` is None where
+    """The operands of a direction, by the index of the first of each kind. `normal` is None if
     gates are not normalized.
     """
 
@@ -54,10 +54,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Gates:
-    """The operands of a direction, by gate; None for those that are left out. Weights of several
-    gates may be one matrix.
+    """The operands of a direction, by gate; None for omitted ones. Weights of several gates may be
+    one matrix.
 
-    A loop carries `matrices`: the weights of the state, then that of the projection.
+    A loop carries `matrices`: the weights of the hidden state, then those of the projection.
     """
 
     numbers: tuple[int, ...]
@@ -82,8 +82,8 @@ class Gates:
         return self.normal[-1] is not None
 
     def inputs(self, x: Expr, aux: Expr | None = None) -> Expr:
-        """Returns the part of the inputs `[steps, batch, size]` in all gates, and of another
-        sequence.
+        """Returns the part of the inputs `[steps, batch, size]`, and of an auxiliary input, in all
+        gates.
         """
         parts = [self._rows(x, self.weights)]
         if aux is not None:
@@ -100,7 +100,7 @@ class Gates:
 
 
 def gates_of(layer: TfliteLayer, places: Places, further: Sequence[int] = ()) -> Gates:
-    """Returns the operands of a direction. `further` are the weights of another sequence."""
+    """Returns the operands of a direction. `further` has the weights of an auxiliary input."""
     coupled = layer.optional(places.inputs) is None
     numbers = (FORGET, CELL, OUTPUT) if coupled else (INPUT, FORGET, CELL, OUTPUT)
     seeing = {INPUT: 0, FORGET: 1, OUTPUT: 2}
@@ -128,8 +128,8 @@ Step = Callable[[Expr, Sequence[Expr], Sequence[Expr]], list[Expr]]
 
 
 def lstm_step(layer: TfliteLayer, gates: Gates) -> Step:
-    """Returns the step from the inputs' part of the gates, the states (hidden state and cell) and
-    the matrices that a loop carries.
+    """Returns the step function. It takes the input part of the gates, the states (hidden state and
+    cell), and the matrices that the loop carries.
     """
     count = len(gates.numbers)
     squash = layer.activated

@@ -1,4 +1,4 @@
-"""Diagonals of matrices, and tensors that are written into others."""
+"""Matrix diagonals, and updates of slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _on_diagonal(rows: Dim, columns: Dim) -> Expr:
 
 @converter("MATRIX_DIAG", codes=True)
 def matrix_diag(layer: TfliteLayer) -> Result:
-    """Matrices with the given diagonals, zero elsewhere."""
+    """Matrices with the given diagonals and zeros elsewhere."""
     x = layer.input(0)
     *outer, size = x.tensor.shape
     rows = reshaped(x, (*outer, 1, size))
@@ -29,7 +29,7 @@ def matrix_diag(layer: TfliteLayer) -> Result:
 
 @converter("MATRIX_SET_DIAG", codes=True)
 def matrix_set_diag(layer: TfliteLayer) -> Result:
-    """Matrices with other diagonals."""
+    """Replaces the diagonals of matrices."""
     x, diagonal = layer.input(0), layer.input(1)
     *outer, rows, columns = x.tensor.shape
     if rows != columns:
@@ -42,7 +42,7 @@ def matrix_set_diag(layer: TfliteLayer) -> Result:
 
 @converter("DYNAMIC_UPDATE_SLICE", codes=True)
 def dynamic_update_slice(layer: TfliteLayer) -> Result:
-    """A tensor with a box of other elements, moved so that it lies inside."""
+    """Replaces a slice, whose start is clamped so that it lies inside the tensor."""
     x, update = layer.input(0), layer.input(1)
     rank = x.tensor.rank
     begin = cast(layer.input(2), "i64")
@@ -64,6 +64,6 @@ def dynamic_update_slice(layer: TfliteLayer) -> Result:
 
 
 def _last(x: Expr, axis: int) -> Expr:
-    """Returns the last place along an axis."""
+    """Returns the last index along an axis."""
     sizes = call("shape_of", x)
     return call("subtract", call("gather", sizes, scalar(axis, "i64"), axis=0), scalar(1, "i64"))

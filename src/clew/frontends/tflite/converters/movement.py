@@ -1,4 +1,4 @@
-"""Shapes, movement of elements, constants, and selection by index."""
+"""Shapes, data movement, constants and indexing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.ops.math.create import arange_size
 
 @converter("RESHAPE", codes=True)
 def reshape(layer: TfliteLayer) -> Result:
-    """A shape with one -1 for the remaining size, as an operand or an option."""
+    """Reshapes to an operand or an option, which may contain one -1."""
     if layer.optional(1) is not None:
         wanted: list[Dim] = list(layer.dims(1, "the shape"))
     else:
@@ -37,7 +37,7 @@ def reshape(layer: TfliteLayer) -> Result:
 
 @converter("SQUEEZE", codes=True)
 def squeeze(layer: TfliteLayer) -> Result:
-    """Drops the given axes of size 1, else all of them."""
+    """Drops the given axes of size 1, or all of them if none are given."""
     shape, rank = layer.type(0).shape, layer.rank()
     given = {layer.positive(axis, rank) for axis in layer.integers("squeeze_dims", ())}
     dropped = given or {axis for axis, size in enumerate(shape) if size == 1}
@@ -69,14 +69,14 @@ def rank_of(layer: TfliteLayer) -> Result:
 
 @converter("TRANSPOSE", codes=True)
 def transpose(layer: TfliteLayer) -> Result:
-    """Axes in another order."""
+    """Permutes the axes."""
     axes = tuple(layer.positive(a, layer.rank()) for a in layer.numbers(1, "the axes"))
     return call("transpose", layer.input(0), axes=axes)
 
 
 @converter("PAD", "PADV2")
 def pad(layer: TfliteLayer) -> Result:
-    """Elements of one value around the tensor."""
+    """Pads with a constant."""
     value = layer.known_one(2) if layer.optional(2) is not None else 0
     if value is None:
         raise layer.unknown("the value of the padding")
@@ -85,7 +85,7 @@ def pad(layer: TfliteLayer) -> Result:
 
 @converter("MIRROR_PAD", codes=True)
 def mirror_pad(layer: TfliteLayer) -> Result:
-    """The tensor mirrored at its ends, with the outermost elements twice for mode 1."""
+    """Pads by reflection; mode 1 repeats the outermost elements."""
     pads, x = _pads(layer), layer.input(0)
     if not layer.integer("mode", 0):
         return call("pad", x, pads=pads, mode="reflect")
@@ -114,7 +114,7 @@ def _pads(layer: TfliteLayer) -> tuple[Dim, ...]:
 
 @converter("CONCATENATION")
 def concatenation(layer: TfliteLayer) -> Result:
-    """Operands one after the other along an axis."""
+    """Concatenates along an axis."""
     inputs = layer.present()
     if len(inputs) == 1:
         return layer.activated(inputs[0])
@@ -123,7 +123,7 @@ def concatenation(layer: TfliteLayer) -> Result:
 
 @converter("PACK", codes=True)
 def pack(layer: TfliteLayer) -> Result:
-    """Operands along a new axis."""
+    """Stacks along a new axis."""
     axis = layer.positive(layer.integer("axis", 0), layer.rank() + 1)
     parts = []
     for value in layer.present():
@@ -134,7 +134,7 @@ def pack(layer: TfliteLayer) -> Result:
 
 @converter("UNPACK", codes=True)
 def unpack(layer: TfliteLayer) -> Result:
-    """The parts along an axis, which they lose."""
+    """Splits along an axis, which is dropped."""
     axis, x = layer.axis(), layer.input(0)
     count = layer.integer("num", 0)
     if count != len(layer.results):
@@ -148,7 +148,7 @@ def unpack(layer: TfliteLayer) -> Result:
 
 @converter("SPLIT", codes=True)
 def split(layer: TfliteLayer) -> Result:
-    """Parts of equal size; the axis is the first operand."""
+    """Splits into equal parts; the axis is the first operand."""
     x = layer.input(1)
     axis = layer.positive(layer.one_int(0, "the axis"), x.tensor.rank)
     count = layer.integer("num_splits", 0)
@@ -159,7 +159,7 @@ def split(layer: TfliteLayer) -> Result:
 
 @converter("SPLIT_V", codes=True)
 def split_v(layer: TfliteLayer) -> Result:
-    """Parts of given sizes, of which one may be -1."""
+    """Splits into parts of given sizes, one of which may be -1."""
     x = layer.input(0)
     axis = layer.positive(layer.one_int(2, "the axis"), x.tensor.rank)
     sizes: list[Dim] = list(layer.dims(1, "the sizes"))
@@ -177,7 +177,7 @@ def _split(x: Expr, sizes: Sequence[Dim], axis: int) -> list[Expr]:
 
 @converter("SLICE", codes=True)
 def slice_by_sizes(layer: TfliteLayer) -> Result:
-    """A box of the tensor: where it begins, and its sizes, -1 for all that is left."""
+    """A slice by start and sizes; -1 takes the rest of an axis."""
     begin, sizes = layer.dims(1, "where it begins"), layer.dims(2, "the sizes")
     shape = layer.type(0).shape
     if not len(begin) == len(sizes) == len(shape):
@@ -192,7 +192,7 @@ def slice_by_sizes(layer: TfliteLayer) -> Result:
 
 @converter("STRIDED_SLICE", codes=True)
 def strided_slice(layer: TfliteLayer) -> Result:
-    """NumPy's slices: the masks say which bounds are open, and which axes are new or dropped."""
+    """NumPy slicing. Masks say which bounds are open, and which axes are new or dropped."""
     begin, end = layer.dims(1, "the starts"), layer.dims(2, "the ends")
     steps = layer.numbers(3, "the steps")
     masks = {
@@ -261,19 +261,19 @@ def _is(size: Dim, number: int) -> bool:
 
 @converter("TILE", codes=True)
 def tile(layer: TfliteLayer) -> Result:
-    """The tensor repeated along each axis."""
+    """Repeats the tensor along each axis."""
     return call("tile", layer.input(0), repeats=layer.dims(1, "the repeats"))
 
 
 @converter("BROADCAST_TO", codes=True)
 def broadcast_to(layer: TfliteLayer) -> Result:
-    """The tensor repeated to a shape."""
+    """Broadcasts to a shape."""
     return call("broadcast_to", layer.input(0), shape=layer.dims(1, "the shape"))
 
 
 @converter("REVERSE_V2", codes=True)
 def reverse(layer: TfliteLayer) -> Result:
-    """Some axes backwards."""
+    """Reverses some axes."""
     axes = tuple(layer.positive(a, layer.rank()) for a in layer.numbers(1, "the axes"))
     return call("flip", layer.input(0), axes=axes) if axes else layer.input(0)
 
@@ -283,7 +283,7 @@ def reverse(layer: TfliteLayer) -> Result:
 
 @converter("FILL", codes=True)
 def fill(layer: TfliteLayer) -> Result:
-    """One value in a shape."""
+    """A tensor of a shape, filled with one value."""
     shape, value = layer.dims(0, "the shape"), layer.input(1)
     known = layer.known(1)
     if known is not None and known.size == 1:
@@ -293,7 +293,7 @@ def fill(layer: TfliteLayer) -> Result:
 
 @converter("RANGE")
 def numbers_between(layer: TfliteLayer) -> Result:
-    """Numbers from a start to below a limit."""
+    """Numbers from a start to below a limit, in equal steps."""
     start, limit, delta = (layer.one(n, ("start", "limit", "delta")[n]) for n in range(3))
     if not delta:
         raise layer.wrong("has a step of 0")
@@ -316,8 +316,8 @@ def gather(layer: TfliteLayer) -> Result:
 
 
 def _gathered_in_batches(layer: TfliteLayer, x: Expr, places: Expr, batch: int, axis: int) -> Expr:
-    """Returns elements along an axis, of which each batch has its own indices: rows of the axes
-    before it, counted through.
+    """Gathers along an axis with separate indices for each batch, as one gather over flattened
+    rows.
     """
     if axis < batch:
         raise layer.wrong(f"gathers along axis {axis} of batches of {batch} axes")
@@ -341,7 +341,7 @@ def _size_along(x: Expr, axis: int) -> Expr:
 
 @converter("GATHER_ND", codes=True)
 def gather_nd(layer: TfliteLayer) -> Result:
-    """Elements or slices, by rows of indices."""
+    """Elements or slices, by index rows."""
     return call("gather_nd", layer.input(0), layer.input(1), batch_dims=0)
 
 
@@ -361,7 +361,7 @@ def one_hot(layer: TfliteLayer) -> Result:
 
 @converter("TOPK_V2", codes=True)
 def top_k(layer: TfliteLayer) -> Result:
-    """The largest elements of each row with their places, best first."""
+    """The largest elements of each row and their indices, largest first."""
     count = layer.one_int(1, "the number of elements")
     values, places = fields(call("top_k", layer.input(0), k=count, axis=-1), 2)
     return [values, cast(places, layer.result_dtype(1))]
@@ -369,21 +369,21 @@ def top_k(layer: TfliteLayer) -> Result:
 
 @converter("WHERE", codes=True)
 def where(layer: TfliteLayer) -> Result:
-    """The places of the elements that are not zero, a row for each."""
+    """The indices of the nonzero elements, one row for each."""
     places = call("nonzero", layer.input(0))
     return call("transpose", places, axes=(1, 0))
 
 
 @converter("UNIQUE", codes=True)
 def unique(layer: TfliteLayer) -> Result:
-    """The distinct elements in order of appearance, and which of them each element is."""
+    """The distinct elements in order of appearance, and for each element its index among them."""
     values, _, places, _ = fields(call("unique", layer.input(0), axis=None, sort=False), 4)
     return [values, cast(places, layer.result_dtype(1))]
 
 
 @converter("REVERSE_SEQUENCE", codes=True)
 def reverse_sequence(layer: TfliteLayer) -> Result:
-    """The first elements of each sequence in the opposite order."""
+    """Reverses the first elements of each sequence."""
     batch, time = layer.axis("batch_dim"), layer.axis("seq_dim")
     return call(
         "reverse_sequence", layer.input(0), layer.input(1), batch_axis=batch, time_axis=time
@@ -401,7 +401,7 @@ def broadcast_args(layer: TfliteLayer) -> Result:
 
 
 def _led(shape: Expr, rank: int) -> Expr:
-    """Returns a shape with axes of size 1 before its own."""
+    """Returns a shape with leading axes of size 1."""
     count = shape.tensor.size
     if not isinstance(count, int) or count == rank:
         return shape

@@ -20,7 +20,7 @@ SAME, _VALID = 0, 1
 
 @dataclass(frozen=True)
 class Factors:
-    """How data and weights become factors, once their axes are in order."""
+    """Conversions of data and weights before they are multiplied, once their axes are in order."""
 
     data: Callable[[Expr], Expr] = lambda x: x
     weight: Callable[[Expr], Expr] = lambda x: x
@@ -33,7 +33,7 @@ Sum: TypeAlias = Callable[[TfliteLayer, Factors], Expr]
 
 @converter("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Result:
-    """Rows of the last axis times the weights `[out, in]`."""
+    """Multiplies rows of the last axis by the weights `[out, in]`."""
     return _finished(layer, rows_times_weights, 2)
 
 
@@ -50,7 +50,7 @@ def rows_times_weights(layer: TfliteLayer, factors: Factors) -> Expr:
 
 @converter("BATCH_MATMUL")
 def batch_matmul(layer: TfliteLayer) -> Result:
-    """Products of matrices, each as given or transposed."""
+    """Matrix products; each operand may be transposed."""
     return products_of_matrices(layer, _PLAIN)
 
 
@@ -85,7 +85,7 @@ def _groups(layer: TfliteLayer, channels: Dim, inner: Dim) -> int:
 
 @converter("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Result:
-    """Convolution of each channel on its own, with weights `[1, H, W, channels * multiplier]`."""
+    """Depthwise convolution with weights `[1, H, W, channels * multiplier]`."""
     return _finished(layer, convolved_by_channel, 2)
 
 
@@ -100,7 +100,7 @@ def convolved_by_channel(layer: TfliteLayer, factors: Factors) -> Expr:
 
 @converter("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Result:
-    """Gradient of a convolution: operands are the result's shape, weights and image."""
+    """Transposed convolution. The operands are the result's shape, the weights and the image."""
     weight = call("transpose", layer.image(1), axes=(3, 0, 1, 2))
     return layer.activated(_biased(layer, _transposed(layer, weight), 3))
 
@@ -127,7 +127,7 @@ def _transposed(layer: TfliteLayer, weight: Expr) -> Expr:
 
 @converter("CONV_3D")
 def conv_3d(layer: TfliteLayer) -> Result:
-    """Convolution of volumes with weights `[D, H, W, in / groups, out]`."""
+    """3-D convolution with weights `[D, H, W, in / groups, out]`."""
     image, weight = layer.image(0, 5), layer.image(1, 5)
     groups = _groups(layer, image.tensor.shape[-1], weight.tensor.shape[3])
     weight = call("transpose", weight, axes=(4, 3, 0, 1, 2))
@@ -136,7 +136,7 @@ def conv_3d(layer: TfliteLayer) -> Result:
 
 @converter("CONV_3D_TRANSPOSE")
 def conv_3d_transpose(layer: TfliteLayer) -> Result:
-    """Gradient of a convolution of volumes; weights are `[D, H, W, out, in]`."""
+    """Transposed 3-D convolution with weights `[D, H, W, out, in]`."""
     weight = call("transpose", layer.image(1, 5), axes=(4, 3, 0, 1, 2))
     return layer.activated(_biased(layer, _transposed(layer, weight), 3))
 
@@ -165,7 +165,7 @@ def _strides(layer: TfliteLayer, spatial: int) -> tuple[int, ...]:
 
 
 def _by_axis(layer: TfliteLayer, name: str, spatial: int, default: int | None) -> tuple[int, ...]:
-    """Returns an option that each spatial axis has. Errors: M012 if it is not positive."""
+    """Returns an option with a value for each spatial axis. Errors: M012 if one is not positive."""
     found = tuple(layer.integer(f"{name}_{axis}", default) for axis in "dhw"[-spatial:])
     if min(found) < 1:
         raise layer.wrong(f"has the {name} {list(found)}")
@@ -179,7 +179,7 @@ def window_padding(
     strides: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[Dim, ...]:
-    """Returns the padding (before..., after...) of a window, by the layer's kind of padding."""
+    """Returns the padding (before..., after...) of a window, for the layer's padding mode."""
     kind = layer.integer("padding", 0)
     if kind not in (SAME, _VALID):
         raise layer.wrong(f"has the padding {kind}")

@@ -1,8 +1,8 @@
-"""Cells with a state: `SVDF`, `RNN` and `LSTM`, for a step or over a sequence. The state is a
+"""Recurrent cells: `SVDF`, `RNN` and `LSTM`, for one step or over a sequence. The state is a
 variable.
 
-A gate's weights are `[units, size]`. Where they are codes and the inputs are floats, a product
-quantizes its rows as they come (`hybrid.py`).
+The weights of a gate are `[units, size]`. If they are codes and the inputs are floats, products
+quantize the rows of inputs (`hybrid.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _BASIC = 1
 
 @converter("SVDF", codes=True)
 def svdf(layer: TfliteLayer) -> Result:
-    """Filters of a feature over time: each keeps its last values, `[batch, filters * memory]`."""
+    """Filters of features over time. The state has the last values of each: `[batch, filters *
+    memory]`.
+    """
     x, shape = layer.image(0, 2), layer.image(2, 2).tensor.shape
     state, rank = _state(layer, 4, x.tensor.shape[0]), layer.integer("rank", 1)
     filters, memory = shape
@@ -53,8 +55,8 @@ def svdf(layer: TfliteLayer) -> Result:
 def _rnn_cell(
     layer: TfliteLayer, x: Expr, first: int, aux: tuple[Expr, Weight] | None = None
 ) -> Cell:
-    """Returns the cell with the weights of the inputs, those of the state and the bias from operand
-    `first` on.
+    """Returns the cell. The weights of the inputs, those of the state, and the bias begin at
+    operand `first`.
     """
     weight, recurrent = weight_of(layer, first), weight_of(layer, first + 1)
     now = call("add", over_steps(x, weight), layer.input(first + 2))
@@ -68,7 +70,7 @@ def _rnn_cell(
 
 
 def over_steps(x: Expr, weight: Weight) -> Expr:
-    """Returns the products of all steps of a sequence `[steps, batch, size]`."""
+    """Returns the products for all steps of a sequence `[steps, batch, size]`."""
     steps, batch, size = x.tensor.shape
     rows = weight.times(reshaped(x, (product((steps, batch)), size)))
     return reshaped(rows, (steps, batch, rows.tensor.shape[1]))
@@ -89,8 +91,8 @@ def sequence_rnn(layer: TfliteLayer) -> Result:
 
 @converter("BIDIRECTIONAL_SEQUENCE_RNN", codes=True)
 def bidirectional_rnn(layer: TfliteLayer) -> Result:
-    """Both directions. Another sequence is a further input, or that of the backward direction;
-    LiteRT reads the latter only where the first axis is time.
+    """Both directions. An auxiliary sequence is a further input, or replaces that of the backward
+    direction; LiteRT reads the latter only if time is the first axis.
     """
     sides = _sides(layer, 9, [(10, 11)])
     if sides[0].aux is None and not layer.flag("time_major", False):
@@ -105,14 +107,14 @@ def bidirectional_rnn(layer: TfliteLayer) -> Result:
 
 @converter("LSTM", codes=True)
 def lstm(layer: TfliteLayer) -> Result:
-    """One step; the results of the basic kernel are also its states."""
+    """One step. The basic kernel also returns its states."""
     if layer.integer("kernel_type", 0) == _BASIC:
         return _basic(layer, layer.image(0, 2))
     return _one_step(layer, _cell(layer, _frame(layer)), Places.single().states)
 
 
 def _basic(layer: TfliteLayer, x: Expr) -> Result:
-    """One step of the kernel whose gates have one weight; the states are operands and results."""
+    """One step of the basic kernel: gates share one weight; states are operands and results."""
     hidden, _, bias, cell = (layer.input(n) for n in range(1, 5))
     rows = call("concatenate", x, hidden, axis=1)
     if x.tensor.dtype == "u8":
@@ -148,7 +150,9 @@ def _cell(layer: TfliteLayer, x: Expr) -> Cell:
 
 @converter("BIDIRECTIONAL_SEQUENCE_LSTM", codes=True)
 def bidirectional_lstm(layer: TfliteLayer) -> Result:
-    """Both directions. Another sequence is a further input, or that of the backward direction."""
+    """Both directions. An auxiliary sequence is a further input, or replaces that of the backward
+    direction.
+    """
     sides = _sides(layer, 39, [(40 + n, 44 + n) for n in range(4)])
     found = []
     for n, (side, places) in enumerate(zip(sides, Places.both(), strict=True)):
@@ -187,7 +191,7 @@ def _sequence(layer: TfliteLayer, index: int) -> Expr:
 
 
 def _laid_out(layer: TfliteLayer, hidden: Expr) -> Expr:
-    """Returns the result for hidden states `[steps, batch, units]`."""
+    """Returns hidden states `[steps, batch, units]` in the layout of the layer's result."""
     return hidden if layer.flag("time_major", False) else call("transpose", hidden, axes=(1, 0, 2))
 
 
@@ -201,8 +205,8 @@ def _merged(layer: TfliteLayer, forward: Expr, backward: Expr) -> list[Expr]:
 
 
 def _run(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
-    """Returns the hidden states `[steps, batch, units]` of a sequence, and keeps the last state.
-    Operands `states` are variables.
+    """Returns the hidden states `[steps, batch, units]` of a sequence, and stores the last states
+    in the variables `states`.
     """
     batch = cell.inputs.tensor.shape[1]
     before = [_state(layer, index, batch) for index in states]
@@ -218,7 +222,8 @@ def _run(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
 def _state(layer: TfliteLayer, index: int, batch: Dim) -> Expr:
     """Returns a state as `[batch, units]`.
 
-    Errors: U002 for a batch of free size, since states have a fixed one; M012 for another batch.
+    Errors: U002 for a free batch size, because states have a fixed one; M012 for a batch of another
+    size.
     """
     state = layer.input(index)
     if not isinstance(batch, int):
@@ -242,7 +247,9 @@ def _keep_all(layer: TfliteLayer, states: Sequence[int], after: Sequence[Expr]) 
 
 @dataclass(frozen=True)
 class _Side:
-    """A direction: its sequence, another one, and the weights for that."""
+    """A direction: its sequence, the auxiliary sequence, and the operands with the latter's
+    weights.
+    """
 
     x: Expr
     aux: Expr | None

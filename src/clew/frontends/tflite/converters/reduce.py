@@ -1,4 +1,4 @@
-"""Reductions, softmax and positions of extrema."""
+"""Reductions, softmax and arg-max."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def log_softmax(layer: TfliteLayer) -> Result:
 
 @converter("ARG_MAX", "ARG_MIN", codes=True)
 def position(layer: TfliteLayer) -> Result:
-    """The place of the first largest or smallest element along an axis."""
+    """The index of the first largest or smallest element along an axis."""
     axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
     op = "argmax" if layer.op == "ARG_MAX" else "argmin"
     x = layer.input(0)
@@ -65,7 +65,7 @@ def cumsum(layer: TfliteLayer) -> Result:
 
 @converter("L2_NORMALIZATION")
 def l2_normalization(layer: TfliteLayer) -> Result:
-    """Vectors along the last axis, divided by their length, which is at least 1e-6."""
+    """Divides vectors along the last axis by their length, which is at least 1e-6."""
     x = layer.input(0)
     total = call("sum", call("multiply", x, x), axes=(x.tensor.rank - 1,), keepdims=True)
     length = call("maximum", call("sqrt", total), scalar(1e-6, x.tensor.dtype))

@@ -1,4 +1,4 @@
-"""Elements that are written, or added up, at places that other elements give."""
+"""Scatter, segment reductions and embedding lookups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUM, _MEAN, _ROOT = 0, 1, 2
 
 @converter("SCATTER_ND")
 def scatter_nd(layer: TfliteLayer) -> Result:
-    """Zeros in a shape, to which slices are added."""
+    """Adds slices to zeros of a shape, at given indices."""
     updates, shape = layer.input(1), layer.dims(2, "the shape")
     dtype = updates.tensor.dtype
     if dtype == "bool":
@@ -34,7 +34,7 @@ def scatter_nd(layer: TfliteLayer) -> Result:
 
 @converter("SPARSE_TO_DENSE", codes=True)
 def sparse_to_dense(layer: TfliteLayer) -> Result:
-    """One value in a shape, with others at some places."""
+    """A tensor of one value, with others at given indices."""
     places, shape = layer.input(0), layer.dims(1, "the shape")
     values, default = layer.input(2), reshaped(layer.input(3), ())
     if places.tensor.rank < 2:
@@ -49,7 +49,7 @@ def sparse_to_dense(layer: TfliteLayer) -> Result:
 
 @converter("SEGMENT_SUM")
 def segment_sum(layer: TfliteLayer) -> Result:
-    """Sums of rows with the same number; the numbers ascend, and the last one gives the size."""
+    """Sums of rows with the same segment number. Numbers ascend; the last gives the size."""
     numbers = layer.numbers(1, "the number of segments")
     if any(a > b for a, b in pairwise(numbers)) or min(numbers, default=0) < 0:
         raise layer.wrong("has numbers of segments that do not ascend")
@@ -65,7 +65,7 @@ _UNSORTED: Final = {
 
 @converter(*_UNSORTED)
 def unsorted_segments(layer: TfliteLayer) -> Result:
-    """Rows with the same number, joined; those with a negative one are left out."""
+    """Reduces rows with the same segment number; rows with negative numbers are omitted."""
     (count,) = layer.dims(2, "the number of segments")
     last = cast(reshaped(layer.input(2), ()), "i64")
     return _joined(layer, count, last, _UNSORTED[layer.op])
@@ -100,13 +100,13 @@ def _neutral(reduction: str, dtype: str) -> float:
 
 @converter("EMBEDDING_LOOKUP")
 def embedding_lookup(layer: TfliteLayer) -> Result:
-    """Rows of a table, by number."""
+    """Rows of a table, by index."""
     return call("gather", layer.input(1), layer.input(0), axis=0)
 
 
 @converter("EMBEDDING_LOOKUP_SPARSE")
 def embedding_lookup_sparse(layer: TfliteLayer) -> Result:
-    """Weighted sums or means of rows of a table, at places of a sparse tensor."""
+    """Weighted sums or means of table rows, placed by the indices of a sparse tensor."""
     ids, places, weights, table = (layer.input(n) for n in (0, 1, 3, 4))
     shape = layer.dims(2, "the shape")
     if places.tensor.rank != 2 or places.tensor.shape[1] != len(shape):

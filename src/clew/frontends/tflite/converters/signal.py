@@ -1,4 +1,4 @@
-"""Fourier transforms and complex numbers, which are pairs of real ones inside a layer."""
+"""Fourier transforms and complex numbers. Inside a layer, a complex number is a pair of reals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from clew.ir.expr import Expr
 
 @converter("RFFT2D")
 def rfft2d(layer: TfliteLayer) -> Result:
-    """The transform along the last two axes, whose sizes are given; half of the last one."""
+    """The real transform along the last two axes, of given sizes; the last axis has half of the
+    spectrum.
+    """
     x, (height, width) = layer.input(0), layer.numbers(1, "the lengths")
     x = reshaped(x, (*x.tensor.shape, 1))
     x = call("dft", x, axis=x.tensor.rank - 2, length=width, onesided=True)
@@ -44,6 +46,6 @@ def imaginary(layer: TfliteLayer) -> Result:
 
 @converter("COMPLEX_ABS")
 def complex_abs(layer: TfliteLayer) -> Result:
-    """The sizes of complex numbers."""
+    """The magnitudes of complex numbers."""
     squares = [call("multiply", part, part) for part in _parts(layer)]
     return call("sqrt", call("add", *squares))

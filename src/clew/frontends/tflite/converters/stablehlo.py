@@ -1,4 +1,4 @@
-"""Operators of StableHLO that LiteRT runs itself.
+"""StableHLO operators that LiteRT runs itself.
 
 Source: the StableHLO specification, and LiteRT's kernels.
 """
@@ -32,14 +32,14 @@ for _name, _op in _BINARY.items():
 
 @converter("STABLEHLO_AND")
 def both(layer: TfliteLayer) -> Result:
-    """Conjunction of truth values, or of bits."""
+    """Logical or bitwise AND."""
     op = "logical_and" if layer.type(0).dtype == "bool" else "bitwise_and"
     return call(op, layer.input(0), layer.input(1))
 
 
 @converter("STABLEHLO_PAD")
 def pad(layer: TfliteLayer) -> Result:
-    """Copies of a value between the elements and around them; a negative number of them cuts."""
+    """Pads around the tensor and between its elements; negative padding crops."""
     x, value = layer.input(0), layer.known_one(1)
     rank = layer.rank()
     before, after, between = (
@@ -65,7 +65,9 @@ def pad(layer: TfliteLayer) -> Result:
 
 @converter("STABLEHLO_GATHER")
 def gather(layer: TfliteLayer) -> Result:
-    """Boxes of one size that begin where vectors of indices say, moved so that they lie inside."""
+    """Slices of one size that start at index vectors, which are clamped so that the slices lie
+    inside.
+    """
     x, starts = layer.input(0), cast(layer.input(1), "i64")
     shape = x.tensor.shape
     sizes, mapped, offsets, dropped = (

@@ -1,4 +1,4 @@
-"""Trip counts of loops whose condition is that counters are below limits."""
+"""Trip counts of loops whose conditions compare counters with limits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def trips_of(
     results: Sequence[Expr],
     first: Sequence[Expr],
 ) -> Dim | None:
-    """Returns the trip count of a loop with these states, None if it is unknown.
+    """Returns the trip count of a loop; None if it is unknown.
 
-    Each state has a parameter, a value after an iteration, and one before the loop.
+    Each state has a parameter, a value after an iteration, and a value before the loop.
     """
     counters = {param.id: n for n, param in enumerate(params)}
     found: list[Dim] = []
@@ -47,7 +47,7 @@ def trips_of(
 
 
 def _plain(expr: Expr) -> Expr:
-    """Returns the value that an expression only passes on."""
+    """Returns the value that an expression passes on unchanged."""
     while isinstance(expr, Call) and expr.op_name in ("identity", "reshape"):
         expr = expr.args[0]
     return expr
@@ -64,7 +64,7 @@ def _conjuncts(test: Expr) -> Iterator[Expr]:
 
 
 def _number(layer: TfliteLayer, expr: Expr) -> Dim | None:
-    """Returns the integer in an expression, None if it is unknown."""
+    """Returns the integer that an expression holds; None if it is unknown."""
     known = layer.builder.known.get(expr)
     if known is None or known.size != 1:
         return None
@@ -73,7 +73,7 @@ def _number(layer: TfliteLayer, expr: Expr) -> Dim | None:
 
 
 def _step(layer: TfliteLayer, result: Expr, param: Var) -> int | None:
-    """Returns what an iteration adds to a counter, None if that is no positive constant."""
+    """Returns the increment of a counter per iteration; None if it is not a positive constant."""
     match _plain(result):
         case Call(op_name="add", args=[a, b]):
             for own, other in ((a, b), (b, a)):

@@ -1,4 +1,4 @@
-"""Resources that calls read and assign: `VAR_HANDLE` and its kin."""
+"""Resource variables: `VAR_HANDLE`, `READ_VARIABLE` and `ASSIGN_VARIABLE`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from clew.frontends.tflite.variables import Variable, handle, resource, variable
 
 @converter("VAR_HANDLE", codes=True)
 def var_handle(layer: TfliteLayer) -> Result:
-    """The variable of a name in a container."""
+    """The handle of a variable, by container and name."""
     return handle(resource(layer.text("container"), layer.text("shared_name")))
 
 
 @converter("READ_VARIABLE", codes=True)
 def read_variable(layer: TfliteLayer) -> Result:
-    """The value of a variable here; its type is that of the result's tensor."""
+    """The value of a variable at this point; its type is that of the result's tensor."""
     result = layer.results[0] if layer.results else None
     if result is None:
         raise layer.wrong("has no result")
@@ -27,7 +27,7 @@ def read_variable(layer: TfliteLayer) -> Result:
 
 @converter("ASSIGN_VARIABLE", codes=True)
 def assign_variable(layer: TfliteLayer) -> Result:
-    """Gives a variable its next value."""
+    """Sets the next value of a variable."""
     value = layer.input(1)
     layer.type_of(value)
     layer.scope.memory.write(_variable(layer), value)

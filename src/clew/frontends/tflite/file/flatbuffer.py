@@ -1,9 +1,9 @@
-"""Reads tables of a FlatBuffer whose bytes nobody has checked.
+"""Reads tables of an untrusted FlatBuffer.
 
-Every position is checked before it is read. References only point forward and no record of the
-schema contains itself, so that reading ends. What is read is counted: a buffer whose tables, texts
-and vectors come to more than twice its size has some in several places, could grow without bound,
-and is refused. Vectors of bytes do not count, as they stay where they are.
+Every position is checked before it is read. References only point forward, and no record of the
+schema contains itself, so reading ends. Bytes that are read are counted: if tables, strings and
+vectors add up to more than twice the buffer's size, some of them overlap and could expand without
+bound, so the buffer is refused. Byte vectors do not count, because they are not copied.
 
 Source: the FlatBuffers internals, https://flatbuffers.dev/internals/.
 """
@@ -32,7 +32,7 @@ _FIELD: Final = re.compile(r"(\w+)(?:@(\d+))?:([\[<]?)(\w+)[\]>]?(?:=(-?\w+))?")
 
 
 class Damaged(ValueError):
-    """Bytes that are not the tables that they should be."""
+    """Bytes that do not follow the schema."""
 
 
 class TooMany(Exception):
@@ -61,7 +61,7 @@ class Schema:
         self._parsed: dict[str, tuple[Field, ...]] = {}
 
     def fields(self, record: str) -> tuple[Field, ...]:
-        """Returns the fields of a record; none for one that the schema does not list."""
+        """Returns the fields of a record; none if the schema lacks it."""
         if record not in self._parsed:
             self._parsed[record] = tuple(_fields(self._records.get(record, "")))
         return self._parsed[record]
@@ -77,7 +77,7 @@ def _fields(text: str) -> list[Field]:
 
 
 class Buffer:
-    """A FlatBuffer of at most so many `tables`. `read` returns its root as a mapping from names to
+    """A FlatBuffer of at most `tables` tables. `read` returns its root as a mapping from names to
     values.
     """
 
@@ -150,7 +150,7 @@ class Buffer:
         return self._table(at, records[kind] if kind < len(records) else "")
 
     def _span(self, at: int, width: int) -> tuple[int, int]:
-        """Returns where the elements of a vector begin, and their number."""
+        """Returns the position of a vector's first element, and the number of elements."""
         count = self._scalar("u32", at)
         if at + 4 + count * width > len(self.data):
             raise Damaged(f"the {count} elements at {at} reach beyond the end of the file")

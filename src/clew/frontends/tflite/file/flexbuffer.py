@@ -1,7 +1,7 @@
-"""Options of custom operators: FlexBuffers, whose values carry their types.
+"""FlexBuffers, which hold options of custom operators; each value carries its type.
 
-A value is a number of 1, 2, 4 or 8 bytes, or the distance back to what it stands for. Positions are
-checked before they are read, and no value contains itself: distances lead back only.
+A value is a number of 1, 2, 4 or 8 bytes, or the distance back to the value that it refers to.
+Positions are checked before they are read. Distances lead back only, so no value contains itself.
 
 Source: the FlexBuffers internals, https://flatbuffers.dev/flexbuffers/.
 """
@@ -28,7 +28,7 @@ _BLOB, _BOOL = 25, 26
 
 
 def flexible(data: bytes) -> Any:
-    """Returns the value of a buffer: numbers, strings, tuples, and dictionaries.
+    """Returns the value of a buffer: numbers, strings, tuples and dictionaries.
 
     Raises:
         Damaged: if the bytes are no such buffer.

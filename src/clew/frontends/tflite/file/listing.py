@@ -1,4 +1,4 @@
-"""A file as readable data: its operators in order, with options. No constant is read."""
+"""Lists a file's operators in order, with their options, without reading constants."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _type(tensor: TensorInfo) -> str:
 
 
 def _option(key: str, value: Any) -> str:
-    """Returns an option's value as text, shortened if it is long."""
+    """Returns an option's value as text, shortened if long."""
     if key == "activation" and 0 <= value < len(ACTIVATIONS):
         return str(ACTIVATIONS[value][0])
     if key == "padding" and isinstance(value, int) and 0 <= value < len(_PADDINGS):

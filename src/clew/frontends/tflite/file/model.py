@@ -1,7 +1,7 @@
-"""What a TFLite file holds: subgraphs of operators on tensors.
+"""The contents of a TFLite file: subgraphs of operators on tensors.
 
-The bytes are checked where they are decoded: after `read`, every index is in range, every constant
-has the elements of its shape, and names are text.
+Bytes are checked where they are decoded. After `read`, every index is in range, every constant has
+the elements of its shape, and names are text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its t
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scales and zero points: one of each, or one for each element along `axis`."""
+    """Scales and zero points: one each, or one for each element along `axis`."""
 
     scale: NDArray[np.float32]
     zero: NDArray[np.int64]
@@ -41,14 +41,14 @@ class Quantization:
 
     @property
     def by_channel(self) -> bool:
-        """Whether elements along the axis have parameters of their own."""
+        """Whether each element along the axis has its own parameters."""
         return self.scale.size > 1
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor. `shape` has None for sizes that the file leaves open; `data` are the bytes of a
-    constant, None for other tensors.
+    """A tensor. `shape` has None for sizes that the file leaves open. `data` has the bytes of a
+    constant, and None for other tensors.
     """
 
     name: str
@@ -62,8 +62,8 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator. Operands are numbers of tensors, -1 for one that is left out. `intermediates`
-    are tensors that only have scales, `custom` the bytes of a custom operator's options.
+    """An operator. Operands are tensor numbers, -1 for an omitted one. `intermediates` are tensors
+    that only have scales; `custom` has the encoded options of a custom operator.
     """
 
     op: str
@@ -88,7 +88,7 @@ class GraphInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """A signature: a graph, and the names of its inputs and outputs by tensor."""
+    """A signature: a subgraph, and names for its inputs and outputs, by tensor."""
 
     name: str
     graph: int
@@ -98,14 +98,14 @@ class SignatureInfo:
 
 @dataclass(frozen=True)
 class File:
-    """A TFLite file. The first graph is the model."""
+    """A TFLite file. The first subgraph is the main one."""
 
     graphs: Sequence[GraphInfo]
     signatures: Sequence[SignatureInfo] = ()
 
 
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
-    """Returns what a file holds. Constants share its memory.
+    """Returns the contents of a file. Constants share its memory.
 
     Errors: M060 for damaged bytes, M061 for another version, M006, M009 and M030 for what exceeds
     the budgets, U004 for element types that clew does not have.
@@ -202,7 +202,7 @@ class _Reader:
         )
 
     def _buffer(self, number: int, what: str) -> NDArray[np.uint8] | None:
-        """Returns the bytes of a buffer; None for one without."""
+        """Returns the bytes of a buffer; None if it has none."""
         buffers = self._root["buffers"]
         if number >= len(buffers):
             if number == 0:
@@ -242,7 +242,7 @@ class _Reader:
 
 
 def _named(custom: bytes) -> Mapping[str, Any]:
-    """Returns the options of a custom operator by name; none if they are bytes of its own kind."""
+    """Returns the options of a custom operator by name; none if they have another encoding."""
     try:
         found = flexible(custom)
     except Damaged:
@@ -262,9 +262,9 @@ def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tu
 def _quantization(
     given: Mapping[str, Any] | None, shape: Sequence[int], dtype: str, name: str
 ) -> Quantization | None:
-    """Returns the scales and zero points of a tensor; None for one that has none.
+    """Returns the scales and zero points of a tensor; None if it is not quantized.
 
-    Errors: U004 for scales that are neither of the tensor nor along one axis.
+    Errors: U004 for scales that are neither per tensor nor along one axis.
     """
     if given is not None and given["details"] is not None:
         raise UnsupportedError(

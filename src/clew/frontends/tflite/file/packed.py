@@ -11,8 +11,8 @@ from clew.ir.types import bits, to_numpy
 
 
 def unpacked(data: NDArray[np.uint8], dtype: str, count: int) -> NDArray[Any] | None:
-    """Returns `count` elements that share the bytes where they can; None if the bytes are fewer or
-    more.
+    """Returns `count` elements, which share the bytes where possible; None if the bytes hold
+    another number of elements.
     """
     if dtype == "str":
         return _texts(data, count)
@@ -26,7 +26,7 @@ def unpacked(data: NDArray[np.uint8], dtype: str, count: int) -> NDArray[Any] | 
 
 
 def _nibbles(data: NDArray[np.uint8], dtype: str, count: int) -> NDArray[Any] | None:
-    """Returns 4-bit integers, of which each byte holds two, the first in its low half."""
+    """Unpacks 4-bit integers, two per byte, the first in the low half."""
     if data.size != (count + 1) // 2:
         return None
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count].view(np.int8)
@@ -36,7 +36,7 @@ def _nibbles(data: NDArray[np.uint8], dtype: str, count: int) -> NDArray[Any] | 
 
 
 def _texts(data: NDArray[np.uint8], count: int) -> NDArray[Any] | None:
-    """Returns texts: their number, where each begins and where the last ends, and the bytes."""
+    """Unpacks strings, stored as their number, the offset of each and of the end, and the bytes."""
     if data.size < 4 or data.size < 4 * (count + 2):
         return None
     numbers = data[: 4 * (count + 2)].view("<i4")

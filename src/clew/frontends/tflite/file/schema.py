@@ -1,8 +1,8 @@
-"""The tables of a TFLite file, but for the options of operators (`options.py`).
+"""The tables of a TFLite file, except operator options (`options.py`).
 
-A record is a list of `name:type` in the order of its slots. `name@4:type` jumps to slot 4, and
-`name:type=1` has a default other than zero. Types are scalars (`i32`), `str`, records, vectors in
-brackets, and unions in angle brackets; a union's kind is in the slot before it.
+A record is a list of `name:type` in slot order. `name@4:type` jumps to slot 4, and `name:type=1`
+has a default other than zero. Types are scalars (`i32`), `str`, records, vectors in brackets, and
+unions in angle brackets, whose kind is in the slot before.
 
 Source: the public schema of TFLite, version 3, as of LiteRT 2.3.
 """

@@ -1,9 +1,9 @@
-"""Sparse constants: blocks of elements in a tree of axes, some dense, some by index.
+"""Sparse constants: blocks of elements in a tree of axes, each dense or indexed.
 
-`traversal_order` gives the tensor's axes, then those inside a block, from the outermost;
-`block_map` says which axis each of the latter divides. A dense level has `dense_size` children. A
-sparse one has, for each node before it, a range of `array_segments`, in which `array_indices` lists
-the children.
+`traversal_order` lists the tensor's axes, then those inside a block, outermost first. `block_map`
+gives the axis that each of the latter divides. A dense level has `dense_size` children. A sparse
+level has, for each node above it, a range of `array_segments`, in which `array_indices` lists the
+children.
 
 Source: the public schema of TFLite (SparsityParameters), after TACO's formats.
 """
@@ -23,7 +23,7 @@ _DENSE: Final = 0
 
 
 def places(sparsity: Mapping[str, Any], shape: tuple[int, ...], count: int) -> NDArray[np.int64]:
-    """Returns the place of each of the `count` stored elements in the flat tensor.
+    """Returns the index in the flat tensor of each of the `count` stored elements.
 
     Raises:
         Damaged: if the description does not fit the shape.

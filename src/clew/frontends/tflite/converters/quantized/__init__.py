@@ -1,1 +1,1 @@
-"""Converters of operators on quantized tensors, which compute with codes as TFLite does."""
+"""Converters that compute on quantized tensors in TFLite's integer arithmetic."""

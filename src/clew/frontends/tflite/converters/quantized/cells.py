@@ -1,7 +1,7 @@
-"""Cells with a state on codes, with the bits of LiteRT's integer kernels.
+"""Recurrent cells on codes, bit-exact with LiteRT's integer kernels.
 
-A state has 16 bits. Sums of products are scaled to 16 bits for each operand on its own, and added
-with saturation.
+States have 16 bits. The sums of products of each operand are scaled to 16 bits separately, and
+added with saturation.
 
 Source: LiteRT's lstm_eval, svdf and tensor_utils.
 """
@@ -36,13 +36,13 @@ _STATE: Final = "i16"
 
 
 def limited(value: Expr, dtype: str = _STATE) -> Expr:
-    """Returns sums as codes, limited to their range."""
+    """Returns sums as codes, saturated."""
     low, high = integer_limits(dtype)
     return cast(call("clip", value, min=float(low), max=float(high)), dtype)
 
 
 def check_scales(layer: TfliteLayer, tensors: Iterable[TensorInfo]) -> None:
-    """Errors: M012 for a tensor without a scale, or with several."""
+    """Checks that tensors have one scale each. Errors: M012."""
     for tensor in tensors:
         if not of_whole(tensor) or not 0 < scale_of(tensor) < np.inf:
             raise layer.wrong(f"needs a scale for the tensor {display(tensor.name)!r}")
@@ -57,7 +57,7 @@ def halved(value: Expr, times: int) -> Expr:
 
 
 def svdf_of_codes(layer: TfliteLayer) -> Expr:
-    """Returns filters of a feature over time, on codes."""
+    """Returns the result of SVDF on codes."""
     tensors = [operand(layer, n) for n in (0, 1, 2, 4)]
     x, features, times, state = tensors
     if (x.dtype, features.dtype, times.dtype, state.dtype) != ("i8", "i8", _STATE, _STATE):

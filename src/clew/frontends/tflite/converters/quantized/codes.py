@@ -1,7 +1,7 @@
-"""Codes as integers, and sums of products of codes as codes again.
+"""Arithmetic on codes: zero points, and scaling of sums.
 
-TFLite multiplies a sum by the quotient of the scales as an integer and a power of two, and rounds
-twice (`scale_fixed`).
+TFLite expresses the quotient of the scales as an integer times a power of two, and rounds as
+`scale_fixed` does.
 
 Source: TFLite's quantization_util and its reference kernels.
 """
@@ -45,18 +45,18 @@ def result(layer: TfliteLayer, index: int = 0) -> TensorInfo:
 
 
 def scale_of(tensor: TensorInfo) -> np.float32:
-    """Returns the scale of a whole tensor."""
+    """Returns the scale of a tensor that has one."""
     assert tensor.quantization is not None
     return np.float32(tensor.quantization.scale[0])
 
 
 def zero_of(tensor: TensorInfo) -> int:
-    """Returns the zero point of a whole tensor."""
+    """Returns the zero point of a tensor that has one."""
     return int(tensor.quantization.zero[0]) if tensor.quantization is not None else 0
 
 
 def of_whole(*tensors: TensorInfo | None) -> bool:
-    """Whether tensors hold codes of one scale each."""
+    """Whether tensors hold codes with one scale per tensor."""
     return all(
         is_code(t)
         and t is not None
@@ -81,7 +81,7 @@ def half_away(value: Real) -> NDArray[Any]:
 
 
 def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Returns numbers as factors with 31 bits of fraction, and powers of two."""
+    """Returns real numbers as factors with 31 fraction bits, and exponents of two."""
     fraction, shift = np.frexp(np.asarray(real, np.float64))
     factor = half_away(fraction * 2.0**_FRACTION).astype(np.int64)
     full = factor == 1 << _FRACTION
@@ -93,7 +93,7 @@ def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
-    """Returns integers times real numbers, rounded as TFLite does; `halved` as for
+    """Returns integers times real numbers, rounded as TFLite does. `halved` is that of
     `scale_fixed`.
     """
     return by_factor(value, *multiplier(real), halved=halved)
@@ -102,7 +102,7 @@ def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
 def by_factor(
     value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], *, halved: bool = False
 ) -> Expr:
-    """Returns integers times factors with 31 bits of fraction and powers of two."""
+    """Returns integers times factors with 31 fraction bits and powers of two."""
     left = np.maximum(shift, 0)
     if left.any():
         wide = value.tensor.dtype
@@ -114,8 +114,8 @@ def by_factor(
 def limits(
     layer: TfliteLayer, tensor: TensorInfo, activation: int | None = None
 ) -> tuple[int, int] | None:
-    """Returns the codes between which the results of the fused activation lie; None for one that
-    TFLite's quantized kernels do not have.
+    """Returns the lowest and highest code that the fused activation allows; None for an activation
+    that TFLite's quantized kernels do not have.
     """
     number = layer.integer("activation", 0) if activation is None else activation
     if number not in _BOUNDS:
@@ -133,7 +133,7 @@ def limits(
 
 
 def stored(value: Expr, tensor: TensorInfo, between: tuple[int, int] | None = None) -> Expr:
-    """Returns integers plus the zero point as codes of a tensor, limited to its range."""
+    """Returns integers plus the zero point as codes of a tensor, saturated."""
     zero = zero_of(tensor)
     low, high = between or integer_limits(tensor.dtype)
     if zero:
@@ -142,7 +142,7 @@ def stored(value: Expr, tensor: TensorInfo, between: tuple[int, int] | None = No
 
 
 def rounded(value: Expr) -> Expr:
-    """Returns floats rounded to `i32`, ties away from zero."""
+    """Rounds floats to `i32`, ties away from zero."""
     dtype = value.tensor.dtype
     half = call(
         "where", call("less", value, scalar(0, dtype)), scalar(-0.5, dtype), scalar(0.5, dtype)

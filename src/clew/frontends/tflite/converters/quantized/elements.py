@@ -1,4 +1,4 @@
-"""Arithmetic of codes, element by element."""
+"""Elementwise arithmetic on codes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _shifted(value: Expr, bits: int) -> Expr:
 
 
 def _powers(*tensors: TensorInfo) -> bool:
-    """Whether scales are powers of two, without zero points."""
+    """Whether scales are powers of two and zero points are 0."""
     return all(np.frexp(scale_of(t))[0] == 0.5 and not zero_of(t) for t in tensors)
 
 
 def _by_shifts(
     layer: TfliteLayer, a: TensorInfo, b: TensorInfo, out: TensorInfo, between: tuple[int, int]
 ) -> Quantized:
-    """Returns sums of 16-bit codes whose scales are powers of two: the finer one is shifted."""
+    """Returns sums of 16-bit codes whose scales are powers of two; the finer operand is shifted."""
     exponents = [int(np.frexp(scale_of(t))[1]) for t in (a, b, out)]
     if max(exponents[:2]) != exponents[2] and layer.op == "ADD":
         return None
@@ -75,7 +75,7 @@ def _by_shifts(
 
 @on_codes("MUL")
 def multiply(layer: TfliteLayer) -> Quantized:
-    """Products of codes, scaled."""
+    """Scaled products of codes."""
     a, b, out = operand(layer, 0), operand(layer, 1), result(layer)
     between = limits(layer, out) if of_whole(a, b, out) else None
     if between is None or out.dtype not in _LEFT:
@@ -112,7 +112,7 @@ _COMPARED: Final = {
 
 @on_codes(*_COMPARED)
 def compare(layer: TfliteLayer) -> Quantized:
-    """Comparisons of codes of 8 bits, shifted and scaled; those of 16 bits as they are."""
+    """Comparisons. 8-bit codes are shifted and scaled first, 16-bit codes are not."""
     a, b = operand(layer, 0), operand(layer, 1)
     if a.dtype == "i16":
         return call(_COMPARED[layer.op], layer.input(0), layer.input(1))
@@ -127,19 +127,19 @@ def compare(layer: TfliteLayer) -> Quantized:
 
 @on_codes("NEG")
 def negative(layer: TfliteLayer) -> Quantized:
-    """Negative codes, whatever they stand for."""
+    """Negated codes; scales and zero points are not applied."""
     return call("negative", layer.input(0))
 
 
 @on_codes("MAXIMUM", "MINIMUM")
 def larger(layer: TfliteLayer) -> Quantized:
-    """The larger or smaller code: all have one scale."""
+    """Maximum or minimum of codes; all have the same scale."""
     return call(layer.op.lower(), layer.input(0), layer.input(1))
 
 
 @on_codes("QUANTIZE")
 def quantize(layer: TfliteLayer) -> Quantized:
-    """Codes of another scale; those of floats, ties away from zero."""
+    """Requantizes codes; quantizes floats with ties away from zero."""
     x, out = operand(layer, 0), result(layer)
     if out.quantization is None:
         return None
@@ -164,7 +164,7 @@ def quantize(layer: TfliteLayer) -> Quantized:
 
 @on_codes("PRELU")
 def prelu(layer: TfliteLayer) -> Quantized:
-    """Negative codes times the slope's."""
+    """Requantizes positive codes, and multiplies negative ones by the slope."""
     x, slope, out = operand(layer, 0), operand(layer, 1), result(layer)
     if not of_whole(x, slope, out):
         return None

@@ -1,4 +1,4 @@
-"""Pools of codes, means, and joints of codes with different scales."""
+"""Pooling, concatenation, means, resizing and softmax of codes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SHORT: Final = ("i8", "u8")
 
 @on_codes("AVERAGE_POOL_2D")
 def average_pool(layer: TfliteLayer) -> Quantized:
-    """Means of codes, ties away from zero. They are quotients of small integers, which floats
-    round to the right side of a tie.
+    """Means of codes, ties away from zero. They are quotients of small integers, so division in
+    floats rounds every tie correctly.
     """
     x, out = operand(layer, 0), result(layer)
     between = limits(layer, out) if of_whole(x, out) else None
@@ -63,7 +63,7 @@ def max_pool(layer: TfliteLayer) -> Quantized:
 
 @on_codes("CONCATENATION")
 def concatenation(layer: TfliteLayer) -> Quantized:
-    """Codes one after the other; those of other scales first get that of the result."""
+    """Concatenates codes; operands with another scale are requantized first."""
     out = result(layer)
     if layer.integer("activation", 0) or not of_whole(out):
         return None
@@ -87,7 +87,7 @@ def concatenation(layer: TfliteLayer) -> Quantized:
 
 @on_codes("MEAN", "SUM")
 def mean(layer: TfliteLayer) -> Quantized:
-    """Sums of codes in 32 bits, times the quotient of the scales in `f32`, ties away from zero."""
+    """Sums of codes in 32 bits times the quotient of the scales in `f32`, ties away from zero."""
     x, out = operand(layer, 0), result(layer)
     if not of_whole(x, out):
         return None
@@ -113,7 +113,7 @@ def mean(layer: TfliteLayer) -> Quantized:
 
 @on_codes("RESIZE_BILINEAR")
 def resize_bilinear(layer: TfliteLayer) -> Quantized:
-    """Means of four codes with weights of 10 bits; unsigned codes with weights of floats."""
+    """Bilinear interpolation of codes with 10-bit weights; of unsigned codes with float weights."""
     x, out = operand(layer, 0), result(layer)
     height, width = layer.type(0).shape[1:3] if layer.rank() == 4 else (None, None)
     if not of_whole(x, out) or not isinstance(height, int) or not isinstance(width, int):
@@ -134,8 +134,8 @@ def resize_bilinear(layer: TfliteLayer) -> Quantized:
 
 
 def _places(layer: TfliteLayer, size: int, wanted: int) -> tuple[Places, Places, Places]:
-    """Returns the places before and after each element of the result, and its distance from the
-    former in units of 1 / 1024.
+    """Returns the source indices before and after each element of the result, and the distance from
+    the former in units of 1 / 1024.
     """
     whole, parts = size, wanted
     if layer.flag("align_corners", False) and wanted > 1:
@@ -193,7 +193,7 @@ def _by_floats(layer: TfliteLayer, given: Sequence[int], sizes: Sequence[int]) -
 
 @on_codes("SOFTMAX")
 def softmax(layer: TfliteLayer) -> Quantized:
-    """Softmax of 16-bit codes by tables of the exponential function and of reciprocals."""
+    """Softmax of 16-bit codes, by tables of the exponential function and of reciprocals."""
     x, out = operand(layer, 0), result(layer)
     if not of_whole(x, out) or not x.dtype == out.dtype == "i16":
         return None

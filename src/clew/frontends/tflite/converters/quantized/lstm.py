@@ -1,6 +1,6 @@
-"""LSTM on codes, with the bits of LiteRT's integer kernels.
+"""LSTM on codes, bit-exact with LiteRT's integer kernels.
 
-Gates have 16 bits, 12 of them of fraction. The products of each operand are scaled to that, and
+Gates have 16 bits, 12 of them fraction. The products of each operand are scaled to this format and
 added with saturation. Activations are tables.
 
 Source: LiteRT's lstm_eval (8x8_16), the basic kernel's LstmCell, and tensor_utils.
@@ -43,7 +43,7 @@ _MOST: Final = (1 << 15) - 1
 
 @dataclass(frozen=True)
 class IntegerCell:
-    """The operands of an LSTM on codes. `numbers` are the gates that it has."""
+    """The operands of an LSTM on codes. `numbers` lists its gates."""
 
     layer: TfliteLayer
     numbers: tuple[int, ...]
@@ -70,7 +70,7 @@ class IntegerCell:
         return (recurrent,) if projection is None else (recurrent, projection)
 
     def inputs(self, x: Expr) -> Expr:
-        """Returns the inputs' part of all gates, for a sequence `[steps, batch, size]`."""
+        """Returns the input part of all gates, for a sequence `[steps, batch, size]`."""
         layer, info = self.layer, operand(self.layer, 0)
         steps, batch, size = x.tensor.shape
         rows = reshaped(centered(x, zero_of(info)), (product((steps, batch)), size))
@@ -83,7 +83,7 @@ class IntegerCell:
         return reshaped(found, (steps, batch, found.tensor.shape[1]))
 
     def _factors(self, kind: int, scale: np.float32) -> Any:
-        """Returns the factors of the sums of all gates, one for each unit."""
+        """Returns the factors of the sums of all gates, one per unit."""
         found = []
         for number in self.numbers:
             weight = self.layer.input(kind + number)
@@ -170,7 +170,7 @@ def shifted_product(a: Expr, b: Expr, shift: int) -> Expr:
 
 
 def integer_cell(layer: TfliteLayer) -> IntegerCell:
-    """Returns the cell of an LSTM on codes. Errors: U005 for other codes than 8 bits."""
+    """Returns the cell of an LSTM on codes. Errors: U005 for codes other than 8 bits."""
     places = Places.single()
     coupled = layer.optional(places.inputs) is None
     numbers = (FORGET, CELL, OUTPUT) if coupled else (INPUT, FORGET, CELL, OUTPUT)
@@ -184,7 +184,10 @@ def integer_cell(layer: TfliteLayer) -> IntegerCell:
 
 
 def _check(cell: IntegerCell) -> None:
-    """Errors: M012 for tensors without a scale, U005 for a cell whose scale is no power of two."""
+    """Checks the scales.
+
+    Errors: M012 for tensors without a scale, U005 for a cell whose scale is not a power of two.
+    """
     layer, places = cell.layer, cell.places
     assert places.normal is not None
     given = [0, *places.states, places.projection]
@@ -200,8 +203,8 @@ def _check(cell: IntegerCell) -> None:
 
 
 def basic_of_codes(layer: TfliteLayer, rows: Expr) -> list[Expr]:
-    """Returns the results of the basic kernel on unsigned codes, from the operand and the hidden
-    state side by side.
+    """Returns the results of the basic kernel on unsigned codes. The operand and the hidden state
+    are concatenated.
     """
     weight, bias = operand(layer, 2), operand(layer, 3)
     check_scales(layer, (weight, bias))
@@ -221,9 +224,7 @@ def basic_of_codes(layer: TfliteLayer, rows: Expr) -> list[Expr]:
 
 
 def _scaled_up(value: Expr, real: np.float64) -> Expr:
-    """Returns integers times a number below 1, rounded twice, ties up, as the kernel's product
-    does.
-    """
+    """Returns integers times a number below 1, rounded twice, ties up, as in the kernel."""
     factor, power = multiplier(real)
     shift = int(power)
     if shift >= 0:
@@ -234,7 +235,7 @@ def _scaled_up(value: Expr, real: np.float64) -> Expr:
 
 
 def high_product(a: Expr, b: Expr) -> Expr:
-    """Returns the upper halves of products of `i16`, doubled; ties go up."""
+    """Returns the doubled upper halves of products of `i16`; ties go up."""
     value = call("multiply", cast(a, SUM), cast(b, SUM))
     half = call("add", value, scalar(1 << 14, SUM))
     return limited(call("right_shift", half, scalar(15, SUM)))

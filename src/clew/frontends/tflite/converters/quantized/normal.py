@@ -1,4 +1,4 @@
-"""The normalization of a gate of 16 bits, in integers.
+"""Layer normalization of 16-bit gates, in integers.
 
 Source: LiteRT's tensor_utils (ApplyLayerNorm) and quantization_util
 (GetInvSqrtQuantizedMultiplierExp).
@@ -21,8 +21,8 @@ _HALF_SQRT_2: Final = 1518500250  # with 31 bits of fraction
 
 
 def normalized(x: Expr, weight: Expr, bias: Expr, scale: np.float32) -> Expr:
-    """Returns rows of codes `[rows, units]` with mean 0 and deviation 1, times weights, plus a
-    bias.
+    """Normalizes rows of codes `[rows, units]` to mean 0 and standard deviation 1, multiplies them
+    by weights, and adds a bias.
     """
     units = x.tensor.shape[1]
     assert isinstance(units, int)
@@ -51,7 +51,7 @@ def _long(value: int) -> Expr:
 
 
 def _quotient(value: Expr, divisor: int) -> Expr:
-    """Returns integers divided by a number, rounded to zero."""
+    """Returns integers divided by a number, rounded toward zero."""
     sign = call("sign", value)
     down = call("abs", value)
     rest = call("floor_mod", down, _long(divisor))
@@ -60,7 +60,7 @@ def _quotient(value: Expr, divisor: int) -> Expr:
 
 
 def _high(a: Expr, b: Expr) -> Expr:
-    """Returns the upper halves of products of 32 bits, doubled."""
+    """Returns the doubled upper halves of 32-bit products."""
     value = call("add", call("multiply", a, b), _long(1 << 30))
     return call("right_shift", value, _long(31))
 

@@ -1,4 +1,4 @@
-"""Products of codes: exact sums of 32 bits, or of 64 where 32 might not hold them."""
+"""Products of codes: exact sums in 32 bits, or in 64 if 32 bits might overflow."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _SHORT: Final = ("i8", "u8")
 
 @on_codes("CONV_2D")
 def conv_2d(layer: TfliteLayer) -> Quantized:
-    """Convolution; each filter may have a scale."""
+    """Convolution; each filter may have its own scale."""
     return _summed(layer, products.convolved, 0, 1, 2, by_channel=True)
 
 
 @on_codes("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Quantized:
-    """Convolution of each channel on its own."""
+    """Depthwise convolution."""
     return _summed(layer, products.convolved_by_channel, 0, 1, 2, by_channel=True)
 
 
 @on_codes("TRANSPOSE_CONV")
 def transpose_conv(layer: TfliteLayer) -> Quantized:
-    """Gradient of a convolution: codes with zero points between them, convolved."""
+    """Transposed convolution: zero points are inserted between codes, which are then convolved."""
     x = operand(layer, 2)
     image, strides = layer.image(2), (layer.integer("stride_h"), layer.integer("stride_w"))
     wanted, kernel = layer.dims(0, "the shape of the result")[1:3], layer.image(1).tensor.shape[1:3]
@@ -76,7 +76,7 @@ def transpose_conv(layer: TfliteLayer) -> Quantized:
 
 
 def _turned(layer: TfliteLayer, factors: products.Factors) -> Expr:
-    """Returns a convolution of an image with weights whose taps are in the opposite order."""
+    """Returns a convolution of an image with the weight's taps in reverse order."""
     weight = call("flip", call("transpose", layer.input(1), axes=(0, 3, 1, 2)), axes=(2, 3))
     window = Window(weight.tensor.shape[2:], (1, 1), (1, 1), (0, 0, 0, 0))
     image = factors.data(channels_first(layer.input(2)))
@@ -85,13 +85,13 @@ def _turned(layer: TfliteLayer, factors: products.Factors) -> Expr:
 
 @on_codes("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Quantized:
-    """Rows times the weights."""
+    """Multiplies rows by the weights."""
     return _summed(layer, products.rows_times_weights, 0, 1, 2)
 
 
 @on_codes("BATCH_MATMUL")
 def batch_matmul(layer: TfliteLayer) -> Quantized:
-    """Products of matrices."""
+    """Matrix products."""
     return _summed(layer, products.products_of_matrices, 0, 1, None)
 
 
@@ -128,7 +128,7 @@ def _summed(
 
 
 def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) -> Any:
-    """Returns the quotient of the scales. TFLite multiplies scales of whole tensors as `f32`."""
+    """Returns the quotient of the scales. TFLite multiplies per-tensor scales in `f32`."""
     assert y.quantization is not None
     scales = y.quantization.scale
     if y.quantization.by_channel or (by_channel and y.dtype != "u8"):
@@ -138,7 +138,7 @@ def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) 
 
 
 def _sum_dtype(layer: TfliteLayer, x: TensorInfo, y: TensorInfo, weight: Expr) -> str:
-    """Returns the type of sums: `i64` if 32 bits might not hold them."""
+    """Returns the type of sums: `i64` if 32 bits might overflow."""
     if x.dtype in _SHORT:
         return SUM
     shape = weight.tensor.shape

@@ -1,4 +1,4 @@
-"""Functions of one code of 8 bits, as tables of 256 entries.
+"""Unary functions of codes as tables: of 256 entries for 8 bits, of 65536 for 16 bits.
 
 Source: TFLite's kernels of activations and of elementwise operators.
 """
@@ -34,13 +34,13 @@ Floats = NDArray[np.float32]
 
 
 def fixed(value: Codes, real: Any) -> Codes:
-    """Returns integers times a number, rounded as TFLite does (`scale_fixed`)."""
+    """Returns integers times a real number, rounded as TFLite does (`scale_fixed`)."""
     factor, shift = (int(part) for part in multiplier(real))
     return divided_by_power(upper_half(value << max(shift, 0), factor), max(-shift, 0))
 
 
 def upper_half(value: Codes, factor: int) -> Codes:
-    """Returns the upper half of a product of 32 bits, doubled; ties go up."""
+    """Returns the doubled upper half of a 32-bit product; ties go up."""
     found: Codes = (value * factor + (1 << 30)) >> 31
     return found
 
@@ -53,7 +53,7 @@ def divided_by_power(value: Codes, exponent: int) -> Codes:
 
 
 def table(layer: TfliteLayer, function: Callable[[Codes], Codes]) -> Quantized:
-    """Returns the layer as a table of a function of codes, whose results are limited."""
+    """Returns the layer as a table of a function of codes, whose results are saturated."""
     x, out = operand(layer, 0), result(layer)
     low, high = integer_limits(x.dtype)
     codes = np.arange(low, high + 1)
@@ -66,19 +66,19 @@ def table(layer: TfliteLayer, function: Callable[[Codes], Codes]) -> Quantized:
 
 
 def entries(table: NDArray[Any], places: Expr) -> Expr:
-    """Returns the elements of a table at places that lie inside it."""
+    """Returns the entries of a table at indices within its bounds."""
     return call("gather", constant(table), places, axis=0)
 
 
 def is_short(layer: TfliteLayer, *, long: bool = False) -> bool:
-    """Whether operand and result are codes of 8 bits and one scale; of 16 bits, too, if `long`."""
+    """Whether operand and result are 8-bit codes with one scale each; or 16-bit, if `long`."""
     x, out = operand(layer, 0), result(layer)
     same = of_whole(x, out) and x.dtype == out.dtype
     return same and (x.dtype in ("i8", "u8") or (long and x.dtype == _LONG))
 
 
 def numbers(x: TensorInfo, codes: Codes) -> Floats:
-    """Returns the numbers that codes stand for."""
+    """Returns the real numbers that codes represent."""
     return scale_of(x) * (codes - zero_of(x)).astype(np.float32)
 
 
@@ -88,8 +88,8 @@ _STEPS: Final = 512  # of a table of a function of 16 bits
 def sampled(
     function: Callable[[Any], Any], x: tuple[float, int], out: tuple[float, int], kind: Any
 ) -> Codes:
-    """Returns a function of 16 bits at the ends of equal steps, corrected by half of the error in
-    the middle of a step. `x` and `out` are a scale and a zero point, `kind` the type of floats.
+    """Returns a 16-bit function at the ends of equal steps, corrected by half of the error in the
+    middle of each step. `x` and `out` are a scale and a zero point, `kind` the type of floats.
     """
     low, high = integer_limits(_LONG)
     first, last = (kind(x[0]) * kind(limit - x[1]) for limit in (low, high))
@@ -116,7 +116,7 @@ def sampled(
 
 
 def interpolated(samples: Codes) -> Codes:
-    """Returns a sampled function for each code of 16 bits, from the lowest."""
+    """Returns a sampled function for each 16-bit code, from the lowest."""
     codes = np.arange(-(1 << 15), 1 << 15)
     place = 256 + (codes >> 7)
     slope = samples[place + 1] - samples[place]
@@ -170,7 +170,7 @@ for _name, _function in _FUNCTIONS.items():
 
 @on_codes("TANH", "LOGISTIC")
 def squashed(layer: TfliteLayer) -> Quantized:
-    """Tanh and the logistic function; of 16 bits by steps of a table of the latter."""
+    """Tanh and the logistic function; for 16 bits, both interpolate a table of the latter."""
     x, out = operand(layer, 0), result(layer)
     if not (of_whole(x, out) and x.dtype == out.dtype == _LONG):
         return _of_floats(_FUNCTIONS[layer.op])(layer)
@@ -194,7 +194,7 @@ def squashed(layer: TfliteLayer) -> Quantized:
 
 def _logistic_steps() -> Codes:
     """Returns the logistic function at multiples of 1 / 24 in 16 bits, each raised by about half of
-    what lines between them lie too low.
+    the error of linear interpolation.
     """
     value = 1 / (1 + np.exp(-np.arange(256) / 24))
     bend = value * (1 - value) * (1 - 2 * value) / 24**2 / 8
@@ -207,9 +207,7 @@ _LOGISTIC: Final = _logistic_steps()
 
 
 def _input_factor(scale: np.float32) -> tuple[int, int]:
-    """Returns by what 16-bit codes are multiplied and then shifted to the right, for numbers in
-    units of 1 / 4096 / 3.
-    """
+    """Returns the factor and the right shift that convert 16-bit codes to units of 1 / 4096 / 3."""
     fraction, exponent = math.frexp(float(scale))
     if fraction == 0.5 and 0 <= exponent - 1 + 12 <= 1:
         return 3 << (exponent - 1 + 12), 0
@@ -221,8 +219,8 @@ def _input_factor(scale: np.float32) -> tuple[int, int]:
 
 @on_codes("EXP", "LOG", "RSQRT")
 def power(layer: TfliteLayer) -> Quantized:
-    """Functions of 16 bits between samples. Where there is no logarithm or root, it has the lowest
-    or the highest code.
+    """EXP, LOG and RSQRT; for 16 bits, interpolated between samples. Outside their domain, LOG has
+    the lowest code and RSQRT the highest.
     """
     if not is_short(layer, long=True):
         return None
@@ -274,7 +272,7 @@ _BOUNDS: Final = {
 
 @on_codes(*_BOUNDS)
 def relu(layer: TfliteLayer) -> Quantized:
-    """Codes of another scale between two limits."""
+    """Requantizes codes and limits them to a range."""
     if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
@@ -295,7 +293,7 @@ def relu(layer: TfliteLayer) -> Quantized:
 
 @on_codes("LEAKY_RELU")
 def leaky_relu(layer: TfliteLayer) -> Quantized:
-    """Codes of another scale, times the slope if they are negative."""
+    """Requantizes codes, with the slope for negative ones."""
     if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)
@@ -311,7 +309,7 @@ def leaky_relu(layer: TfliteLayer) -> Quantized:
 
 @on_codes("HARD_SWISH")
 def hard_swish(layer: TfliteLayer) -> Quantized:
-    """Codes in 16 bits, times a factor in 16 bits that is limited to 0 and 1."""
+    """Codes in 16 bits, times a 16-bit factor that is limited to 0 and 1."""
     if not is_short(layer):
         return None
     x, out = operand(layer, 0), result(layer)
@@ -342,19 +340,19 @@ def _saturated(value: Codes) -> Codes:
 
 
 def _short_half(value: Codes, factor: int) -> Codes:
-    """Returns the upper half of a product of 16 bits, doubled; ties go up."""
+    """Returns the doubled upper half of a 16-bit product."""
     return _saturated((value * factor + (1 << 14)) >> 15)
 
 
 def _short_multiplier(real: Any) -> tuple[int, int]:
-    """Returns a number as a factor with 15 bits of fraction, and a power of two."""
+    """Returns a real number as a factor with 15 fraction bits, and an exponent of two."""
     factor, shift = (int(part) for part in multiplier(np.float64(real)))
     return min((factor + (1 << 15)) >> 16, 32767), shift
 
 
 @on_codes("ABS")
 def absolute(layer: TfliteLayer) -> Quantized:
-    """Codes without their sign, in another scale."""
+    """Requantized absolute values."""
     if not is_short(layer, long=True):
         return None
     x, out = operand(layer, 0), result(layer)

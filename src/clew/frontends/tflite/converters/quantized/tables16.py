@@ -1,4 +1,4 @@
-"""Functions of 16-bit fixed-point numbers as tables of 65536 entries, from the lowest code.
+"""Functions of 16-bit fixed-point numbers as tables of 65536 entries, lowest code first.
 
 Source: gemmlowp's fixedpoint.h.
 """
@@ -26,7 +26,7 @@ _EXPONENTIALS: Final = (
 
 
 def applied(function: Callable[[int], NDArray[np.int16]], bits: int, x: Expr) -> Expr:
-    """Returns a function of codes of `i16` with so many integer bits; its results have none."""
+    """Applies a function to `i16` codes with `bits` integer bits; results have no integer bits."""
     place = call("subtract", cast(x, "i32"), scalar(_LOW, "i32"))
     return call("gather", constant(function(bits)), place, axis=0)
 
@@ -55,7 +55,7 @@ def _product(a: Any, b: Any) -> Codes:
 
 
 def _halved(value: Codes, times: int) -> Codes:
-    """Returns numbers divided by a power of two, ties away from zero."""
+    """Returns integers divided by a power of two, ties away from zero."""
     if times == 0:
         return value
     found: Codes = (value + (1 << (times - 1)) - (value < 0)) >> times
@@ -72,7 +72,7 @@ def _short(constant: int) -> int:
 
 
 def _exponential(codes: Codes, bits: int) -> Codes:
-    """Returns `exp` of numbers up to 0 with so many integer bits."""
+    """Returns `exp` of numbers that are not positive, with `bits` integer bits."""
     fraction = 15 - bits
     quarter = 1 << (fraction - 2)
     below = (codes & (quarter - 1)) - quarter
@@ -93,7 +93,7 @@ def _exponential(codes: Codes, bits: int) -> Codes:
 
 
 def _by_division(x: Codes, less: int) -> Codes:
-    """Returns `1 / (1 + x)` for `less` -1, and `(1 - x) / (1 + x)` for 0."""
+    """Returns `1 / (1 + x)` if `less` is -1, and `(1 - x) / (1 + x)` if it is 0."""
     half = (x + _ONE + 1) // 2
     found = _short(1515870810) + _product(half, _short(-1010580540))
     one = 1 << 13
