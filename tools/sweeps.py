@@ -3,7 +3,7 @@
     pytest -n 2 --durations=0 --durations-min=0.01 > durations.txt
     python tools/sweeps.py durations.txt           writes tests/sweeps.toml
 
-Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`; a test with
+Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`, or three; a test with
 few cases that takes long runs at one commit in two to four. A test that the run left out keeps its
 entry. `tests/conftest.py` reads the file.
 """
@@ -21,6 +21,8 @@ FILE: Final = Path(__file__).resolve().parents[1] / "tests" / "sweeps.toml"
 CASES_SECONDS: Final = 2.0
 MANY: Final = 5
 _SHARES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
+_LEAST: Final = 3
+"""Cases that run at each commit at least."""
 _FEW: Final = ((9.0, 4), (5.0, 3), (2.0, 2))
 """Seconds of tests with few cases, and of how many commits one runs them."""
 _LINE: Final = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::[\w:]+)(\[.*)?")
@@ -60,7 +62,7 @@ def shares(lines: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
         now = before.get(name, before.get(name.partition("::")[0], 1))
         many = len(cases) * now >= MANY and len(cases) > 1
         total = sum(cases.values()) * (now if many else 1)
-        share = _of_cases(total) if many else _of_commits(total)
+        share = _of_cases(total, len(cases) * now) if many else _of_commits(total)
         if share > 1:
             found[name] = share
         elif name in found:
@@ -68,8 +70,9 @@ def shares(lines: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _of_cases(seconds: float) -> int:
-    return next((n for n in _SHARES if seconds / n <= CASES_SECONDS), _SHARES[-1])
+def _of_cases(seconds: float, count: int) -> int:
+    shares = [n for n in _SHARES if n == 1 or n * _LEAST <= count]
+    return next((n for n in shares if seconds / n <= CASES_SECONDS), shares[-1])
 
 
 def _of_commits(seconds: float) -> int:

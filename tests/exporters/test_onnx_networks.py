@@ -13,6 +13,7 @@ import pytest
 import clew
 import zoo
 from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.onnxruntime.limits import saturates_sums
 from clew.exporters.onnx import write
 from clew.frontends.onnx import load
 from clew.ir.expr import Function
@@ -65,15 +66,18 @@ _MORE = [
     [*_FLOATS, *_INTEGERS, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in _MORE)],
 )
 def test_networks(name: str) -> None:
+    quantized = name.startswith(("qdq", "dynamic"))
+    if quantized and saturates_sums():
+        pytest.skip("ONNX Runtime's sums of bytes may saturate on this CPU")
     path, feed = zoo.path(name), zoo.inputs(name)
     module = load(path, inputs={k: v.shape for k, v in feed.items()})
     written = write(before_placement(module).main, name=name)
     ordered = {k: feed[k] for k in written.inputs}
     expected = _in_onnx_runtime(str(path), feed)
     found = run(written, ordered)
-    _alike(found, expected, name.startswith(("qdq", "dynamic")))
+    _alike(found, expected, quantized)
     read = clew.compile(written.model, cache=False, threads=1)
-    _alike(list(read.run(ordered).values()), found, name.startswith(("qdq", "dynamic")))
+    _alike(list(read.run(ordered).values()), found, quantized)
 
 
 def _alike(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], integers: bool) -> None:

@@ -47,13 +47,17 @@ def _crop(call: Call) -> str:
     return "it crops the last axes only" if cropped else ""
 
 
-def _short_sums(call: Call) -> str:
-    """Its kernels for x86 without VNNI add products of bytes in pairs, with saturation."""
-    dtypes = tuple(x.tensor.dtype for x in call.args[:2])
+def saturates_sums() -> bool:
+    """Whether its products of bytes may be wrong on this CPU: its kernels for x86 without VNNI add
+    them in pairs of 16 bits, with saturation.
+    """
     machine = host()
-    bytes_ = dtypes in (("u8", "i8"), ("i8", "i8"))
-    short = machine.dot_lanes("u8", "i8", pairs_fit=True) and not machine.dot_lanes("u8", "i8")
-    return "on this CPU, its sums of products of bytes may saturate" if bytes_ and short else ""
+    return bool(machine.dot_lanes("u8", "i8", pairs_fit=True)) and not machine.dot_lanes("u8", "i8")
+
+
+def _short_sums(call: Call) -> str:
+    bytes_ = tuple(x.tensor.dtype for x in call.args[:2]) in (("u8", "i8"), ("i8", "i8"))
+    return "its sums of bytes may saturate on this CPU" if bytes_ and saturates_sums() else ""
 
 
 _RULES: Final[Mapping[str, Callable[[Call], str]]] = {
