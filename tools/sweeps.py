@@ -3,9 +3,9 @@
     pytest -n 2 --durations=0 --durations-min=0.01 > durations.txt
     python tools/sweeps.py durations.txt           writes tests/sweeps.toml
 
-Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`, or three; a test with
-few cases that takes long runs at one commit in two to four. A test that the run left out keeps its
-entry. `tests/conftest.py` reads the file.
+Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`, or three; a
+test with few cases that takes long runs at one commit in two to six. A test that the run left out
+keeps its entry. `tests/conftest.py` reads the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MANY: Final = 5
 _SHARES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
 _LEAST: Final = 3
 """Cases that run at each commit at least."""
-_FEW: Final = ((9.0, 4), (5.0, 3), (2.0, 2))
+_FEW: Final = ((8.0, 6), (4.0, 4), (2.0, 3), (1.0, 2))
 """Seconds of tests with few cases, and of how many commits one runs them."""
 _LINE: Final = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::[\w:]+)(\[.*)?")
 _HEAD: Final = """\
