@@ -3,8 +3,8 @@
     pytest -n 2 --durations=0 --durations-min=0.01 > durations.txt
     python tools/sweeps.py durations.txt           writes tests/sweeps.toml
 
-Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`, or three; a
-test with few cases that takes long runs at one commit in two to six. A test that the run left out
+Of a test with many cases, so many run at each commit that they take `CASES_SECONDS`, or two; a
+test with few cases that takes long runs at one commit in two to eight. A test that the run left out
 keeps its entry. `tests/conftest.py` reads the file.
 """
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = Path(__file__).resolve().parents[1] / "tests" / "sweeps.toml"
-CASES_SECONDS: Final = 2.0
+CASES_SECONDS: Final = 1.0
 MANY: Final = 5
 _SHARES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
-_LEAST: Final = 3
+_LEAST: Final = 2
 """Cases that run at each commit at least."""
-_FEW: Final = ((8.0, 6), (4.0, 4), (2.0, 3), (1.0, 2))
+_FEW: Final = ((6.0, 8), (3.0, 6), (1.5, 4), (0.7, 3), (0.35, 2))
 """Seconds of tests with few cases, and of how many commits one runs them."""
 _LINE: Final = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::[\w:]+)(\[.*)?")
 _HEAD: Final = """\

@@ -18,11 +18,12 @@ def test_shares() -> None:
     ]
     before = {"a/test_x.py::test_quick": 2, "b/test_y.py": 8, "c/test_z.py::test_left_out": 3}
     assert sweeps.shares(lines, before) == {
-        "a/test_x.py::test_many": 4,  # no more, so that three cases run
-        "a/test_x.py::test_long": 3,
-        "a/test_x.py::TestKind::test_one": 4,
+        "a/test_x.py::test_many": 6,  # no more, so that two cases run
+        "a/test_x.py::test_long": 4,
+        "a/test_x.py::TestKind::test_one": 6,
+        "a/test_x.py::test_quick": 2,
         "b/test_y.py": 8,
-        "b/test_y.py::test_of_a_swept_file": 4,
+        "b/test_y.py::test_of_a_swept_file": 8,
         "c/test_z.py::test_left_out": 3,
     }
 
