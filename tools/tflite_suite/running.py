@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.interpreter import OpResolverType
 from numpy.typing import NDArray
 
 import clew
 from clew.frontends.tflite import load
 from clew.ir.interpret import interpret
 from clew.support.errors import ClewError
+from litert_runs import OPTIMIZED, REFERENCE, Refused, interpreter, outputs
 from tflite_suite.cases import Case
 
 Array = NDArray[Any]
-REFERENCE: Final = OpResolverType.BUILTIN_REF
-OPTIMIZED: Final = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _FIRST: Final = 160
 
 
@@ -32,31 +31,6 @@ class Outcome:
 
     kind: str
     why: str = ""
-
-
-class Refused(Exception):
-    """A case that LiteRT does not run."""
-
-
-def litert(data: bytes, feed: Mapping[str, Array], kernels: OpResolverType) -> list[Array]:
-    """Returns LiteRT's results.
-
-    Raises:
-        Refused: if it does not take the file.
-    """
-    try:
-        found = Interpreter(model_content=data, experimental_op_resolver_type=kernels)
-        places = {each["name"]: each for each in found.get_input_details()}
-        for name, value in feed.items():
-            if list(places[name]["shape"]) != list(value.shape):
-                found.resize_tensor_input(places[name]["index"], value.shape)
-        found.allocate_tensors()
-        for name, value in feed.items():
-            found.set_tensor(places[name]["index"], value)
-        found.invoke()
-        return [found.get_tensor(each["index"]) for each in found.get_output_details()]
-    except (ValueError, RuntimeError) as error:
-        raise Refused(" ".join(str(error).split())) from error
 
 
 def outcome(case: Case, *, compiled: bool = False, kernels: OpResolverType = REFERENCE) -> Outcome:
@@ -83,7 +57,7 @@ def outcome(case: Case, *, compiled: bool = False, kernels: OpResolverType = REF
         return first
     # Where LiteRT's kernels disagree, clew may side with the optimized ones.
     with suppress(Refused):
-        second = compared(case, found, litert(data, feed, OPTIMIZED))
+        second = compared(case, found, outputs(interpreter(data, OPTIMIZED), feed))
         if second.kind in ("equal", "close"):
             return Outcome("optimized", first.why)
     return first
@@ -98,7 +72,7 @@ def _expected(
     for n, (kind, version) in enumerate(tries):
         data = replace(case, version=version).file()
         try:
-            return data, litert(data, feed, kind)
+            return data, outputs(interpreter(data, kind), feed)
         except Refused as error:
             if "Registration failed" not in str(error) or n == len(tries) - 1:
                 raise

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from clew.ir.types import to_numpy
+from litert_runs import OPTIMIZED, Refused, interpreter, outputs
 
 
-def interpreter(data: bytes) -> Interpreter:
+def reference(data: bytes) -> Any:
     """Returns LiteRT with its reference kernels, or its plain ones where it has no others."""
     try:
-        found = Interpreter(
-            model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
-        )
-    except ValueError:
-        kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        found = Interpreter(model_content=data, experimental_op_resolver_type=kind)
-    return found
+        return interpreter(data)
+    except Refused:
+        return interpreter(data, OPTIMIZED)
 
 
 def litert(data: bytes, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Returns the results of a file in LiteRT."""
-    found = interpreter(data)
-    places = {each["name"]: each for each in found.get_input_details()}
-    for name, value in feed.items():
-        if list(places[name]["shape"]) != list(value.shape):
-            found.resize_tensor_input(places[name]["index"], value.shape)
-    found.allocate_tensors()
-    for name, value in feed.items():
-        found.set_tensor(places[name]["index"], value)
-    found.invoke()
-    return [found.get_tensor(each["index"]) for each in found.get_output_details()]
+    return outputs(reference(data), feed)
 
 
 def draw(
@@ -50,7 +38,7 @@ def draw(
 
 def frames(data: bytes, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]]:
     """Returns the results of a file in LiteRT for one frame after the other, with its state."""
-    run = interpreter(data)
+    run = reference(data)
     run.allocate_tensors()
     outputs = run.get_output_details()
     found = []

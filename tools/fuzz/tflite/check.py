@@ -28,8 +28,9 @@ from fuzz.compare import Condition, difference
 from fuzz.graph import Unfit
 from fuzz.tflite import operators, quantized
 from fuzz.tflite.drawing import Case, Drawing
-from fuzz.tflite.engines import CannotRun, litert
+from fuzz.tflite.engines import litert
 from hostile.codes import OURS
+from litert_runs import Refused
 
 Array = np.ndarray[Any, Any]
 NATIVE_ONE_IN: Final = 10
@@ -76,7 +77,7 @@ def _coded(error: ClewError) -> str:
 def _checked(case: Case, seed: int) -> Outcome:
     try:
         theirs = litert(case.data, case.feeds)
-    except CannotRun:
+    except Refused:
         return Outcome("left out")
     module = load(case.data)
     wanted = _interpreted(module, case)

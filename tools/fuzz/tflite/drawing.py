@@ -15,7 +15,8 @@ from clew.frontends.tflite.registry import CONVERTERS
 from clew.ir.types import to_numpy
 from fuzz.choices import Choices
 from fuzz.graph import MOST_ELEMENTS, SIZES, Unfit
-from fuzz.tflite.engines import CannotRun, shapes_of
+from fuzz.tflite.engines import shapes_of
+from litert_runs import Refused
 from tflite_files import Graph, written
 
 Array = np.ndarray[Any, Any]
@@ -233,7 +234,7 @@ class Drawing:
         made = self.graph.operator(op, tensors, named, given, version, **quantization)
         try:
             shapes = shapes_of(*self.graph.last())
-        except CannotRun as error:
+        except Refused as error:
             raise Unfit(str(error)) from None
         scale, zero = (quantization.get(key, [0])[0] for key in ("scale", "zero"))
         found = [

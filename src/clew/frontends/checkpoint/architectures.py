@@ -15,16 +15,15 @@ _ACTIVATIONS: Final = {
     "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
     "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
 }  # fmt: skip
+_MOST_ROTATED: Final = 1 << 16  # elements of a head
+_LEAST_BASE: Final = 1e-6  # of rotary angles, whose powers stay finite
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary embedding of queries and keys: the angle per position of each pair of elements, and a
-    factor of the cosines and sines.
-    """
+    """Rotary embedding of queries and keys: the angle per position of each pair of elements."""
 
     angles: tuple[float, ...]
-    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,17 @@ def _rotary(config: Config, head_size: int, kind: str = "", base: str = "rope_th
     scaling = given if "rope_type" in given else config.part("rope_scaling")
     share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", 1.0))
     rotated = int(head_size * share)
-    if rotated < 2 or rotated > head_size or rotated % 2 or theta <= 0:
+    if rotated < 2 or rotated > min(head_size, _MOST_ROTATED) or rotated % 2:
         given.invalid("partial_rotary_factor")
+    if theta < _LEAST_BASE:
+        given.invalid("rope_theta")
     angles = [theta ** (-2 * i / rotated) for i in range(rotated // 2)]
     rule = scaling.text("rope_type", scaling.text("type", "default"))
     if rule == "linear":
-        angles = [a / scaling.real("factor") for a in angles]
+        factor = scaling.real("factor")
+        if factor <= 0:
+            scaling.invalid("factor")
+        angles = [a / factor for a in angles]
     elif rule == "llama3":
         angles = [_smoothed(a, scaling) for a in angles]
     elif rule != "default":
@@ -175,7 +179,7 @@ def _windows(config: Config, layers: int) -> list[int]:
 def _usual(config: Config, activation: str = "hidden_act") -> Decoder:
     """Returns a decoder with the structure of Llama."""
     heads = config.count("num_attention_heads")
-    hidden, layers = config.count("hidden_size"), config.count("num_hidden_layers")
+    hidden, layers = config.count("hidden_size"), config.layers("num_hidden_layers")
     head_size = config.count("head_dim", max(hidden // heads, 1))
     rotary = _rotary(config, head_size)
     return Decoder(
@@ -276,7 +280,7 @@ def _gpt2(config: Config) -> Decoder:
         groups=heads,
         head_size=max(hidden // heads, 1),
         inner=config.count("n_inner", 4 * hidden),
-        blocks=(Block(),) * config.count("n_layer"),
+        blocks=(Block(),) * config.layers("n_layer"),
         epsilon=config.real("layer_norm_epsilon", 1e-5),
         activation=_activation(config, "activation_function"),
         names=Names(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from clew.frontends.checkpoint.files import CONFIGURATION
+from clew.frontends.limits import over
+from clew.support.budgets import current
 from clew.support.errors import ModelError, UnsupportedError
 from clew.support.files import read_json_file, reason_of
 
@@ -59,10 +61,18 @@ class Config:
             self.invalid(name)
         return found
 
+    def layers(self, name: str) -> int:
+        """Returns a number of layers. Errors: M009 for more than the budget `nodes`."""
+        found, most = self.count(name), current().nodes
+        if found > most:
+            raise over("M009", f"layers in {CONFIGURATION}", found, "nodes", most)
+        return found
+
     def real(self, name: str, default: Any = _MISSING) -> float:
         """Returns a finite number."""
         found = self._field(name, default)
-        if type(found) not in (int, float) or not math.isfinite(found):
+        number = type(found) is float or (type(found) is int and abs(found) < _MOST)
+        if not number or not math.isfinite(found):
             self.invalid(name)
         return float(found)
 

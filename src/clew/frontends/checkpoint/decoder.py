@@ -27,7 +27,7 @@ from clew.frontends.names import display
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
-from clew.ir.types import TensorType, is_float
+from clew.ir.types import TensorType, is_float, to_numpy
 from clew.support.errors import ModelError
 from clew.trace.span import Source
 
@@ -105,7 +105,7 @@ class DecoderGraph:
             if of.embedding_scale == 1:
                 return rows
             # transformers rounds the scale to the dtype of the weights.
-            rounded = np.float64(of.embedding_scale).astype(table.data.dtype)
+            rounded = np.float64(of.embedding_scale).astype(to_numpy(table.tensor.dtype))
             return call("multiply", rows, scalar(float(rounded), _COMPUTED))
 
         x = self._layer(of.names.embedding, "embedding", tokens)

@@ -21,7 +21,7 @@ from clew.frontends.limits import checked_size
 from clew.frontends.names import display
 from clew.ir.expr import Constant
 from clew.ir.types import TensorType, bits, to_numpy
-from clew.support.budgets import current
+from clew.support.budgets import current, exceeded
 from clew.support.dataclass import dataclass
 from clew.support.errors import ModelError
 from clew.support.files import json_of, read_json_file, reason_of
@@ -126,8 +126,11 @@ def _tensors_of(file: int, name: str) -> Iterator[tuple[str, Stored]]:
     first = _LENGTH_BYTES + length
     if first > size_bytes or not length:
         raise _damaged(name, f"its table has {length} bytes, the file {size_bytes}")
+    if length > (most := current().attribute_bytes):
+        what = f"bytes of the table of {display(name)!r}"
+        raise exceeded(ModelError, "M030", what, length, "attribute_bytes", most)
     try:
-        table = json_of(os.pread(file, length, _LENGTH_BYTES)) if _is_short(length) else {}
+        table = json_of(os.pread(file, length, _LENGTH_BYTES))
     except ValueError as error:
         raise _damaged(name, reason_of(error)) from None
     if not isinstance(table, dict):
@@ -137,11 +140,6 @@ def _tensors_of(file: int, name: str) -> Iterator[tuple[str, Stored]]:
         if tensor != _METADATA:
             type_, begin, size = _entry(name, tensor, entry, end)
             yield tensor, Stored(type_, FilePart(opened, first + begin, size))
-
-
-def _is_short(length: int) -> bool:
-    """Whether the header is short enough to be read. Errors: I330."""
-    return length <= current().attribute_bytes or bool(json_of(b" " * length))
 
 
 def _entry(name: str, tensor: str, entry: Any, end: int) -> tuple[TensorType, int, int]:

@@ -10,6 +10,7 @@ from typing import Any
 from clew.frontends.format import FileRun, Format, Peer
 from clew.frontends.listing import Listing
 from clew.ir.module import Module
+from clew.support.errors import InputError
 from clew.support.recognize import Head
 
 
@@ -51,6 +52,12 @@ class Tflite(Format):
         """
         from clew.frontends.tflite.reference import LiteRun  # noqa: PLC0415 - see above
 
+        if options.get("signature") is not None:
+            raise InputError(
+                "I173",
+                "LiteRT's layers are those of the main graph",
+                hint="leave out the signature",
+            )
         module = self.load(path, **options)
         return LiteRun(path, inputs, module.input_names, module.output_names)
 
