@@ -45,6 +45,7 @@ SUMMARIES: Final = {
     "M030": "the model exceeds a budget, which the message names",
     "I002": "a file or an object is no model: the message says what it is, the hint what to do",
     "I043": "an input is of another dtype or kind than the model takes, or no array",
+    "I173": "the reference engine is not installed, or cannot run the model layer by layer",
     "I210": "a request's JSON does not fit the wire format, which is read strictly",
     "I211": "there is no such build, job, file or route",
     "I212": "an upload or a request's body has more bytes than are taken",
