@@ -8,7 +8,7 @@ from clew.support.dataclass import dataclass
 from clew.support.shown import Shown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation(Shown):
     """The result of a generation.
 
