@@ -162,8 +162,9 @@ def _answer(models: tuple[tuple[Path, Options], ...], own: Own, route: str) -> s
 
 async def _serve(asked: Asked, browser: bool | None) -> None:
     from clew.explorer import server  # noqa: PLC0415 - it imports the web server
+    from clew.web.hosting import is_loopback  # noqa: PLC0415
 
-    if not server.is_loopback(asked.host):
+    if not is_loopback(asked.host):
         stderr().print(
             f"warning: other machines can reach {asked.host}; anyone who has the URL can "
             "compile models here",

@@ -80,6 +80,22 @@ class Stream(Shown):
             self._clock.pause()
         raise StopIteration
 
+    def advance(self) -> str | None:
+        """Generates one token, and returns the text that is certain with it, which may be empty;
+        None after the end.
+
+        Errors: those of `clew.generate`.
+        """
+        self._clock.start()
+        try:
+            step = next(self._steps, None)
+        except BaseException:
+            self._growing.interrupt()
+            raise
+        finally:
+            self._clock.pause()
+        return None if step is None else step[2]
+
     def close(self) -> None:
         """Ends the generation."""
         self._steps.close()

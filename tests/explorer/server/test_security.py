@@ -22,6 +22,7 @@ from clew.explorer.reading import parsed, read
 from clew.explorer.schema import NewBuild, Options
 from clew.explorer.security import CONTENT_SECURITY_POLICY, HEADERS, Hosts
 from clew.support.errors import InputError
+from clew.web import hosting
 
 # --- who may ask ---
 
@@ -571,9 +572,9 @@ def test_followers_of_jobs_are_bounded(start: Callable[..., Any], texts: Any) ->
 
 def test_loopback_is_the_default() -> None:
     assert server.Asked().host == "127.0.0.1"
-    assert server.is_loopback("localhost")
-    assert server.is_loopback("::1")
-    assert not server.is_loopback("0.0.0.0")
-    assert not server.is_loopback("box.example")
+    assert hosting.is_loopback("localhost")
+    assert hosting.is_loopback("::1")
+    assert not hosting.is_loopback("0.0.0.0")
+    assert not hosting.is_loopback("box.example")
     with pytest.raises(InputError, match="I225"):
-        server.listening("256.1.1.1", 0)
+        hosting.listening("256.1.1.1", 0)

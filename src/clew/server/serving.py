@@ -1,0 +1,67 @@
+"""Starts and ends the server of a language model."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from clew.generation.language_model import LanguageModel
+from clew.server.app import make_app
+from clew.server.engine import Engine
+from clew.web.hosting import HEAD_WAIT_S, ended_by_signals, listening, server_of
+
+_TOKEN_BYTES: Final = 24
+_MOST_CONNECTIONS: Final = 256
+NEW_TOKEN: Final = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to serve, and how. `token` is the key that clients need: `NEW_TOKEN` for a new one, None
+    for none. `most_running` generations take turns, `most_waiting` others wait; each has at most
+    `most_tokens` new tokens.
+    """
+
+    model: LanguageModel
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = NEW_TOKEN
+    most_running: int = 8
+    most_waiting: int = 64
+    most_tokens: int = 4096
+    most_body_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A running server: its base URL, the key that it needs, and the function that ends it."""
+
+    url: str
+    token: str | None
+    stop: Callable[[], None]
+
+
+async def serve(asked: Asked, on_ready: Callable[[Serving], None]) -> None:
+    """Serves until a signal (interrupt, termination, hang-up) or `Serving.stop`.
+
+    Errors: I225 if the address or port cannot be used, I485 for a model without a tokenizer.
+    """
+    asked.model.decode([])
+    token = secrets.token_urlsafe(_TOKEN_BYTES) if asked.token == NEW_TOKEN else asked.token
+    with listening(asked.host, asked.port) as opened:
+        engine = Engine(asked.model, asked.most_running, asked.most_waiting)
+        try:
+            app = make_app(engine, asked.name, token, asked.most_tokens, asked.most_body_bytes)
+            server = server_of(app, HEAD_WAIT_S, _MOST_CONNECTIONS)
+            host = f"[{asked.host}]" if ":" in asked.host else asked.host
+            with ended_by_signals(server.stop):
+                running = asyncio.create_task(server.serve(sockets=[opened]))
+                url = f"http://{host}:{opened.getsockname()[1]}/v1"
+                on_ready(Serving(url, token, server.stop))
+                await running
+        finally:
+            engine.end()

@@ -1,0 +1,1 @@
+"""What clew's web servers have in common."""

@@ -1,0 +1,229 @@
+"""The server of a language model, asked by the official client and by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.generation.folders import write_model, write_tokenizer
+
+import clew
+from clew.server import Asked, Serving, serve
+
+pytest.importorskip("tokenizers")
+KEY = "the key"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = write_model(tmp_path_factory.mktemp("model"))
+    write_tokenizer(made)
+    return clew.language_model(made, threads=1)
+
+
+class Running:
+    """A server in a thread."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._ready = threading.Event()
+        self.serving: Serving | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve(asked, self._note)))
+        self._thread.start()
+        assert self._ready.wait(30)
+
+    def _note(self, serving: Serving) -> None:
+        self.serving = serving
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+
+    @property
+    def url(self) -> str:
+        assert self.serving is not None
+        return self.serving.url
+
+    def stop(self) -> None:
+        assert self.serving is not None
+        self._loop.call_soon_threadsafe(self.serving.stop)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def ask(self, path: str, body: Any = None, key: str | None = KEY) -> tuple[int, Any]:
+        """Returns the status and the JSON of an answer."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url.removesuffix("/v1") + path, data)
+        if key is not None:
+            request.add_header("Authorization", f"Bearer {key}")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask("/health", key=None)[1]
+        return found
+
+
+@pytest.fixture(scope="module")
+def running(model: Any) -> Iterator[Running]:
+    made = Running(Asked(model, "tiny", port=0, token=KEY, most_running=3, most_waiting=2))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(running: Running) -> Any:
+    openai = pytest.importorskip("openai")
+    return openai.OpenAI(base_url=running.url, api_key=KEY, max_retries=0)
+
+
+_ASKED = [{"role": "user", "content": "hello"}]
+
+
+def test_the_official_client_gets_the_texts_of_generate(client: Any, model: Any) -> None:
+    assert [m.id for m in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").owned_by == "clew"
+    wanted = clew.generate(model, "hello", max_tokens=20)
+    text = client.completions.create(model="tiny", prompt="hello", max_tokens=20)
+    assert text.choices[0].text == wanted.text
+    assert text.choices[0].finish_reason == ("length" if wanted.finish == "length" else "stop")
+    assert text.usage.prompt_tokens == wanted.prompt_tokens
+    assert text.usage.completion_tokens == len(wanted.ids)
+    chat = client.chat.completions.create(model="tiny", messages=_ASKED, max_tokens=20)
+    assert chat.choices[0].message.content == clew.generate(model, _ASKED, max_tokens=20).text
+    assert chat.choices[0].message.role == "assistant"
+
+
+def test_streams_are_the_same_texts(client: Any, model: Any) -> None:
+    wanted = clew.generate(model, _ASKED, max_tokens=20)
+    stream = client.chat.completions.create(
+        model="tiny", messages=_ASKED, max_tokens=20, stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    *parts, last = list(stream)
+    assert "".join(p.choices[0].delta.content or "" for p in parts) == wanted.text
+    assert [p.choices[0].finish_reason for p in parts][-1] in ("length", "stop")
+    assert last.usage.completion_tokens == len(wanted.ids)
+    pieces = client.completions.create(
+        model="tiny", prompt=model.encode("hello"), max_tokens=9, stream=True, echo=True
+    )
+    text = "".join(p.choices[0].text for p in pieces)
+    assert text == "hello" + clew.generate(model, "hello", max_tokens=9).text
+
+
+def test_several_prompts_and_answers(client: Any, model: Any) -> None:
+    found = client.completions.create(
+        model="tiny", prompt=["hello", "he"], n=2, max_tokens=8, temperature=1.0, seed=3
+    )
+    assert [c.index for c in found.choices] == [0, 1, 2, 3]
+    for index, choice in enumerate(found.choices):
+        prompt = ["hello", "he"][index // 2]
+        alone = clew.generate(model, prompt, max_tokens=8, temperature=1.0, seed=3 + index % 2)
+        assert choice.text == alone.text
+    stop = clew.generate(model, "hello", max_tokens=20).text[4:6]
+    cut = client.completions.create(model="tiny", prompt="hello", max_tokens=20, stop=stop)
+    assert stop not in cut.choices[0].text
+    ids = clew.generate(model, "hello", max_tokens=1).ids
+    other = client.completions.create(
+        model="tiny", prompt="hello", max_tokens=1, logit_bias={str(ids[0]): -100}
+    )
+    assert other.choices[0].text != model.decode(ids)
+
+
+def test_many_clients_get_their_own_texts(running: Running, model: Any) -> None:
+    prompts = [f"he{'llo' * n}" for n in range(12)]
+    found: dict[str, Any] = {}
+
+    def ask(prompt: str) -> None:
+        while True:
+            body = {"prompt": prompt, "max_tokens": 30}
+            status, answer = running.ask("/v1/completions", body)
+            if status != 429:
+                found[prompt] = answer["choices"][0]["text"]
+                return
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=ask, args=[prompt]) for prompt in prompts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for prompt in prompts:
+        assert found[prompt] == clew.generate(model, prompt, max_tokens=30).text
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_client_that_leaves_ends_its_generation(running: Running, streams: bool) -> None:
+    before = running.figures()
+    host, port = running.url.removeprefix("http://").removesuffix("/v1").split(":")
+    body = json.dumps({"prompt": "hello", "stream": streams, "logit_bias": {"2": -100}}).encode()
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {KEY}\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        if streams:
+            connection.recv(100)
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        now = running.figures()
+        done = sum(now[n] - before[n] for n in ("cancelled", "finished"))
+        if done and not now["running"]:
+            break
+        time.sleep(0.02)
+    assert now["running"] == now["waiting"] == 0
+    assert running.ask("/v1/completions", {"prompt": "he", "max_tokens": 2})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("completions", b"{", 400, "not JSON"),
+        ("completions", b"[]", 400, "not a JSON object"),
+        ("completions", b"[" * 100000, 400, "nested too deeply"),
+        ("completions", {}, 400, "'prompt'"),
+        ("completions", {"prompt": ""}, 400, "no tokens"),
+        ("completions", {"prompt": [7, 100000]}, 400, "100000"),
+        ("completions", {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
+        ("completions", {"prompt": "a", "max_tokens": 5000}, 400, "at most 4096"),
+        ("completions", {"prompt": "a", "max_tokens": 4000}, 400, "context"),
+        ("completions", {"prompt": "a", "temperature": "hot"}, 400, "temperature"),
+        ("completions", {"prompt": "a", "n": 0}, 400, "'n'"),
+        ("completions", {"prompt": "a", "stream": 1}, 400, "'stream'"),
+        ("completions", {"prompt": "a", "logprobs": 3}, 400, "'logprobs'"),
+        ("completions", {"prompt": "a", "suffix": "b"}, 400, "'suffix'"),
+        ("completions", {"prompt": "a", "logit_bias": {"x": 1}}, 400, "'logit_bias'"),
+        ("completions", {"prompt": "a", "model": "gpt-9"}, 404, "'tiny'"),
+        ("chat/completions", {"messages": []}, 400, "'messages'"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [1]}]}, 400, "texts"),
+        ("chat/completions", {"messages": _ASKED, "tools": [{}]}, 400, "'tools'"),
+        ("embeddings", {"input": "a"}, 404, ""),
+        ("completions", {"prompt": "a" * (5 << 20)}, 400, "bytes"),
+    ],
+)
+def test_what_is_refused(running: Running, path: str, body: Any, status: int, message: str) -> None:
+    try:
+        found, answer = running.ask(f"/v1/{path}", body)
+    except json.JSONDecodeError:  # Starlette's own 404
+        return
+    assert (found, message in json.dumps(answer)) == (status, True), answer
+
+
+def test_clients_need_the_key(running: Running) -> None:
+    for key in (None, "another", ""):
+        status, answer = running.ask("/v1/models", key=key)
+        assert (status, answer["error"]["type"]) == (401, "authentication_error")
+    assert running.figures()["status"] == "ok"
+
+
+def test_too_many_requests_are_refused(running: Running) -> None:
+    body = {"prompt": ["hello"] * 6, "max_tokens": 4}
+    status, answer = running.ask("/v1/completions", body)
+    assert (status, answer["error"]["type"]) == (429, "rate_limit_exceeded")
+    assert running.figures()["waiting"] == 0
