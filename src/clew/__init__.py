@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from clew.frontends.torch import from_torch
     from clew.ir.module import Module
     from clew.machine.target import Target
+    from clew.mapping import MapReport, map_files
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.fusion.mark_fusions import fusion
@@ -110,6 +111,7 @@ _HOMES: Final = {
     "LayerError": "clew.compare.precision",
     "Limits": "clew.backends.compile_options",
     "LoadedModel": "clew.api.loaded_model",
+    "MapReport": "clew.mapping",
     "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
@@ -146,6 +148,7 @@ _HOMES: Final = {
     "load_compiled": "clew.api.loaded_model",
     "load_part": "clew.extraction",
     "load_partition": "clew.extraction",
+    "map_files": "clew.mapping",
     "Placement": "clew.placement",
     "parse": "clew.frontends.text",
     "place": "clew.placement",
@@ -204,6 +207,7 @@ __all__ = [
     "LayerError",
     "Limits",
     "LoadedModel",
+    "MapReport",
     "MemorySpace",
     "Module",
     "Part",
@@ -242,6 +246,7 @@ __all__ = [
     "load_compiled",
     "load_part",
     "load_partition",
+    "map_files",
     "parse",
     "partition",
     "place",
