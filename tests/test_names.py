@@ -20,13 +20,12 @@ import clew
 
 NAMES = """
     Backend Budgets CheckReport ClewError ClewWarning CompiledModel DiffReport Editor ExecutorGraph
-    Inputs Kernel LayerDiff LayerError LoadedModel MapReport MemorySpace Module Part
-    Partition Placement CompileOptions Diagnostics Limits Passes Precision PrecisionReport Profile Quantized
-    RegionPattern Sample Session Sizes SpecializedSizes Taps Target
-    TuneReport Verdict __version__ all_ops backend bisect check_op compile diff edit executor_graph
-    extern_op extract from_torch fusion get_op graph_pass load load_compiled load_part
-    load_partition map_files parse partition place precision_report quantize register_op
-    schedule_for tap_states tune tune_report
+    Inputs Kernel LayerDiff LayerError LoadedModel MapReport MemorySpace Module Part Partition
+    Placement CompileOptions Diagnostics Limits Passes Precision PrecisionReport Profile Quantized
+    RegionPattern Sample Session Sizes SpecializedSizes Taps Target TuneReport Verdict __version__
+    all_ops backend bisect check_op compile diff edit executor_graph extern_op extract from_torch
+    fusion get_op graph_pass load load_compiled load_part load_partition map_files parse partition
+    place precision_report quantize register_op schedule_for tap_states tune tune_report
 """
 
 
