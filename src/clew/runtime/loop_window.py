@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import field, replace
 from sys import getrefcount
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,10 @@ _TABLE_BYTES: Final = 1 << 20
 # The idle contexts that a window keeps, and the most bytes that each may work in.
 _IDLE_CONTEXTS, _IDLE_BYTES = 2, 1 << 22
 _CHUNK_WORDS: Final = native.CHUNK_BYTES // 8
+_POSITION, _COUNT = native_flow.ROWS_POSITION // 8, native_flow.ROWS_COUNT // 8
+
+# A state that a window reads: its number, shape and dtype.
+Given: TypeAlias = "tuple[int, tuple[int, ...], np.dtype[Any]]"
 
 
 class ChunkRows(NamedTuple):
@@ -101,6 +105,14 @@ def _share(
             part[shared, entry * threads + thread] = chunk
 
 
+class End(NamedTuple):
+    """A result after some iterations: its output, shape and dtype."""
+
+    output: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 @dataclass
 class Window:
     """Some iterations of a loop, from number `step` on. `room` is i64[outputs, rows]: the bytes
@@ -120,7 +132,7 @@ class Window:
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
     _results: dict[int, Results] = field(default_factory=dict)
-    _shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    _ends: dict[int, tuple[list[tuple[int, End]], list[End]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -170,9 +182,21 @@ class Window:
         return same and (self.rows >= wanted or self.is_whole)
 
     @cached_property
-    def dtypes(self) -> list[np.dtype]:
-        """The dtypes of the outputs."""
-        return [number_dtype(spec.dtype) for spec in self.bound.outputs]
+    def given(self) -> list[Given]:
+        """The states that it reads."""
+        specs, states = self.bound.inputs, self.numbers.body.inputs
+        both = zip(states, specs, strict=True)
+        return [(state, spec.shape, number_dtype(spec.dtype)) for state, spec in both]
+
+    @cached_property
+    def filled(self) -> list[tuple[int, int, np.dtype[Any]]]:
+        """The states to which the loop appends, each with its output and dtype."""
+        body = self.numbers.body
+        return [
+            (state, output, number_dtype(self.bound.outputs[output].dtype))
+            for state, (output, _) in zip(body.moving, body.ends, strict=True)
+            if state in body.appended
+        ]
 
     def results_of(self, rows: int) -> Results:
         """Returns the memory of each output, in bytes, for so many iterations."""
@@ -182,13 +206,24 @@ class Window:
             found = self._results[rows] = Results([((size,), np.dtype(np.uint8)) for size in sizes])
         return found
 
-    def shapes_after(self, iterations: int) -> list[tuple[int, ...]]:
-        """Returns the shapes of the states in `LoopBody.moving` after so many iterations."""
-        found = self._shapes.get(iterations)
+    def results_after(self, iterations: int) -> tuple[list[tuple[int, End]], list[End]]:
+        """Returns the states in `LoopBody.moving`, each with its value, and the stacked values
+        after so many iterations. No state moves before the first.
+        """
+        found = self._ends.get(iterations)
         if found is None:
-            body = self.numbers.body
-            places = [body.inputs.index(state) for state in body.moving]
-            found = self._shapes[iterations] = [self._shape(n, iterations) for n in places]
+            body, outputs = self.numbers.body, self.bound.outputs
+            ends = []
+            for state, both in zip(body.moving, body.ends, strict=True) if iterations else ():
+                output = both[1 - iterations % 2]
+                shape = self._shape(body.inputs.index(state), iterations)
+                ends.append((state, End(output, shape, number_dtype(outputs[output].dtype))))
+            first = len(outputs) - body.stacks
+            stacks = [
+                End(number, (iterations, *spec.shape), number_dtype(spec.dtype))
+                for number, spec in enumerate(outputs[first:], first)
+            ]
+            found = self._ends[iterations] = ends, stacks
         return found
 
     def _shape(self, place: int, iterations: int) -> tuple[int, ...]:
@@ -315,8 +350,8 @@ class LoopContext(Context):
     def begin(self, rows: int, most_iterations: int) -> None:
         """Prepares a run of so many rows. No loop may take more iterations than given."""
         self.loops.clear(most_iterations)
-        self._rows[native_flow.ROWS_POSITION // 8] = 0
-        self._rows[native_flow.ROWS_COUNT // 8] = rows
+        self._rows[_POSITION] = 0
+        self._rows[_COUNT] = rows
 
     def _written(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Returns the addresses that numbers go to, i64[n], and the numbers, i64[rows, n]. The

@@ -400,10 +400,10 @@ class Program(Shown):
             shown.append(number)
         if native is None:
             return None
-        of, run = picker(shown), native.run_whole
+        of = picker(shown)
 
         def outputs(states: Sequence[Any]) -> list[Any] | None:
-            found = run(states)
+            found = _iterated(loop, native, states, only_natively=True)
             return None if found is None else list(of(found))
 
         return self._from_inputs(outputs, loop.inputs)
@@ -733,23 +733,43 @@ def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[A
 
 
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
+    native = loop.native if observer is None else None
+    found = _iterated(loop, native, inputs, observer)
+    assert found is not None
+    return found
+
+
+def _iterated(
+    loop: Repeat,
+    native: NativeLoop | None,
+    inputs: Sequence[Any],
+    observer: Observer | None = None,
+    *,
+    only_natively: bool = False,
+) -> list[Any] | None:
+    """Returns the results of a loop. With `only_natively`, returns None if there are no iterations,
+    or if Python must run some.
+    """
     state = list(inputs)
     stacks = _Stacks(loop.scans)
-    step = 0
-    native = loop.native if observer is None else None
-    refused = 0
+    step = refused = 0
     while True:
         check_loop_steps(step)
         trips = None if native is None else native.trips(state)
-        if not (_goes_on(loop, step, state, observer) if trips is None else step < trips):
+        if trips is not None and step >= trips:
             break
         ran = None if native is None else native.run(state, step, trips)
         if ran is not None:
-            state, step = ran.states, step + ran.iterations
-            stacks.add_rows(ran.stacks)
+            if ran.iterations:
+                state, step = ran.states, step + ran.iterations
+                stacks.add_rows(ran.stacks)
             if ran.is_over:
                 break
             continue
+        if only_natively:
+            return None
+        if trips is None and not _goes_on(loop, step, state, observer):
+            break
         results = loop.body.inside([np.asarray(step, np.int64), *state], observer)
         state = list(results[: len(state)])
         stacks.add(results[len(state) :])
@@ -757,6 +777,8 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         refused += 1
         if refused == _MOST_REFUSED:
             native = None
+    if only_natively and not step:
+        return None
     return [*state, *stacks.joined(loop.empty, state)]
 
 
