@@ -8,7 +8,7 @@ largest iteration of the window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from sys import getrefcount
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,6 +21,7 @@ from clew.ir.dims import Sizes
 from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
 from clew.runtime.context import Context, Places
+from clew.runtime.guard import GuardedBuffer
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
@@ -40,6 +41,14 @@ _POSITION, _COUNT = native_flow.ROWS_POSITION // 8, native_flow.ROWS_COUNT // 8
 
 # A state that a window reads: its number, shape and dtype.
 Given: TypeAlias = "tuple[int, tuple[int, ...], np.dtype[Any]]"
+# A stacked value: its output, shape and dtype. A state has its number before them.
+Stacked: TypeAlias = "tuple[int, tuple[int, ...], np.dtype[Any]]"
+End: TypeAlias = "tuple[int, int, tuple[int, ...], np.dtype[Any]]"
+# The memory of an output: an array, and where the output begins there.
+Place: TypeAlias = "tuple[np.ndarray[Any, Any], int]"
+# Room for results is made for a multiple of so many iterations, so that calls of various numbers
+# of iterations use the same memory.
+_ROWS_AT_ONCE: Final = 8
 
 
 class ChunkRows(NamedTuple):
@@ -105,14 +114,6 @@ def _share(
             part[shared, entry * threads + thread] = chunk
 
 
-class End(NamedTuple):
-    """A result after some iterations: its output, shape and dtype."""
-
-    output: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
 @dataclass
 class Window:
     """Some iterations of a loop, from number `step` on. `room` is i64[outputs, rows]: the bytes
@@ -132,7 +133,7 @@ class Window:
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
     _results: dict[int, Results] = field(default_factory=dict)
-    _ends: dict[int, tuple[list[tuple[int, End]], list[End]]] = field(default_factory=dict)
+    _ends: dict[int, tuple[list[End], list[Stacked]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -189,24 +190,25 @@ class Window:
         return [(state, spec.shape, number_dtype(spec.dtype)) for state, spec in both]
 
     @cached_property
-    def filled(self) -> list[tuple[int, int, np.dtype[Any]]]:
-        """The states to which the loop appends, each with its output and dtype."""
+    def filled(self) -> list[tuple[int, int]]:
+        """The inputs that are copied to an output: the states to which the loop appends."""
         body = self.numbers.body
         return [
-            (state, output, number_dtype(self.bound.outputs[output].dtype))
+            (body.inputs.index(state), output)
             for state, (output, _) in zip(body.moving, body.ends, strict=True)
             if state in body.appended
         ]
 
     def results_of(self, rows: int) -> Results:
-        """Returns the memory of each output, in bytes, for so many iterations."""
+        """Returns the memory of each output, in bytes, for at least so many iterations."""
+        rows = min(self.rows, -(-rows // _ROWS_AT_ONCE) * _ROWS_AT_ONCE)
         found = self._results.get(rows)
         if found is None:
             sizes = self.room[:, rows - 1].tolist()
             found = self._results[rows] = Results([((size,), np.dtype(np.uint8)) for size in sizes])
         return found
 
-    def results_after(self, iterations: int) -> tuple[list[tuple[int, End]], list[End]]:
+    def results_after(self, iterations: int) -> tuple[list[End], list[Stacked]]:
         """Returns the states in `LoopBody.moving`, each with its value, and the stacked values
         after so many iterations. No state moves before the first.
         """
@@ -217,10 +219,10 @@ class Window:
             for state, both in zip(body.moving, body.ends, strict=True) if iterations else ():
                 output = both[1 - iterations % 2]
                 shape = self._shape(body.inputs.index(state), iterations)
-                ends.append((state, End(output, shape, number_dtype(outputs[output].dtype))))
+                ends.append((state, output, shape, number_dtype(outputs[output].dtype)))
             first = len(outputs) - body.stacks
             stacks = [
-                End(number, (iterations, *spec.shape), number_dtype(spec.dtype))
+                (number, (iterations, *spec.shape), number_dtype(spec.dtype))
                 for number, spec in enumerate(outputs[first:], first)
             ]
             found = self._ends[iterations] = ends, stacks
@@ -321,6 +323,8 @@ class LoopContext(Context):
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
         self._room_of: Results | None = None
+        self._places: list[Place] = []
+        self._first = len(window.bound.inputs)
         body = window.numbers.body
         targets, numbers = self._written(window)
         varies = (numbers != numbers[0]).any(axis=0)
@@ -339,13 +343,43 @@ class LoopContext(Context):
         place = self._layout.starts[body.rows]
         self._steps[place, native.STEP_EXTRA // 8] = address_of(self._rows)
 
-    def room_for(self, results: Results) -> Room:
-        """Returns memory for small results: that of an earlier call if nothing refers to it."""
-        room = self.room
-        if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
-            room, self._room_of = Room(results), results
-            self.room = room
+    def results_in(self, results: Results, guarded: Sequence[GuardedBuffer]) -> list[Place]:
+        """Returns the memory of the outputs of a call, and writes its addresses to `bases`. The
+        memory is `guarded` if that is given. For small results, it is that of an earlier call if
+        nothing refers to it.
+        """
+        if results.are_small and not guarded:
+            room = self.room
+            if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
+                room = self._new_room(results)
+            return self._places
+        self._room_of = None
+        if guarded:
+            self._write([buffer.address for buffer in guarded])
+            return [(buffer.data, 0) for buffer in guarded]
+        arrays, addresses = results.apart()
+        self._write(addresses)
+        return [(array, 0) for array in arrays]
+
+    def _new_room(self, results: Results) -> Room:
+        """Gives the context other memory for small results: that before the last, or new memory if
+        that is in use, too. Writes its addresses to `bases`.
+        """
+        if self._room_of is results:
+            room, self.spare = self.spare, self.room
+        else:
+            room = self.spare = None
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = Room(results)
+        self.room, self._room_of = room, results
+        self._write([room.address + offset for offset in results.offsets])
+        self._places = [(room.memory, begin) for _, _, begin in room.views]
         return room
+
+    def _write(self, addresses: Sequence[int]) -> None:
+        """Writes the addresses of outputs to `bases`."""
+        for position, address in enumerate(addresses, self._first):
+            self.bases[position] = address
 
     def begin(self, rows: int, most_iterations: int) -> None:
         """Prepares a run of so many rows. No loop may take more iterations than given."""

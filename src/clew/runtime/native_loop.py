@@ -14,6 +14,7 @@ states, and reports errors in the iteration and the layer where they occur.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import memmove
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
-from clew.runtime.loop_window import End, Given, LoopContext, Window
+from clew.runtime.loop_window import Given, Place, Window
+from clew.runtime.results import Results, Spec
 from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
@@ -38,7 +40,6 @@ from clew.support.shown import Shown, counted
 _FIRST_ROWS: Final = 64
 # A call of such a loop has room for as many iterations as recent calls took, and for so many.
 _FEWEST_ROWS: Final = 8
-_ENDLESS: Final = 1 << 62
 _ARRAY: Final = np.ndarray
 _KEPT_WINDOWS: Final = 16
 # A result may have as much unused room as data, and this many bytes.
@@ -85,6 +86,8 @@ class NativeLoop(Shown):
         self._windows = {} if like is None else like._windows
         self._lock: Lock = Lock() if like is None else like._lock
         self._watch: Watch | None = None
+        self._key = tuple(self._sizes.values())
+        self._is_serial = pool.threads == 1
         self._growing = [(growth.state, growth.axis) for growth in body.growth]
         # The iterations that recent calls took, if a condition ends the loop.
         self._usual = _FIRST_ROWS - 1
@@ -129,15 +132,15 @@ class NativeLoop(Shown):
         budgets = current()
         if budgets.bounds_work:
             return None
-        wanted = min(budgets.loop_steps, _ENDLESS if trips is None else trips) - step
+        wanted = max(_FIRST_ROWS, step) if trips is None else trips - step
+        if wanted > budgets.loop_steps - step:
+            wanted = budgets.loop_steps - step
         if self._guard:
             wanted = min(wanted, 1)
-        elif trips is None:
-            wanted = min(wanted, max(_FIRST_ROWS, step))
         window = self._window(states, step, wanted, budgets) if wanted > 0 else None
         if window is None:
             return None
-        rows = min(wanted, window.rows)
+        rows = wanted if wanted < window.rows else window.rows
         if trips is not None:
             return self._run(window, states, rows, budgets)
         if not step:
@@ -156,7 +159,7 @@ class NativeLoop(Shown):
         begin = tuple(
             [int(states[s]) if axis is None else states[s].shape[axis] for s, axis in self._growing]
         )
-        key = (*self._sizes.values(), step, *begin)
+        key = (*self._key, step, *begin)
         found = self._windows.get(key)
         if found is not None and found.serves(wanted, budgets):
             return found if _fit(states, found.given) else None
@@ -180,27 +183,44 @@ class NativeLoop(Shown):
         context = None if self._guard else window.take()
         if context is None:
             context = window.context(self._places(window))
-        given = [readable(states[n]) for n in self.body.inputs]
-        memory = _Outputs(window, rows, context, self._guard)
-        memory.fill(states)
-        position = write_addresses(given, context.bases)
-        for address in memory.addresses:
-            context.bases[position] = address
-            position += 1
+        given = []
+        for state in self.body.inputs:
+            array = states[state]
+            given.append(array if array.flags.carray else readable(array))
+        write_addresses(given, context.bases)
+        results = window.results_of(rows)
+        buffers = self._buffers(window, results)
+        memory = context.results_in(results, buffers)
+        bases, first = context.bases, len(given)
+        for place, output in window.filled:
+            memmove(bases[first + output], bases[place], given[place].nbytes)
         context.begin(rows, budgets.loop_steps)
-        run, segment, bases = driver().run_segment, context.segment_address, context.bases_address
+        run, segment, at = driver().run_segment, context.segment_address, context.bases_address
+        pool = None if self._is_serial else self._pool.address
         watch = None if self._watch is None else self._watch.address
-        while run(segment, bases, self._pool.address, watch) >= native.PAUSED:
+        while run(segment, at, pool, watch) >= native.PAUSED:
             pass  # Python handles signals here
         del given
         done = context.loops.total(0)
-        if context.loops.stopped or any(context.records):
+        if context.loops.stopped or (context.records and any(context.records)):
             return None  # the context is not used again
-        memory.check()
-        found, stacks = memory.after(done, states)
+        for number, buffer in enumerate(buffers):
+            buffer.check(f"output {number} of a loop")
+            memory[number] = buffer.data.copy(), 0
+        copies = None if results.are_small else results
+        found, stacks = _results(window, memory, done, states, copies)
         if not self._guard:
             window.give(context)
         return Ran(done, found, stacks, done < rows)
+
+    def _buffers(self, window: Window, results: Results) -> list[GuardedBuffer]:
+        """Returns the memory of the outputs of a guarded call."""
+        if not self._guard:
+            return []
+        return [
+            GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=self._guard)
+            for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
+        ]
 
     def _places(self, window: Window) -> Places:
         """Returns memory for the arena and scratch of a context."""
@@ -230,66 +250,33 @@ def _fit(states: Sequence[Any], given: Sequence[Given]) -> bool:
     return True
 
 
-class _Outputs:
-    """The memory of the outputs of a call."""
+def _results(
+    window: Window,
+    memory: Sequence[Place],
+    done: int,
+    states: Sequence[Any],
+    room: Results | None,
+) -> tuple[list[Any], list[np.ndarray]]:
+    """Returns the states and the stacked values after so many iterations, from the memory of each
+    output. They are copies if much of their memory, of the sizes in `room`, is unused.
+    """
+    ends, stacked = window.results_after(done)
+    found, stacks = list(states), []
+    for state, output, shape, dtype in ends:
+        array, begin = memory[output]
+        found[state] = _ARRAY(shape, dtype, array, begin)
+    for output, shape, dtype in stacked:
+        array, begin = memory[output]
+        stacks.append(_ARRAY(shape, dtype, array, begin))
+    if room is not None:
+        specs = room.specs
+        for state, output, _, _ in ends:
+            found[state] = _without_spare(found[state], specs[output])
+        for number, (output, _, _) in enumerate(stacked):
+            stacks[number] = _without_spare(stacks[number], specs[output])
+    return found, stacks
 
-    __slots__ = ("_arrays", "_copies", "_guarded", "_rooms", "_window", "addresses")
 
-    def __init__(
-        self, window: Window, rows: int, context: LoopContext, guard: GuardSide | bool
-    ) -> None:
-        self._window = window
-        self._guarded: list[GuardedBuffer] = []
-        results = window.results_of(rows)
-        # The memory of each output: an array, and where it begins there.
-        self._arrays: list[tuple[np.ndarray, int]]
-        self.addresses: list[int]
-        # Whether results are copied: all of them, or if much of their memory is unused.
-        self._copies = not results.are_small
-        self._rooms = results.specs
-        if isinstance(guard, GuardSide):
-            self._guarded = [
-                GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=guard)
-                for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
-            ]
-            self._copies = True
-            self._arrays = [(buffer.data, 0) for buffer in self._guarded]
-            self.addresses = [buffer.address for buffer in self._guarded]
-        elif results.are_small:
-            room = context.room_for(results)
-            memory, address = room.memory, room.address
-            self._arrays = [(memory, begin) for _, _, begin in room.views]
-            self.addresses = [address + offset for offset in results.offsets]
-        else:
-            arrays, self.addresses = results.apart()
-            self._arrays = [(array, 0) for array in arrays]
-
-    def fill(self, states: Sequence[Any]) -> None:
-        """Copies states in to which the loop appends."""
-        for state, output, dtype in self._window.filled:
-            value = states[state]
-            array, begin = self._arrays[output]
-            _ARRAY(value.shape, dtype, array, begin)[...] = value
-
-    def check(self) -> None:
-        """Asserts that nothing was written beside guarded outputs."""
-        for number, buffer in enumerate(self._guarded):
-            buffer.check(f"output {number} of a loop")
-
-    def after(self, done: int, states: Sequence[Any]) -> tuple[list[Any], list[np.ndarray]]:
-        """Returns the states and the stacked values after so many iterations."""
-        ends, stacks = self._window.results_after(done)
-        found = list(states)
-        for state, end in ends:
-            found[state] = self._shown(end)
-        return found, [self._shown(stack) for stack in stacks]
-
-    def _shown(self, end: End) -> np.ndarray:
-        """Returns a result; a copy if much of its memory is unused."""
-        memory, begin = self._arrays[end.output]
-        array = _ARRAY(end.shape, end.dtype, memory, begin)
-        if not self._copies:
-            return array
-        ((room,), _) = self._rooms[end.output]
-        is_spare = room > 2 * array.nbytes + _SPARE_BYTES
-        return array.copy() if self._guarded or is_spare else array
+def _without_spare(array: np.ndarray, room: Spec) -> np.ndarray:
+    ((room_bytes,), _) = room
+    return array.copy() if room_bytes > 2 * array.nbytes + _SPARE_BYTES else array

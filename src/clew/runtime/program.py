@@ -756,20 +756,18 @@ def _iterated(
     while True:
         check_loop_steps(step)
         trips = None if native is None else native.trips(state)
-        if trips is not None and step >= trips:
+        if not (_goes_on(loop, step, state, observer) if trips is None else step < trips):
             break
         ran = None if native is None else native.run(state, step, trips)
         if ran is not None:
-            if ran.iterations:
-                state, step = ran.states, step + ran.iterations
+            state, step = ran.states, step + ran.iterations
+            if loop.scans:
                 stacks.add_rows(ran.stacks)
             if ran.is_over:
                 break
             continue
         if only_natively:
             return None
-        if trips is None and not _goes_on(loop, step, state, observer):
-            break
         results = loop.body.inside([np.asarray(step, np.int64), *state], observer)
         state = list(results[: len(state)])
         stacks.add(results[len(state) :])
@@ -779,7 +777,7 @@ def _iterated(
             native = None
     if only_natively and not step:
         return None
-    return [*state, *stacks.joined(loop.empty, state)]
+    return [*state, *stacks.joined(loop.empty, state)] if loop.scans else state
 
 
 def _goes_on(loop: Repeat, step: int, state: Sequence[Any], observer: Observer | None) -> bool:
