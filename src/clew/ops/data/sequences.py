@@ -341,3 +341,36 @@ def _concat_types(sequence: Type, *, axis: int, new_axis: bool) -> Type:
     else:
         shape[n] = unknown_dim()
     return element.with_(shape=tuple(shape))
+
+
+@register_op(
+    "sequence.join_rows",
+    host=True,
+    traits=Traits(reinterprets=True),
+    samples=(
+        Sample(f32(4, 3, 2)),
+        Sample(i64(5, 1)),
+        Sample(f32(4), error="T102"),
+    ),
+)
+def join_rows(x: Array) -> Array:
+    """The rows of a tensor, one after another along their first axis: `sequence.concat` of their
+    sequence, as a view of the tensor's memory.
+
+    Errors: T102 for rows without axes; I272 if there are no rows.
+    """
+    if not len(x):
+        raise RunError("I272", "sequence.concat: the sequence is empty")
+    count, size, *rest = x.shape
+    return x.reshape(count * size, *rest)
+
+
+@join_rows.types
+def _join_rows_types(x: Type) -> Type:
+    source = any_tensor("sequence.join_rows", x)
+    if not isinstance(source, TensorType):
+        return source
+    if source.rank < 2:
+        raise GraphTypeError("T102", f"sequence.join_rows: rows of {source} have no axes")
+    count, size, *rest = source.shape
+    return source.with_(shape=(count * size, *rest))

@@ -238,7 +238,7 @@ def _split(call: Call, known: Known) -> Expr | None:
 
 
 def _concat(call: Call, known: Known) -> Expr | None:
-    if _rows(call.args[0]):
+    if _rows(call.args[0]) != 0 and _is_of_rows(call.args[0]):
         return _concat_of_rows(call)
     elements = elements_of(call.args[0])
     if not elements or not all(isinstance(e.type, TensorType) for e in elements):
@@ -262,16 +262,32 @@ def _concat(call: Call, known: Known) -> Expr | None:
     return get_op("concatenate")(*parts, axis=axis)
 
 
+def _is_of_rows(sequence: Expr) -> bool:
+    """Whether a sequence consists of a tensor's parts of size 1 along an axis."""
+    split = _made_by(sequence, "sequence.split")
+    return (
+        split is not None
+        and len(split.args) == 1
+        and isinstance(split.args[0].type, TensorType)
+        and is_native(split.args[0].type)
+    )
+
+
 def _concat_of_rows(call: Call) -> Expr | None:
-    """Returns the concatenation of the parts of a tensor (`_rows`): its elements, reordered."""
+    """Returns the concatenation of the parts of a tensor: its elements, reordered. The run reports
+    that there are none.
+    """
     (split,) = call.args
     assert isinstance(split, Call)
     x, source = split.args[0], split.attrs.axis % split.args[0].tensor.rank
     rank, is_new = x.tensor.rank, call.attrs.new_axis
+    is_counted = _rows(split) is not None
     if split.attrs.keepdims:
-        return x if not is_new and call.attrs.axis % rank == source else None
+        return x if is_counted and not is_new and call.attrs.axis % rank == source else None
     axis = call.attrs.axis % (rank if is_new else rank - 1)
-    return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    if is_counted:
+        return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    return None if is_new or source or axis else get_op("sequence.join_rows")(x)
 
 
 def rows_joined(x: Expr, source: int, axis: int) -> Expr:
