@@ -184,10 +184,17 @@ def _changes(call: Expr, row: TensorType, least: int) -> bool:
     match call.op.name, len(call.args):
         case ("sequence.insert", count):
             shape = row.shape if row.rank == call.args[1].tensor.rank else row.shape[1:]
-            return call.args[1].type == row.with_(shape=shape) and (count == 2 or least > 0)
+            at_end = count == 2 or _is_front(call.args[2])
+            return call.args[1].type == row.with_(shape=shape) and (at_end or least > 0)
         case ("sequence.erase", _):
             return least > 1
     return False
+
+
+def _is_front(position: Expr) -> bool:
+    """Whether a position is known to be 0."""
+    place = known_value(position)
+    return place is not None and place.dtype != object and not place.any()
 
 
 def _changed(call: Call, rows: Expr) -> tuple[Expr, int]:
@@ -200,8 +207,7 @@ def _changed(call: Call, rows: Expr) -> tuple[Expr, int]:
     row = _row(call.args[1])
     if len(call.args) == 2:
         return get_op("concatenate")(rows, row, axis=0), 1
-    at = known_value(call.args[2])
-    if at is not None and not at.any():
+    if _is_front(call.args[2]):
         return get_op("concatenate")(row, rows, axis=0), 1
     place = get_op("reshape")(call.args[2], shape=())
     return get_op("insert_row")(rows, call.args[1], place), 1
