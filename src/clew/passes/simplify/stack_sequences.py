@@ -32,8 +32,8 @@ class StackSequences(Pass):
     After:  in the body, `%1 = gather(%rows, %n, axis=0)` and, as the next state,
         `%2 = concatenate(%rows, reshape(%element), axis=0)`; after the loop, `sequence.split`
 
-    Preconditions: none. Non-goals: sequences that shrink, or from which an element is erased or
-    joined that may be the last one, or read where there may be none: these are errors of the run.
+    Preconditions: none. Non-goals: sequences that may be empty where they are read or joined, and
+    erasures of the only element at a position that only the run knows: errors of the run.
     """
 
     opt_level: ClassVar[int] = 1
@@ -47,10 +47,13 @@ class StackSequences(Pass):
 
 
 class _Stack(NamedTuple):
-    """A tensor in place of a sequence, and the least number of elements."""
+    """A tensor in place of a sequence, the least number of elements, and whether the loop takes
+    elements away until the run finds that there are none.
+    """
 
     rows: Expr
     least: int
+    shrinks: bool = False
 
 
 class _List(NamedTuple):
@@ -62,6 +65,11 @@ class _List(NamedTuple):
     element: TensorType
     first: Sequence[Expr]
     added: int
+
+    @property
+    def least(self) -> int:
+        """The least number of elements before an iteration."""
+        return len(self.first) if self.added >= 0 else 0
 
 
 class _Stacker(Rewriter):
@@ -79,15 +87,15 @@ class _Stacker(Rewriter):
         if stack is None or not isinstance(new.op, Op):
             return new
         with self.covers(old, new.args[0]):
-            if _changes(new, stack.rows.tensor, stack.least):
+            if _changes(new, stack.rows.tensor, stack.least, stack.shrinks):
                 changed, step = _changed(new, stack.rows)
-                return self._split(changed, stack.least + step)
-            return _read(new, stack) if _is_read(new, stack.least) else new
+                return self._split(changed, max(stack.least + step, 0), stack.shrinks)
+            return _read(new, stack) if _is_read(new, stack.least, stack.shrinks) else new
 
-    def _split(self, rows: Expr, least: int) -> Expr:
+    def _split(self, rows: Expr, least: int, shrinks: bool = False) -> Expr:
         """Returns the sequence of a tensor's rows."""
         made = get_op("sequence.split")(rows, axis=0, keepdims=False)
-        self._stacks[made.id] = _Stack(rows, least)
+        self._stacks[made.id] = _Stack(rows, least, shrinks)
         return made
 
     def _stacking(self, loop: While, lists: Sequence[_List]) -> Tuple:
@@ -112,7 +120,7 @@ class _Stacker(Rewriter):
         )
         results: list[Expr] = [TupleGetItem(made, n) for n in range(len(fields))]
         for n, found in by_state.items():
-            results[n] = self._split(results[n], len(found.first))
+            results[n] = self._split(results[n], found.least)
         return Tuple(results)
 
     def _over(
@@ -126,7 +134,7 @@ class _Stacker(Rewriter):
             old = params[n + 1]
             shape = (sizes[n], *found.element.shape)
             rows = params[n + 1] = Var(old.name, found.element.with_(shape=shape))
-            self.memo[old.id] = self._split(rows, len(found.first))
+            self.memo[old.id] = self._split(rows, found.least, found.added < 0)
         for node in post_order(function.body):
             if not isinstance(node, Var):
                 self.memo.pop(node.id, None)  # unchanged so far
@@ -147,14 +155,16 @@ def _first(found: _List) -> Expr:
     return rows
 
 
-def _is_read(call: Call, least: int) -> bool:
+def _is_read(call: Expr, least: int, shrinks: bool = False) -> bool:
     """Whether a call reads a sequence of at least so many elements as a tensor can be read."""
-    if not isinstance(call.op, Op):
+    if not isinstance(call, Call) or not isinstance(call.op, Op):
         return False
     match call.op.name:
         case "sequence.length":
             return True
-        case "sequence.concat" | "sequence.at":
+        case "sequence.at":
+            return least > 0 or shrinks
+        case "sequence.concat":
             return least > 0
     return False
 
@@ -175,9 +185,10 @@ def _read(call: Call, stack: _Stack) -> Expr:
     return rows_joined(rows, 0, attrs.axis % (rank - 1))
 
 
-def _changes(call: Expr, row: TensorType, least: int) -> bool:
+def _changes(call: Expr, row: TensorType, least: int, shrinks: bool) -> bool:
     """Whether a call inserts a tensor in a sequence of at least so many elements, or erases one,
-    and leaves one at least. `row` is the type of an element, or of some as rows.
+    and leaves one at least. `row` is the type of an element, or of some as rows. A sequence that
+    shrinks may lose its first and its last element, since these positions need no check.
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return False
@@ -186,9 +197,15 @@ def _changes(call: Expr, row: TensorType, least: int) -> bool:
             shape = row.shape if row.rank == call.args[1].tensor.rank else row.shape[1:]
             at_end = count == 2 or _is_front(call.args[2])
             return call.args[1].type == row.with_(shape=shape) and (at_end or least > 0)
-        case ("sequence.erase", _):
-            return least > 1
+        case ("sequence.erase", count):
+            return least > 1 or (shrinks and (count == 1 or _is_end(call.args[1])))
     return False
+
+
+def _is_end(position: Expr) -> bool:
+    """Whether a position is known to be that of the first or the last element."""
+    place = known_value(position)
+    return place is not None and place.dtype != object and place.reshape(-1).tolist() in ([0], [-1])
 
 
 def _is_front(position: Expr) -> bool:
@@ -214,8 +231,8 @@ def _changed(call: Call, rows: Expr) -> tuple[Expr, int]:
 
 
 def _lists_of(loop: While) -> Iterator[_List]:
-    """Yields the states that are sequences of one shape, which do not shrink, and which the loop
-    reads and changes as a tensor can be read and changed.
+    """Yields the states that are sequences of one shape, which the loop reads and changes as a
+    tensor can be read and changed.
     """
     body = loop.body.body
     if not isinstance(body, Tuple):
@@ -235,30 +252,55 @@ def _lists_of(loop: While) -> Iterator[_List]:
         if not is_static or any(value.type != element for value in elements):
             continue
         assert isinstance(element, TensorType)
-        versions = _versions(order, param, element, len(elements))
-        added = versions.get(body.fields[state].id)
-        if added is None or added < 0:
-            continue
-        readers = [(n, len(elements)) for n in uses.get(loop.cond.params[1 + state].id, ())]
-        for version, step in versions.items():
-            readers += [
-                (node, len(elements) + step)
-                for node in uses.get(version, ())
-                if node.id not in versions and node is not body
-            ]
-        shown = sum(value.id in versions for value in body.fields)
-        if shown == 1 and all(isinstance(n, Call) and _is_read(n, most) for n, most in readers):
-            yield _List(state, element, elements, added)
+        for shrinks in (False, True):
+            found = _found(loop, state, element, elements, order, uses, shrinks)
+            if found is not None:
+                yield found
+                break
 
 
-def _versions(order: Sequence[Expr], param: Var, element: TensorType, least: int) -> dict[int, int]:
+def _found(
+    loop: While,
+    state: int,
+    element: TensorType,
+    elements: Sequence[Expr],
+    order: Sequence[Expr],
+    uses: Mapping[int, Sequence[Expr]],
+    shrinks: bool,
+) -> _List | None:
+    """Returns a state whose elements have this type; None if it stays a sequence. `order` has the
+    nodes of the loop, and `uses` the readers of each.
+    """
+    least = 0 if shrinks else len(elements)
+    param, body = loop.body.params[1 + state], loop.body.body
+    assert isinstance(body, Tuple)
+    versions = _versions(order, param, element, least, shrinks)
+    added = versions.get(body.fields[state].id)
+    if added is None or (added < 0) != shrinks:
+        return None
+    readers = [(n, least) for n in uses.get(loop.cond.params[1 + state].id, ())]
+    for version, step in versions.items():
+        readers += [
+            (node, least + step)
+            for node in uses.get(version, ())
+            if node.id not in versions and node is not body
+        ]
+    shown = sum(value.id in versions for value in body.fields)
+    if shown != 1 or not all(_is_read(n, most, shrinks) for n, most in readers):
+        return None
+    return _List(state, element, elements, added)
+
+
+def _versions(
+    order: Sequence[Expr], param: Var, element: TensorType, least: int, shrinks: bool
+) -> dict[int, int]:
     """Returns the sequences that come from a parameter by insertions and erasures, by id, each with
     the number of elements that it has more.
     """
     found = {param.id: 0}
     for node in order:
         step = found.get(node.args[0].id) if isinstance(node, Call) and node.args else None
-        if step is not None and _changes(node, element, least + step):
+        if step is not None and _changes(node, element, least + step, shrinks):
             assert isinstance(node, Call)
             found[node.id] = step + (1 if node.op_name == "sequence.insert" else -1)
     return found
