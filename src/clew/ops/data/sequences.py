@@ -351,6 +351,7 @@ def _concat_types(sequence: Type, *, axis: int, new_axis: bool) -> Type:
         Sample(f32(4, 3, 2)),
         Sample(i64(5, 1)),
         Sample(f32(4), error="T102"),
+        Sample(f32(0, 3), error="I272"),
     ),
 )
 def join_rows(x: Array) -> Array:
@@ -359,8 +360,6 @@ def join_rows(x: Array) -> Array:
 
     Errors: T102 for rows without axes; I272 if there are no rows.
     """
-    if not len(x):
-        raise RunError("I272", "sequence.concat: the sequence is empty")
     count, size, *rest = x.shape
     return x.reshape(count * size, *rest)
 
@@ -373,4 +372,6 @@ def _join_rows_types(x: Type) -> Type:
     if source.rank < 2:
         raise GraphTypeError("T102", f"sequence.join_rows: rows of {source} have no axes")
     count, size, *rest = source.shape
+    if count == 0:
+        raise RunError("I272", "sequence.concat: the sequence is empty")
     return source.with_(shape=(count * size, *rest))

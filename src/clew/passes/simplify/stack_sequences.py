@@ -186,9 +186,9 @@ def _read(call: Call, stack: _Stack) -> Expr:
 
 
 def _changes(call: Expr, row: TensorType, least: int, shrinks: bool) -> bool:
-    """Whether a call inserts a tensor in a sequence of at least so many elements, or erases one,
-    and leaves one at least. `row` is the type of an element, or of some as rows. A sequence that
-    shrinks may lose its first and its last element, since these positions need no check.
+    """Whether a call inserts a tensor in a sequence of at least so many elements, or erases one.
+    `row` is the type of an element, or of some as rows. Only the first or the last element may be
+    the only one that is erased, since no kernel checks a position if no element is left.
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return False
@@ -198,7 +198,8 @@ def _changes(call: Expr, row: TensorType, least: int, shrinks: bool) -> bool:
             at_end = count == 2 or _is_front(call.args[2])
             return call.args[1].type == row.with_(shape=shape) and (at_end or least > 0)
         case ("sequence.erase", count):
-            return least > 1 or (shrinks and (count == 1 or _is_end(call.args[1])))
+            at_end = count == 1 or _is_end(call.args[1])
+            return least > 1 or (at_end and (shrinks or least > 0))
     return False
 
 
