@@ -373,5 +373,5 @@ def _join_rows_types(x: Type) -> Type:
         raise GraphTypeError("T102", f"sequence.join_rows: rows of {source} have no axes")
     count, size, *rest = source.shape
     if count == 0:
-        raise RunError("I272", "sequence.concat: the sequence is empty")
+        raise RunError("I272", "sequence.join_rows: the sequence is empty")
     return source.with_(shape=(count * size, *rest))
