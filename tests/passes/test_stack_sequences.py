@@ -193,8 +193,8 @@ def test_changes_stay_inside_buffers(body: str, side: GuardSide) -> None:
     [
         ("m = If (c2) <\n"
          "then_branch = yes () => (float p)"
-         " { v = SequenceAt (s, i) p = ReduceMax <keepdims = 0> (v) }, else_branch = no () => (float q)"
-         " { w = SequenceLength (s) q = Cast <to = 1> (w) }>", "e"),
+         " { v = SequenceAt (s, i) p = ReduceMax <keepdims = 0> (v) },"
+         "else_branch = no () => (float q) { w = SequenceLength (s) q = Cast <to = 1> (w) }>", "e"),
         ("m = Constant <value = float {1}> ()\n zero = Constant <value = int64[1] {0}> ()\n"
          "one = Constant <value = int64[1] {1}> ()\n at = Reshape (i, one)\n"
          "d = Slice (a, zero, at)\n l = SequenceLength (s)", "d"),

@@ -13,7 +13,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, is_native, unknown_sizes
 from clew.ir.values import known_value
 from clew.ir.visit import free_vars, post_order
-from clew.ops.data.structure import elements_of, folded, rows_joined, stacked
+from clew.ops.data.structure import axis_moved, elements_of, folded, rows_joined, stacked
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
@@ -87,13 +87,13 @@ def _stacking(loop: While, found: Sequence[_Appends]) -> Tuple:
     kept = [n for n in range(count) if n not in gone]
     assert isinstance(loop.body.body, Tuple)
     fields = loop.body.body.fields
-    stacked = [value for appends in found for value in appends.values]
-    body = Tuple([*(fields[n] for n in kept), *fields[count:], *stacked])
+    rows = [_row(value, appends) for appends in found for value in appends.values]
+    body = Tuple([*(fields[n] for n in kept), *fields[count:], *rows])
     made = While(
         _without(loop.cond, gone, loop.cond.body),
         _without(loop.body, gone, body),
         [loop.init[n] for n in kept],
-        scans=loop.scans + len(stacked),
+        scans=loop.scans + len(rows),
         trips=loop.trips,
     )
     results: dict[int, Expr] = {n: TupleGetItem(made, place) for place, n in enumerate(kept)}
@@ -116,13 +116,30 @@ def _joined(first: Expr, appends: _Appends, stacks: Sequence[Expr]) -> Expr:
     """Returns a state after the loop, from its first value and the stacks of appended values."""
     if appends.axis is None:
         return _sequence(first, stacks[0], is_before=appends.before is not None)
-    left = list(stacks)
+    left, axis = list(stacks), appends.axis
     parts = [first]
     if appends.before is not None:
         last_first = get_op("flip")(left.pop(0), axes=(0,))
-        parts.insert(0, rows_joined(last_first, 0, appends.axis))
-    parts += [rows_joined(stack, 0, appends.axis) for stack in left]
-    return get_op("concatenate")(*parts, axis=appends.axis)
+        parts.insert(0, _rows_joined(last_first, appends.before, axis))
+    if appends.after is not None:
+        parts.append(_rows_joined(left.pop(0), appends.after, axis))
+    return get_op("concatenate")(*parts, axis=axis)
+
+
+def _row(value: Expr, appends: _Appends) -> Expr:
+    """Returns a value as a row of a stack: without the axis that it is appended along if it has
+    size 1 there, so that joined rows need no other shape.
+    """
+    shape, axis = value.tensor.shape, appends.axis
+    if axis is None or shape[axis] != 1:
+        return value
+    return get_op("reshape")(value, shape=(*shape[:axis], *shape[axis + 1 :]))
+
+
+def _rows_joined(stack: Expr, value: Expr, axis: int) -> Expr:
+    """Returns the rows of a value's stack one after another along the axis of the value."""
+    is_one = value.tensor.shape[axis] == 1
+    return axis_moved(stack, 0, axis) if is_one else rows_joined(stack, 0, axis)
 
 
 def _sequence(first: Expr, stack: Expr, *, is_before: bool) -> Expr:
