@@ -366,12 +366,13 @@ def join_rows(x: Array) -> Array:
 
 @join_rows.types
 def _join_rows_types(x: Type) -> Type:
-    source = any_tensor("sequence.join_rows", x)
+    name = "sequence.join_rows"
+    source = any_tensor(name, x)
     if not isinstance(source, TensorType):
         return source
     if source.rank < 2:
-        raise GraphTypeError("T102", f"sequence.join_rows: rows of {source} have no axes")
+        raise GraphTypeError("T102", f"{name}: rows of {source} have no axes")
     count, size, *rest = source.shape
     if count == 0:
-        raise RunError("I272", "sequence.join_rows: the sequence is empty")
+        raise RunError("I272", f"{name}: the sequence is empty")
     return source.with_(shape=(count * size, *rest))

@@ -138,7 +138,9 @@ def _at(call: Call, known: Known) -> Expr | None:
     if place is not None:
         return elements[place]
     at = _as_place(call.args[1])
-    rows = stacked(elements) if at is not None and known(call.args[1]) is None else None
+    if at is None or known(call.args[1]) is not None:
+        return None
+    rows = stacked(elements)
     return None if rows is None else get_op("gather")(rows, at, axis=0)
 
 

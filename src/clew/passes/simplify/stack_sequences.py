@@ -217,7 +217,7 @@ def _is_front(position: Expr) -> bool:
 
 def _changed(call: Call, rows: Expr) -> tuple[Expr, int]:
     """Returns the rows of a changed sequence, and how many there are more."""
-    place = Constant(np.asarray(-1, np.int64))
+    place: Expr = Constant(np.asarray(-1, np.int64))
     if call.op_name == "sequence.erase":
         if len(call.args) > 1:
             place = get_op("reshape")(call.args[1], shape=())
