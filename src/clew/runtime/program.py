@@ -384,9 +384,10 @@ class Program(Shown):
                 inputs = {slot: (n, None) for n, slot in enumerate(self.inputs)}
                 return self._from_inputs(only.native.run, only.inputs, inputs)
         found = self._one_step()
-        if found is not None and isinstance(found[0], Repeat):
-            return self._whole_loop(*found)
-        return None
+        if found is None:
+            return None
+        step, given, made = found
+        return self._whole_loop(step, given, made) if isinstance(step, Repeat) else None
 
     def _whole_loop(
         self, loop: Repeat, given: Mapping[int, _Read], made: Mapping[int, _Read]
