@@ -323,7 +323,6 @@ class LoopContext(Context):
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
         self._room_of: Results | None = None
-        self._places: list[Place] = []
         self._first = len(window.bound.inputs)
         body = window.numbers.body
         targets, numbers = self._written(window)
@@ -352,7 +351,8 @@ class LoopContext(Context):
             room = self.room
             if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
                 room = self._new_room(results)
-            return self._places
+            memory = room.memory
+            return [(memory, begin) for _, _, begin in room.views]
         self._room_of = None
         if guarded:
             self._write([buffer.address for buffer in guarded])
@@ -373,7 +373,6 @@ class LoopContext(Context):
             room = Room(results)
         self.room, self._room_of = room, results
         self._write([room.address + offset for offset in results.offsets])
-        self._places = [(room.memory, begin) for _, _, begin in room.views]
         return room
 
     def _write(self, addresses: Sequence[int]) -> None:
