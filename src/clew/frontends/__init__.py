@@ -76,6 +76,7 @@ def load_or_defer(
 def run_file(
     path: Path,
     inputs: Mapping[str, Any],
+    /,
     *,
     links: str | None = None,
     trust: bool | None = None,

@@ -35,7 +35,8 @@ def hashed(keys: Array, values: Array, default: Any) -> tuple[Array, Array, int]
     them, and the factor of its hash functions.
     """
     table = NumberTable(keys)
-    return table.keys, np.append(default, values[table.positions]).astype(values.dtype), table.factor
+    of_slots = np.append(default, values[table.positions]).astype(values.dtype)
+    return table.keys, of_slots, table.factor
 
 
 def _sample(x: Array, keys: Array, values: Array) -> Sample:

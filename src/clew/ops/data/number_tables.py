@@ -87,9 +87,7 @@ def bits_of(x: Array) -> Array:
     """Returns 64 bits for each number, `u64`, equal for equal numbers."""
     if x.dtype.kind in "iub":
         return x.astype(np.int64).view(np.uint64)
-    wide, unsigned = (
-        (np.float64, np.uint64) if x.dtype == np.float64 else (np.float32, np.uint32)
-    )
+    wide, unsigned = (np.float64, np.uint64) if x.dtype == np.float64 else (np.float32, np.uint32)
     values = np.add(x, 0, dtype=wide)  # -0 equals 0
     return values.view(unsigned).astype(np.uint64)
 
