@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.ops.one_operator import Array, results
 
 from clew.ops.data.lookup import hashed, places_among
 from clew.ops.data.number_tables import NumberTable
-from tests.ops.one_operator import Array, results
 
 _MANY = np.random.default_rng(0).permutation(60_000)
 KEYS = {

@@ -93,6 +93,11 @@ def run_file(
         return found.run(path, inputs, **options)
 
 
+def check_source(model: ModelSource) -> None:
+    """Checks that a format reads a file or an object. Errors: I002."""
+    _found(model)
+
+
 def _check_signature(reader: Format, options: Mapping[str, Any]) -> None:
     """Errors: I007 for a signature of a file whose format has none."""
     if options.get("signature") is not None and not reader.has_signatures:
