@@ -118,7 +118,6 @@ def of_unknown_rank(tmp_path: Path) -> Path:
         ("bisect", "--random"),
         ("report", "--no-profile", "--output", "report.html"),
         ("precision",),
-        ("quantize", "--weight-only", "--output", "weights.onnx"),
     ],
     ids=lambda arguments: arguments[0],
 )

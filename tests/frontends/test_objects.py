@@ -62,7 +62,7 @@ def test_wrong_options_of_a_model_are_reported() -> None:
     module = clew.from_torch(_NETWORK, (torch.ones(1, 2),))
     with pytest.raises(clew.ClewError, match="I010"):
         clew.compile(module, (torch.ones(1, 2),))  # type: ignore[arg-type]
-    with pytest.raises(clew.ClewError, match="I014.*2 options"):
+    with pytest.raises(clew.ClewError, match=r"I014.*2 options"):
         clew.compile(module, "cpu", 2)  # type: ignore[call-arg]
     with pytest.raises(clew.ClewError, match="I010"):
         clew.compile("model.onnx", ())  # type: ignore[arg-type]
