@@ -19,14 +19,14 @@ import pytest
 import clew
 
 NAMES = """
-    Backend Budgets CheckReport ClewError ClewWarning CompiledModel DiffReport Editor ExecutorGraph
-    Inputs Kernel LayerDiff LayerError LoadedModel MemorySpace Module Part Partition Placement
-    CompileOptions Diagnostics Limits Passes Precision PrecisionReport Profile Quantized
-    RegionPattern Sample Session Sizes SpecializedSizes Taps Target
-    TuneReport Verdict __version__ all_ops backend bisect check_op compile diff edit executor_graph
-    extern_op extract from_torch fusion get_op graph_pass load load_compiled load_part
-    load_partition parse partition place precision_report quantize register_op schedule_for
-    tap_states tune tune_report
+    Backend Budgets Chat CheckReport ClewError ClewWarning CompiledModel DiffReport Editor
+    ExecutorGraph Generation Inputs Kernel LanguageModel LayerDiff LayerError LoadedModel
+    MemorySpace Module Part Partition Placement CompileOptions Diagnostics Limits Passes
+    Precision PrecisionReport Profile Quantized RegionPattern Sample Session Sizes
+    SpecializedSizes Stream Taps Target TuneReport Verdict __version__ all_ops backend bisect
+    check_op compile diff edit executor_graph extern_op extract from_torch fusion generate
+    get_op graph_pass language_model load load_compiled load_part load_partition parse partition
+    place precision_report quantize register_op schedule_for tap_states tune tune_report
 """
 
 

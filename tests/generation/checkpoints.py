@@ -20,7 +20,14 @@ KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {}),
-    "gemma2": ("Gemma2", {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma2": (
+        "Gemma2",
+        {
+            **_WINDOW,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "tie_word_embeddings": False,
+        },
+    ),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}),
 }
 

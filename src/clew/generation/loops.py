@@ -80,9 +80,7 @@ def with_draft(
                 if n == len(guessed):
                     token = sequence.choice.token(row, sequence.tokens)
                 else:
-                    token = sequence.choice.verified(
-                        row, sequence.tokens, guessed[n], chances[n]
-                    )
+                    token = sequence.choice.verified(row, sequence.tokens, guessed[n], chances[n])
                 accepted = n < len(guessed) and token == guessed[n]
                 read += accepted
                 sequence.accepted += accepted
