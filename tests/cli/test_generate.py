@@ -50,8 +50,9 @@ def test_the_text_is_data_and_the_figures_are_notes(folder: str, capsys: Any) ->
 
 def test_options_reach_the_generation(folder: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hello"))
-    options = "--temperature 1.5 --top-k 20 --seed 3 --repetition-penalty 1.2 --lookup 2".split()
-    assert run("generate", folder, "-", "--chat", "--max-tokens", "5", *options, "--json") == 0
+    options = ["--temperature=1.5", "--top-k=20", "--seed=3", "--repetition-penalty=1.2"]
+    options += ["--lookup=2", "--max-tokens=5", "--json"]
+    assert run("generate", folder, "-", "--chat", *options) == 0
     out, err = capsys.readouterr()
     model = clew.language_model(folder, threads=1)
     expected = clew.generate(

@@ -1,4 +1,4 @@
-"""A small language model in a folder, written without other libraries: one layer of Llama."""
+"""Small language models in files: a layer of Llama as transformers saves it, and ONNX models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper, save
 
 VOCABULARY: Final = 280
 _HIDDEN, _INNER, _HEADS = 32, 48, 2
@@ -67,3 +68,56 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def write_tiny_onnx(path: Path, vocabulary: int = 13, recurrent: bool = False) -> None:
+    """Writes a model whose logits depend on all tokens, on positions and on the mask: a cache of
+    one-hot rows, or their decaying sum as a state.
+    """
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((vocabulary, vocabulary)).astype("f4")
+    eye = np.eye(vocabulary, dtype="f4")
+    i64, f32 = TensorProto.INT64, TensorProto.FLOAT
+    value = helper.make_tensor_value_info
+    node = helper.make_node
+    inputs = [value("input_ids", i64, ["batch", "seq"])]
+    nodes = [node("Gather", ["eye", "input_ids"], ["rows"])]
+    constants = [numpy_helper.from_array(eye, "eye"), numpy_helper.from_array(weight, "weight")]
+    outputs = [value("logits", f32, ["batch", "seq", vocabulary])]
+    if recurrent:
+        inputs.append(value("h0", f32, ["batch", 1, vocabulary]))
+        outputs.append(value("hn", f32, ["batch", 1, vocabulary]))
+        constants += [numpy_helper.from_array(np.array([1]), "axis"),
+                      numpy_helper.from_array(np.array(0.5, "f4"), "half")]  # fmt: skip
+        nodes += [
+            node("ReduceSum", ["rows", "axis"], ["sum"], keepdims=1),
+            node("Mul", ["h0", "half"], ["old"]),
+            node("Add", ["old", "sum"], ["hn"]),
+            node("Add", ["rows", "old"], ["mixed"]),
+            node("MatMul", ["mixed", "weight"], ["logits"]),
+        ]
+    else:
+        inputs += [
+            value("attention_mask", i64, ["batch", "past + seq"]),
+            value("position_ids", i64, ["batch", "seq"]),
+            value("past_key_values.0.key", f32, ["batch", "past", vocabulary]),
+        ]
+        outputs.append(value("present.0.key", f32, ["batch", "past + seq", vocabulary]))
+        constants += [numpy_helper.from_array(np.array([1]), "axis"),
+                      numpy_helper.from_array(np.array([2]), "last")]  # fmt: skip
+        nodes += [
+            node("Concat", ["past_key_values.0.key", "rows"], ["present.0.key"], axis=1),
+            node("Cast", ["attention_mask"], ["mask"], to=f32),
+            node("Unsqueeze", ["mask", "last"], ["column"]),
+            node("Mul", ["present.0.key", "column"], ["kept"]),
+            node("ReduceMean", ["kept", "axis"], ["mean"], keepdims=1),
+            node("Cast", ["position_ids"], ["place"], to=f32),
+            node("Unsqueeze", ["place", "last"], ["places"]),
+            node("Cos", ["places"], ["turn"]),
+            node("Mul", ["rows", "turn"], ["turned"]),
+            node("Add", ["turned", "mean"], ["mixed"]),
+            node("MatMul", ["mixed", "weight"], ["logits"]),
+        ]
+    graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 20)]
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)

@@ -12,7 +12,7 @@ import pytest
 
 import clew
 
-from .folders import VOCABULARY, write_model, write_tokenizer
+from .folders import VOCABULARY, write_model, write_tiny_onnx, write_tokenizer
 
 pytest.importorskip("tokenizers")
 PROMPT = [5, 90, 17, 200, 33]
@@ -308,61 +308,6 @@ def test_the_context_bounds_the_default(model: clew.LanguageModel) -> None:
 
 
 # --- other models ---------------------------------------------------------------------------------
-
-
-def write_tiny_onnx(path: Path, vocabulary: int = 13, recurrent: bool = False) -> None:
-    """Writes a model whose logits depend on all tokens, on positions and on the mask: a cache of
-    one-hot rows, or their decaying sum as a state.
-    """
-    from onnx import TensorProto, helper, numpy_helper, save
-
-    rng = np.random.default_rng(0)
-    weight = rng.standard_normal((vocabulary, vocabulary)).astype("f4")
-    eye = np.eye(vocabulary, dtype="f4")
-    i64, f32 = TensorProto.INT64, TensorProto.FLOAT
-    value = helper.make_tensor_value_info
-    node = helper.make_node
-    inputs = [value("input_ids", i64, ["batch", "seq"])]
-    nodes = [node("Gather", ["eye", "input_ids"], ["rows"])]
-    constants = [numpy_helper.from_array(eye, "eye"), numpy_helper.from_array(weight, "weight")]
-    outputs = [value("logits", f32, ["batch", "seq", vocabulary])]
-    if recurrent:
-        inputs.append(value("h0", f32, ["batch", 1, vocabulary]))
-        outputs.append(value("hn", f32, ["batch", 1, vocabulary]))
-        constants += [numpy_helper.from_array(np.array([1]), "axis"),
-                      numpy_helper.from_array(np.array(0.5, "f4"), "half")]  # fmt: skip
-        nodes += [
-            node("ReduceSum", ["rows", "axis"], ["sum"], keepdims=1),
-            node("Mul", ["h0", "half"], ["old"]),
-            node("Add", ["old", "sum"], ["hn"]),
-            node("Add", ["rows", "old"], ["mixed"]),
-            node("MatMul", ["mixed", "weight"], ["logits"]),
-        ]
-    else:
-        inputs += [
-            value("attention_mask", i64, ["batch", "past + seq"]),
-            value("position_ids", i64, ["batch", "seq"]),
-            value("past_key_values.0.key", f32, ["batch", "past", vocabulary]),
-        ]
-        outputs.append(value("present.0.key", f32, ["batch", "past + seq", vocabulary]))
-        constants += [numpy_helper.from_array(np.array([1]), "axis"),
-                      numpy_helper.from_array(np.array([2]), "last")]  # fmt: skip
-        nodes += [
-            node("Concat", ["past_key_values.0.key", "rows"], ["present.0.key"], axis=1),
-            node("Cast", ["attention_mask"], ["mask"], to=f32),
-            node("Unsqueeze", ["mask", "last"], ["column"]),
-            node("Mul", ["present.0.key", "column"], ["kept"]),
-            node("ReduceMean", ["kept", "axis"], ["mean"], keepdims=1),
-            node("Cast", ["position_ids"], ["place"], to=f32),
-            node("Unsqueeze", ["place", "last"], ["places"]),
-            node("Cos", ["places"], ["turn"]),
-            node("Mul", ["rows", "turn"], ["turned"]),
-            node("Add", ["turned", "mean"], ["mixed"]),
-            node("MatMul", ["mixed", "weight"], ["logits"]),
-        ]
-    graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 20)]
-    save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
 
 
 def test_onnx_models_with_caches(tmp_path: Path) -> None:

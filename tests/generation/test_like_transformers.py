@@ -15,7 +15,7 @@ from clew.generation.options import Options
 from .checkpoints import KINDS, prompts, saved, theirs
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 _FEW = ("llama", "qwen3", "gemma2", "gpt2", "phi3")
 
 
@@ -61,9 +61,7 @@ def test_beams(tmp_path: Path) -> None:
 
 
 def test_probabilities() -> None:
-    from transformers import LogitsProcessorList
-    from transformers.generation import logits_process as processors
-
+    processors = transformers.generation.logits_process
     made = {
         "repetition_penalty": processors.RepetitionPenaltyLogitsProcessor,
         "temperature": processors.TemperatureLogitsWarper,
@@ -84,7 +82,7 @@ def test_probabilities() -> None:
             "min_p": float(rng.uniform(0, 0.5)),
         }
         given: dict[str, Any] = {n: v for n, v in values.items() if rng.random() < 0.5}
-        chain = LogitsProcessorList([made[n](v) for n, v in given.items()])
+        chain = transformers.LogitsProcessorList([made[n](v) for n, v in given.items()])
         if not set(given) - {"repetition_penalty"}:
             given["temperature"] = 1.0
         scores = chain(torch.tensor([tokens]), torch.from_numpy(logits[None].copy()))

@@ -119,9 +119,9 @@ def narrowed(scores: Scores, of: Options, keep: int = 1) -> Scores:
 def probabilities(scores: Scores) -> Probabilities:
     """Returns the softmax of scores, f64."""
     wide = scores.astype(np.float64)
-    wide = np.exp(wide - wide.max())
-    wide /= wide.sum()
-    return wide
+    chances: Probabilities = np.exp(wide - wide.max())
+    chances /= chances.sum()
+    return chances
 
 
 def log_probabilities(scores: Scores) -> Scores:
