@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import clew
+from clew.generation.wiring import Wiring
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.output_spec import OutputSpec
 
 from .folders import VOCABULARY, write_model, write_tiny_onnx, write_tokenizer
 
@@ -98,6 +102,13 @@ def test_only_new_tokens_are_read(model: clew.LanguageModel) -> None:
     model.forget()
     assert clew.generate(model, longer, max_tokens=6).ids == second.ids
     assert clew.generate(model, [*PROMPT[:3], 77], max_tokens=6).ids == other.ids
+
+
+def test_long_prompts_are_read_in_parts(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ids_of(model, PROMPT * 4)
+    model.forget()
+    monkeypatch.setattr(model.wiring, "at_once", 7)
+    assert ids_of(model, PROMPT * 4) == expected
 
 
 def test_threads_share_a_model(model: clew.LanguageModel) -> None:
@@ -341,6 +352,23 @@ def test_recurrent_models_are_not_rewound(tmp_path: Path) -> None:
         clew.generate(model, [3], lookup=2)
     assert caught.value.code == "I490"
     assert clew.generate(model, [3], max_tokens=8).ids == first.ids
+
+
+def test_inputs_are_filled_by_name() -> None:
+    shapes = {
+        "input_ids": ("i4", ["batch", "seq"]), "attention_mask": ("i8", ["batch", "all"]),
+        "position_ids": ("i8", ["batch", "seq"]), "cache_position": ("i4", ["seq"]),
+        "use_cache_branch": ("?", [1]), "num_logits_to_keep": ("i8", []),
+    }  # fmt: skip
+    inputs = [InputSpec(name, dtype, shape) for name, (dtype, shape) in shapes.items()]
+    logits = OutputSpec("logits", np.dtype("f4"), ("batch", "seq", 9))
+    wiring = Wiring(SimpleNamespace(inputs=inputs, outputs=[logits]))
+    found = wiring.inputs(np.array([[5, 6]]), 3)
+    assert {n: a.tolist() for n, a in found.items()} == {
+        "input_ids": [[5, 6]], "attention_mask": [[1] * 5], "position_ids": [[3, 4]],
+        "cache_position": [3, 4], "use_cache_branch": [True], "num_logits_to_keep": 0,
+    }  # fmt: skip
+    assert all(found[i.name].dtype == i.dtype for i in inputs)
 
 
 def test_other_models_generate_no_text(tmp_path: Path) -> None:

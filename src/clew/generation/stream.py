@@ -113,10 +113,11 @@ class Stream(Shown):
         if self._draft is None and not options.lookup:
             yield from one_by_one(decoder, logits, [self._growing])
             return
-        if not decoder.wiring.rewinds:
+        if not decoder.wiring.verifies:
             raise InputError(
                 "I490",
-                "the model's states cannot be cut to fewer tokens, so it verifies no draft",
+                "the model verifies no draft: its states cannot be cut to fewer tokens, or it "
+                "reads one token at a time",
                 hint="leave out draft and lookup: recurrent states do not grow with the tokens",
             )
         if self._draft is None:
