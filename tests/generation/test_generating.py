@@ -341,6 +341,17 @@ def test_onnx_models_with_caches(tmp_path: Path) -> None:
     assert clew.generate(model, [[3, 1], [3, 1]], max_tokens=12)[1].ids == found.ids
 
 
+def test_saved_models(model: clew.LanguageModel, folder: Path, tmp_path: Path) -> None:
+    model.model.save(tmp_path / "model.clew")
+    loaded = clew.language_model(tmp_path / "model.clew", folder=folder, threads=1)
+    expected = clew.generate(model, "hello", max_tokens=9)
+    assert clew.generate(loaded, "hello", max_tokens=9).text == expected.text
+    assert ids_of(clew.load_compiled(tmp_path / "model.clew", 1)) == ids_of(model)
+    with pytest.raises(clew.ClewError) as caught:
+        clew.language_model(loaded.model, threads=1)
+    assert caught.value.code == "I014"
+
+
 def test_recurrent_models_are_not_rewound(tmp_path: Path) -> None:
     write_tiny_onnx(tmp_path / "model.onnx", recurrent=True)
     model = clew.language_model(tmp_path / "model.onnx", threads=1)
