@@ -62,6 +62,11 @@ if TYPE_CHECKING:
     from clew.frontends import load
     from clew.frontends.text import parse
     from clew.frontends.torch import from_torch
+    from clew.generation.chat import Chat
+    from clew.generation.generating import generate
+    from clew.generation.language_model import LanguageModel, language_model
+    from clew.generation.result import Generation
+    from clew.generation.stream import Stream
     from clew.ir.module import Module
     from clew.machine.target import Target
     from clew.mapping import MapReport, map_files
@@ -98,6 +103,7 @@ _ROOMS: Final = (
 _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
+    "Chat": "clew.generation.chat",
     "CheckReport": "clew.extraction",
     "CompileOptions": "clew.backends.compile_options",
     "CompiledModel": "clew.api.compiled_model",
@@ -105,8 +111,10 @@ _HOMES: Final = {
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
+    "Generation": "clew.generation.result",
     "Inputs": "clew.build.inputs",
     "Kernel": "clew.build.kernel",
+    "LanguageModel": "clew.generation.language_model",
     "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.compare.precision",
     "Limits": "clew.backends.compile_options",
@@ -124,6 +132,7 @@ _HOMES: Final = {
     "Session": "clew.runtime.session",
     "Sizes": "clew.backends.compile_options",
     "SpecializedSizes": "clew.serving.often",
+    "Stream": "clew.generation.stream",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Quantized": "clew.quantization",
@@ -143,7 +152,9 @@ _HOMES: Final = {
     "extern_op": "clew.ops.extern",
     "extract": "clew.extraction",
     "from_torch": "clew.frontends.torch",
+    "generate": "clew.generation.generating",
     "get_op": "clew.ops.registry",
+    "language_model": "clew.generation.language_model",
     "load": "clew.frontends",
     "load_compiled": "clew.api.loaded_model",
     "load_part": "clew.extraction",
@@ -192,6 +203,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Backend",
     "Budgets",
+    "Chat",
     "CheckReport",
     "ClewError",
     "ClewWarning",
@@ -201,8 +213,10 @@ __all__ = [
     "DiffReport",
     "Editor",
     "ExecutorGraph",
+    "Generation",
     "Inputs",
     "Kernel",
+    "LanguageModel",
     "LayerDiff",
     "LayerError",
     "Limits",
@@ -223,6 +237,7 @@ __all__ = [
     "Session",
     "Sizes",
     "SpecializedSizes",
+    "Stream",
     "Taps",
     "Target",
     "TuneReport",
@@ -240,8 +255,10 @@ __all__ = [
     "extract",
     "from_torch",
     "fusion",
+    "generate",
     "get_op",
     "graph_pass",
+    "language_model",
     "load",
     "load_compiled",
     "load_part",

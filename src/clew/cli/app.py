@@ -37,6 +37,8 @@ class _Place(NamedTuple):
 
 _COMMANDS: Final = {
     "run": _Place("run", "run", "Run a model, compiled now or saved, and show its outputs."),
+    "generate": _Place("generate", "generate", "Continue a text with a language model."),
+    "chat": _Place("chat", "chat", "Talk with a language model."),
     "compile": _Place("compile", "compile_", "Compile a model, save it, and list its kernels."),
     "bench": _Place(
         "bench",

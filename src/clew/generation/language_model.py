@@ -1,0 +1,176 @@
+"""A compiled model with the tokenizer, the chat template and the settings of its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import clew.api.compile as compiler
+from clew.api.loaded_model import load_compiled
+from clew.generation.decoder import Decoder
+from clew.generation.folder import home_of, model_in
+from clew.generation.settings import Settings
+from clew.generation.template import ChatTemplate
+from clew.generation.tokenizer import FILE as TOKENIZER
+from clew.generation.tokenizer import Tokenizer
+from clew.generation.wiring import Wiring
+from clew.serving.model import Model
+from clew.support.errors import ClewError, InputError
+from clew.support.locks import Lock
+from clew.support.shown import Shown
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class LanguageModel(Shown):
+    """A compiled model that generates text, from `clew.language_model`.
+
+    It keeps the caches of its last generation: the next one reads only the tokens in which its
+    prompt differs. Several threads may generate with one model at once; each such generation reads
+    its whole prompt.
+    """
+
+    def __init__(self, model: Any, folder: Path | None) -> None:
+        self._model = model
+        self._wiring = Wiring(model)
+        self._tokenizer, self._no_tokenizer = _tokenizer_in(folder)
+        self._template = None if folder is None else ChatTemplate.read(folder)
+        self._settings = Settings() if folder is None else Settings.read(folder)
+        self._folder = folder
+        self._lock = Lock()
+        self._kept: Decoder | None = None
+
+    def _about(self) -> str:
+        tokens = f"{self._wiring.vocabulary or 'unknown'} tokens"
+        context = self._settings.context
+        return f"{tokens}, context {context}" if context else tokens
+
+    @property
+    def model(self) -> Any:
+        """The compiled model."""
+        return self._model
+
+    @property
+    def wiring(self) -> Wiring:
+        """The roles of the model's inputs and outputs."""
+        return self._wiring
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the model's folder."""
+        return self._settings
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer; None if the folder has none."""
+        return self._tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the folder has a chat template."""
+        return self._template is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, with the token for the beginning of a text if the model has
+        one.
+
+        Errors: I480, I485 (no tokenizer).
+        """
+        return self._need_tokenizer().encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, without special tokens. Errors: I485 (no tokenizer)."""
+        return self._need_tokenizer().decode(ids)
+
+    def prompt_of(self, messages: Messages, **values: Any) -> str:
+        """Returns the prompt of a conversation by the chat template, up to the beginning of the
+        model's answer. `values` are what else the template uses, such as `enable_thinking`.
+
+        Errors: I487 (no template, or it refuses the messages), I485 (jinja2 is not installed).
+        """
+        if self._template is None:
+            raise InputError(
+                "I487",
+                "the model has no chat template",
+                hint="give a text as prompt; chat models have chat_template.jinja, or "
+                "chat_template in tokenizer_config.json",
+            )
+        return self._template.render(messages, **values)
+
+    def encode_chat(self, messages: Messages, **values: Any) -> list[int]:
+        """Returns the ids of a conversation's prompt. Errors: those of `prompt_of`, I485."""
+        text = self.prompt_of(messages, **values)
+        return self._need_tokenizer().encode(text, special=False)
+
+    def _need_tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise self._no_tokenizer
+        return self._tokenizer
+
+    def take_decoder(self) -> Decoder:
+        """Returns the decoder of the last generation, or a new one if it is in use."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        return Decoder(self._wiring) if kept is None else kept
+
+    def keep_decoder(self, decoder: Decoder) -> None:
+        """Keeps a decoder for the next generation."""
+        if decoder.is_whole:
+            with self._lock:
+                self._kept = decoder
+
+    def forget(self) -> None:
+        """Frees the caches of the last generation."""
+        with self._lock:
+            self._kept = None
+
+
+def language_model(
+    source: Any, *, folder: str | os.PathLike[str] | None = None, **options: Any
+) -> LanguageModel:
+    """Returns a model that generates text.
+
+    `source` is a folder that `transformers` saved, a folder with an ONNX model (Optimum, ONNX
+    Runtime GenAI), an ONNX or `.clew` file, or a compiled model. `folder` has the tokenizer and the
+    settings, by default next to the model. Options are those of `clew.compile`.
+
+    Errors: I484 (no language model), I485 (tokenizers is not installed), M073 to M075 (damaged
+    files of the folder), I014 (options of a model that is compiled already), and those of
+    `clew.compile`.
+    """
+    home = None if folder is None else Path(folder)
+    if isinstance(source, Model):
+        model = source
+        if options:
+            raise InputError(
+                "I014",
+                f"the model is already compiled: {', '.join(options)} would have no effect",
+                hint="give the options to clew.compile",
+            )
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        home = home_of(path) if home is None else home
+        found = model_in(path)
+        saved = found.suffix == ".clew"
+        model = load_compiled(found, **options) if saved else compiler.compile(found, **options)
+    else:
+        model = compiler.compile(source, **options)
+    return LanguageModel(model, home)
+
+
+def _tokenizer_in(folder: Path | None) -> tuple[Tokenizer | None, ClewError]:
+    """Returns the tokenizer of a folder, and the error for its absence: ids need none."""
+    where = "" if folder is None else f" in {str(folder)!r}"
+    absent: ClewError = InputError(
+        "I485",
+        f"texts need a tokenizer, and there is no {TOKENIZER}{where}",
+        hint="give token ids, or folder= with the tokenizer of the model",
+    )
+    if folder is None or not os.path.isfile(folder / TOKENIZER):
+        return None, absent
+    try:
+        return Tokenizer.read(folder / TOKENIZER), absent
+    except InputError as error:  # the library is not installed
+        return None, error

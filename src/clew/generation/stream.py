@@ -1,0 +1,133 @@
+"""The text of a generation, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from clew.generation.choice import Choice
+from clew.generation.decoder import Decoder
+from clew.generation.drafts import DraftModel, Lookup, check_vocabularies
+from clew.generation.language_model import LanguageModel
+from clew.generation.loops import Step, one_by_one, prefill, with_draft
+from clew.generation.result import Clock, Generation
+from clew.generation.sequence import Growing, Plan
+from clew.support.errors import InputError
+from clew.support.shown import Shown
+
+_OF_DRAFT = 1 << 32  # numbers a draft's draws among those of a seed
+
+
+class Stream(Shown):
+    """An iterator of the new text's pieces, or of ids if the model has no tokenizer.
+
+    ```python
+    with clew.generate(model, prompt, stream=True) as stream:
+        for piece in stream:
+            print(piece, end="", flush=True)
+    print(stream.result.tokens_per_second)
+    ```
+
+    Pieces are valid UTF-8 and together the text of the result. `close`, the end of a `with` block,
+    or an error end the generation; `result` has what was generated until then, and the model may be
+    used again at once.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        prompt: Sequence[int],
+        plan: Plan,
+        most: int,
+        draft: LanguageModel | None,
+    ) -> None:
+        self._model, self._plan, self._draft = model, plan, draft
+        self._growing = Growing(prompt, plan, most)
+        self._clock = Clock()
+        self._cached = 0
+        self._has_text = plan.tokenizer is not None
+        self._steps = self._generated()
+
+    def _about(self) -> str:
+        return self._growing.finish or f"{len(self._growing.new)} tokens so far"
+
+    @property
+    def result(self) -> Generation:
+        """The result so far."""
+        return self._growing.result(self._cached, self._clock)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the next piece.
+
+        Errors: those of `clew.generate`.
+        """
+        self._clock.start()
+        try:
+            for _, token, piece in self._steps:
+                if piece or not self._has_text:
+                    return piece if self._has_text else token
+        except BaseException:
+            self._growing.interrupt()
+            raise
+        finally:
+            self._clock.pause()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the generation."""
+        self._steps.close()
+        self._growing.interrupt()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _generated(self) -> Generator[Step, None, None]:
+        decoder = self._model.take_decoder()
+        try:
+            prompt = np.array([self._growing.tokens])
+            logits, self._cached = prefill(decoder, prompt)
+            with closing(self._loop(decoder, logits)) as steps:
+                for step in steps:
+                    self._clock.note_first()
+                    yield step
+        finally:
+            self._model.keep_decoder(decoder)
+
+    def _loop(self, decoder: Decoder, logits: Any) -> Generator[Step, None, None]:
+        options = self._plan.options
+        if self._draft is None and not options.lookup:
+            yield from one_by_one(decoder, logits, [self._growing])
+            return
+        if not decoder.wiring.verifies:
+            raise InputError(
+                "I490",
+                "the model verifies no draft: its states cannot be cut to fewer tokens, or it "
+                "reads one token at a time",
+                hint="leave out draft and lookup: recurrent states do not grow with the tokens",
+            )
+        if self._draft is None:
+            yield from with_draft(decoder, logits, self._growing, Lookup(), options.lookup)
+            return
+        other = self._draft.take_decoder()
+        try:
+            check_vocabularies(decoder, other)
+            rng = np.random.Generator(np.random.PCG64([self._plan.seed, _OF_DRAFT]))
+            draft = DraftModel(other, Choice(options, self._growing.prompt_tokens, rng))
+            yield from with_draft(decoder, logits, self._growing, draft, options.draft_tokens)
+        finally:
+            self._draft.keep_decoder(other)

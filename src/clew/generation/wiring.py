@@ -1,0 +1,157 @@
+"""Which inputs and outputs of a language model have which role, by the names of exporters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.state import conventional_pairs, growing_names
+from clew.support.dataclass import dataclass
+from clew.support.errors import InputError
+from clew.support.near import listed
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_TOKENS: Final = ("input_ids", "tokens", "ids")
+_LOGITS: Final = ("logits", "lm_logits", "scores")
+_AT_ONCE: Final = 512
+"""Tokens of a prompt in one call: logits of all of them exist at once, a vocabulary for each."""
+_FILLED: Final = (
+    "attention_mask",
+    "position_ids",
+    "cache_position",
+    "use_cache_branch",
+    "num_logits_to_keep",
+)
+"""Inputs besides tokens and caches that have one possible value."""
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A state whose axis `axis` has an element for each token, and whose axis `batch` one for each
+    sequence; -1 for an absent axis.
+    """
+
+    name: str
+    axis: int
+    batch: int
+
+
+class Wiring:
+    """The roles of a model's inputs and outputs.
+
+    Errors: I484 if it is no language model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        specs = {i.name: i for i in model.inputs}
+        self.tokens = _found(_TOKENS, specs, "an input of token ids", _takes_ids)
+        logits = {o.name: o for o in model.outputs}
+        self.logits = _found(_LOGITS, logits, "an output of logits", _gives_logits)
+        vocabulary = logits[self.logits].shape[-1] if logits[self.logits].shape else None
+        self.vocabulary = vocabulary if isinstance(vocabulary, int) else None
+        batch, new = specs[self.tokens].shape
+        self.at_once = new if isinstance(new, int) else _AT_ONCE
+        self.batch = batch if isinstance(batch, int) else None
+        self.states = _states(model, batch)
+        known = {state.name for state in self.states}
+        self.filled = [specs[n] for n in specs if n in _FILLED and n not in known]
+        left = [n for n in specs if n not in {self.tokens, *_FILLED, *known}]
+        if left:
+            raise _not_a_language_model(
+                f"it has inputs besides tokens and caches: {listed(left)}",
+                "session = model.session(...) runs it step by step with all of its inputs",
+            )
+        self.dtype = specs[self.tokens].dtype
+        self.dtypes = {i.name: i.dtype for i in self.filled}
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether the states can be cut to those of fewer tokens."""
+        return all(state.axis >= 0 for state in self.states)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the model can read guessed tokens at once, and forget those that are wrong."""
+        return self.rewinds and self.at_once > 1
+
+    def check_ids(self, ids: Any) -> None:
+        """Errors: I481 for token ids out of range."""
+        array, most = np.asarray(ids), self.vocabulary
+        outside = array[(array < 0) | (array >= most)] if most is not None else array[array < 0]
+        if outside.size:
+            raise InputError(
+                "I481",
+                f"the token id {int(outside[0])} is out of range",
+                hint=f"the model's ids are 0 to {most - 1}" if most else "ids are 0 or more",
+            )
+
+    def inputs(self, ids: Array, past: int) -> dict[str, Array]:
+        """Returns the inputs of a call without the states. `ids`: i64[batch, new], after `past`
+        tokens.
+        """
+        given = {self.tokens: ids.astype(self.dtype)}
+        for spec in self.filled:
+            given[spec.name] = _value(spec, ids.shape, past)
+        return given
+
+
+def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
+    batch, new = shape
+    places = np.arange(past, past + new)
+    values = {
+        "attention_mask": np.ones((batch, past + new)),
+        "position_ids": np.broadcast_to(places, (batch, new)),
+        "cache_position": places,
+        "use_cache_branch": np.array([past > 0]),
+        "num_logits_to_keep": np.array(0),
+    }
+    value = values[spec.name]
+    if math.prod(value.shape) == 1:
+        value = value.reshape((1,) * len(spec.shape))
+    return np.array(value, spec.dtype, order="C")
+
+
+def _states(model: Any, batch: int | str) -> list[Growing]:
+    """Returns the states of a model; none if its names give none."""
+    try:
+        pairs = conventional_pairs(model.inputs, model.outputs)
+    except InputError:
+        return []
+    growing, found = growing_names(pairs), []
+    for pair in pairs:
+        shape = pair.input.shape
+        axes = [n for n, size in enumerate(shape) if size in growing]
+        own = [n for n, size in enumerate(shape) if size == batch and isinstance(size, str)]
+        axis = axes[0] if len(axes) == 1 else -1
+        found.append(Growing(pair.input.name, axis, own[0] if own else -1))
+    return found
+
+
+def _takes_ids(spec: Any) -> bool:
+    kind = spec.dtype.kind if spec.dtype is not None else ""
+    return len(spec.shape) == 2 and kind in "iu"
+
+
+def _gives_logits(spec: Any) -> bool:
+    if not spec.is_known:
+        return True
+    return spec.dtype is not None and spec.shape is not None and len(spec.shape) == 3
+
+
+def _found(names: Sequence[str], specs: Any, what: str, fits: Any) -> str:
+    for name in names:
+        if name in specs and fits(specs[name]):
+            return name
+    raise _not_a_language_model(
+        f"it has no {what.partition(' ')[2]}; it has {listed(specs)}",
+        f"{what} is named {' or '.join(names)}, as in models that Optimum exports",
+    )
+
+
+def _not_a_language_model(why: str, hint: str) -> InputError:
+    return InputError("I484", f"the model generates no text: {why}", hint=hint)
