@@ -7,9 +7,9 @@ Runtime, after comparing their values.
 
 Kinds: `select` (NonZero, Compress, Unique and masks), `boxes` (NonMaxSuppression), `scan` (CumSum,
 reversed slices), `sort` (TopK, ArgMax), `grow` (loops whose states grow, also nested), `sequence`
-(sequences and optionals), `trees` (forests on few rows), `maps` (ZipMap). Sizes, dtypes, axes and
-the place in a model are drawn. Times are those of the calling thread, so other processes disturb
-them less.
+(sequences and optionals), `lists` (sequences that loops read and change), `trees` (forests on few
+rows), `maps` (ZipMap). Sizes, dtypes, axes and the place in a model are drawn. Times are those of
+the calling thread, so other processes disturb them less.
 """
 
 import statistics
@@ -416,6 +416,60 @@ def sequence(draw: Draw) -> Drawn:
     return Drawn(f"sequence {op} [{rows}, {width}]", model(nodes, inputs, outputs, held), feeds)
 
 
+_CHANGES: Final = {
+    "at": ["e SequenceAt s n", "row1 Add t e", "s1 Identity s"],
+    "append": ["row1 Identity t", "s1 SequenceInsert s t"],
+    "prepend": ["row1 Identity t", "s1 SequenceInsert s t zero"],
+    "insert": ["row1 Identity t", "s1 SequenceInsert s t n"],
+    "pop": ["e SequenceAt s zero", "row1 Add t e", "s1 SequenceErase s zero"],
+    "queue": [
+        "e SequenceAt s zero",
+        "row1 Add t e",
+        "p SequenceErase s n",
+        "s1 SequenceInsert p t",
+    ],
+}
+"""What an iteration does with a row `t` and a sequence: a result, an operator and its inputs."""
+
+
+def lists(draw: Draw) -> Drawn:
+    """Loops whose state is a sequence of rows, which iterations read and change."""
+    change, trips, width = draw.one(*_CHANGES), draw.one(1, 2, 5, 10, 50), draw.one(4, 64, 256)
+    f, value = TensorProto.FLOAT, helper.make_tensor_value_info
+    made = [step.split() for step in _CHANGES[change]]
+    nodes = [helper.make_node(op, inputs, [name]) for name, op, *inputs in made]
+    rows = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Tanh", ["row"], ["t"]), *nodes,
+            helper.make_node("Identity", ["go"], ["go1"]),
+        ],
+        "body",
+        [value("n", TensorProto.INT64, []), value("go", TensorProto.BOOL, []),
+         value("row", f, [1, width]), rows("s", f, None)],
+        [value("go1", TensorProto.BOOL, []), value("row1", f, [1, width]), rows("s1", f, None)],
+    )  # fmt: skip
+    outer = [
+        helper.make_node("SplitToSequence", ["x", "one"], ["q"], axis=0),
+        helper.make_node("Loop", ["trips", "go", "row", "q"], ["a", "r"], body=body),
+        helper.make_node("SequenceInsert", ["r", "a"], ["r1"]),
+        helper.make_node("ConcatFromSequence", ["r1"], ["b"], axis=0),
+    ]
+    held = {"go": np.array(True), "zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    inputs: dict[str, tuple[int, list[Any]]]
+    inputs = {"x": (f, [trips, width]), "row": (f, [1, width]), "trips": (TensorProto.INT64, [])}
+    feeds = [
+        {
+            "x": draw.array("f4", trips, width),
+            "row": draw.array("f4", 1, width),
+            "trips": np.array(trips, np.int64),
+        }
+        for _ in range(_VALUES)
+    ]
+    name = f"lists {change} trips={trips} width={width}"
+    return Drawn(name, model(outer, inputs, {"a": f, "b": f}, held), feeds)
+
+
 def trees(draw: Draw) -> Drawn:
     """Forests on one or few rows; the number of rows may be free."""
     rows, features = draw.one(1, 1, 2, 5), draw.one(4, 20, 50)
@@ -457,7 +511,7 @@ def maps(draw: Draw) -> Drawn:
 
 
 KINDS: Final[dict[str, Callable[[Draw], Drawn]]] = {
-    made.__name__: made for made in (select, boxes, scan, sort, grow, sequence, trees, maps)
+    made.__name__: made for made in (select, boxes, scan, sort, grow, sequence, lists, trees, maps)
 }
 
 

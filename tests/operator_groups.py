@@ -22,5 +22,6 @@ ELSEWHERE_UNKNOWN: Final = {
         text.from_number text.full_match text.lookup text.normalize text.split
         text.to_number
     """,
+    "sequences as tensors": "erase_row insert_row sequence.join_rows",
     "other random numbers": "random_key random_normal random_uniform",
 }

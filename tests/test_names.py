@@ -19,14 +19,14 @@ import pytest
 import clew
 
 NAMES = """
-    Backend Budgets CheckReport ClewError ClewWarning CompiledModel DiffReport Editor ExecutorGraph
-    Inputs Kernel LayerDiff LayerError LoadedModel MemorySpace Module Part Partition Placement
-    CompileOptions Diagnostics Limits Passes Precision PrecisionReport Profile Quantized
-    RegionPattern Sample Session Sizes SpecializedSizes Taps Target
-    TuneReport Verdict __version__ all_ops backend bisect check_op compile diff edit executor_graph
-    extern_op extract from_torch fusion get_op graph_pass load load_compiled load_part
-    load_partition parse partition place precision_report quantize register_op schedule_for
-    tap_states tune tune_report
+    __version__ all_ops Backend backend bisect Budgets Chat check_op CheckReport ClewError
+    ClewWarning compile CompiledModel CompileOptions Diagnostics diff DiffReport edit Editor
+    executor_graph ExecutorGraph extern_op extract from_torch fusion generate Generation get_op
+    graph_pass Inputs Kernel language_model LanguageModel LayerDiff LayerError Limits load
+    load_compiled load_part load_partition LoadedModel map_files MapReport MemorySpace Module parse
+    Part Partition partition Passes place Placement Precision precision_report PrecisionReport
+    Profile quantize Quantized RegionPattern register_op Sample schedule_for Session Sizes
+    SpecializedSizes Stream tap_states Taps Target tune tune_report TuneReport Verdict
 """
 
 

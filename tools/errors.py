@@ -44,6 +44,7 @@ SUMMARIES: Final = {
     "M009": "the model has more nodes, once expanded, than the budget allows",
     "M030": "the model exceeds a budget, which the message names",
     "I002": "a file or an object is no model: the message says what it is, the hint what to do",
+    "I014": "there is no such option, or it has no effect here",
     "I043": "an input is of another dtype or kind than the model takes, or no array",
     "I173": "the reference engine is not installed, or cannot run the model layer by layer",
     "I210": "a request's JSON does not fit the wire format, which is read strictly",

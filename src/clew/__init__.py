@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from clew.generation.stream import Stream
     from clew.ir.module import Module
     from clew.machine.target import Target
+    from clew.mapping import MapReport, map_files
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.fusion.mark_fusions import fusion
@@ -118,6 +119,7 @@ _HOMES: Final = {
     "LayerError": "clew.compare.precision",
     "Limits": "clew.backends.compile_options",
     "LoadedModel": "clew.api.loaded_model",
+    "MapReport": "clew.mapping",
     "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
@@ -157,6 +159,7 @@ _HOMES: Final = {
     "load_compiled": "clew.api.loaded_model",
     "load_part": "clew.extraction",
     "load_partition": "clew.extraction",
+    "map_files": "clew.mapping",
     "Placement": "clew.placement",
     "parse": "clew.frontends.text",
     "place": "clew.placement",
@@ -218,6 +221,7 @@ __all__ = [
     "LayerError",
     "Limits",
     "LoadedModel",
+    "MapReport",
     "MemorySpace",
     "Module",
     "Part",
@@ -259,6 +263,7 @@ __all__ = [
     "load_compiled",
     "load_part",
     "load_partition",
+    "map_files",
     "parse",
     "partition",
     "place",

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import zoo
 from clew.cli import app
@@ -82,3 +84,56 @@ def test_values(command: Any) -> None:
     assert "values are the same wherever they can be read" in command(
         "diff", str(zoo.path(NAME)), "--no-time"
     )
+
+
+@pytest.fixture
+def of_unknown_rank(tmp_path: Path) -> Path:
+    """A model whose rank its free size decides: Squeeze removes the axis of size n if n is 1."""
+    info, tensor = helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["row"]),
+        helper.make_node("Squeeze", ["row"], ["q"]),
+        helper.make_node("MatMul", ["q", "w"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array([1, -1, 4]), "shape"),
+        numpy_helper.from_array(np.ones((4, 3), np.float32), "w"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", tensor, ["n", 4])], [info("y", tensor, None)], constants
+    )
+    file = tmp_path / "rank.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), file
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--random"),
+        ("diff", "--random", "--opt-level", "0", "3", "--rounds", "2"),
+        ("bench", "--random", "--rounds", "1", "--threads", "1"),
+        ("bisect", "--random"),
+        ("report", "--no-profile", "--output", "report.html"),
+        ("precision",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_fixed_sizes_settle_an_unknown_rank(
+    of_unknown_rank: Path,
+    arguments: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(of_unknown_rank.parent)
+    name, *others = arguments
+    with pytest.raises(SystemExit) as left:
+        app.main([name, str(of_unknown_rank), "--sizes", "n=2", *others])
+    assert not left.value.code, capsys.readouterr().err
+    if name == "diff":  # without sizes, nothing tells the rank
+        with pytest.raises(SystemExit) as left:
+            app.main([name, str(of_unknown_rank), *others])
+        assert left.value.code == 1
+        assert "U002" in capsys.readouterr().err

@@ -51,6 +51,23 @@ def test_objects_have_advice(door: Any, given: Any, advice: str) -> None:
     assert re.search(advice, caught.value.hint), caught.value
 
 
+@pytest.mark.parametrize("more", [((torch.ones(1, 2),),), (torch.ones(1, 2),), (1, 2)])
+def test_a_module_with_its_inputs_has_advice(more: tuple[Any, ...]) -> None:
+    with pytest.raises(clew.ClewError, match=r"I002.*torch.nn.modules.linear.Linear") as caught:
+        clew.compile(_NETWORK, *more)
+    assert "clew.from_torch(model.eval(), (x,))" in caught.value.hint
+
+
+def test_wrong_options_of_a_model_are_reported() -> None:
+    module = clew.from_torch(_NETWORK, (torch.ones(1, 2),))
+    with pytest.raises(clew.ClewError, match="I010"):
+        clew.compile(module, (torch.ones(1, 2),))  # type: ignore[arg-type]
+    with pytest.raises(clew.ClewError, match=r"I014.*2 options"):
+        clew.compile(module, "cpu", 2)  # type: ignore[call-arg]
+    with pytest.raises(clew.ClewError, match="I010"):
+        clew.compile("model.onnx", ())  # type: ignore[arg-type]
+
+
 def test_a_compiled_model_is_no_model() -> None:
     compiled = clew.compile(clew.from_torch(_NETWORK, (torch.ones(1, 2),)))
     with pytest.raises(clew.ClewError, match=r"I002(?s:.*)compiled already"):

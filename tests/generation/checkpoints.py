@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 _SIZES: Final = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -20,16 +24,20 @@ KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {}),
-    "gemma2": ("Gemma2", {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma2": (
+        "Gemma2",
+        {
+            **_WINDOW,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "tie_word_embeddings": False,
+        },
+    ),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}),
 }
 
 
 def saved(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Any:
     """Saves a model with seeded weights of the scale of trained ones, and returns it."""
-    import torch
-    import transformers
-
     name, more = KINDS[kind]
     torch.manual_seed(seed)
     sizes = {k: v for k, v in _SIZES.items() if kind != "gpt2" or k.endswith(("id", "vocab_size"))}
@@ -53,8 +61,6 @@ def prompts(count: int, length: int, seed: int = 0, vocabulary: int = 160) -> An
 
 def theirs(model: Any, ids: Any, **options: Any) -> list[list[int]]:
     """Returns the new tokens of transformers' `generate`, up to the end of each text."""
-    import torch
-
     given = torch.from_numpy(np.atleast_2d(np.asarray(ids)))
     options = {"do_sample": False, "use_cache": True, **options}
     found = model.generate(given, attention_mask=torch.ones_like(given), **options)

@@ -96,6 +96,16 @@ def test_few_rows_read_a_matrix_where_it_lies(rows: int, layout: str, wanted: li
     assert rules(compiled) == wanted
 
 
+@pytest.mark.parametrize(("depth", "wanted"), [(1024, "rows"), (2049, "dots")])
+def test_one_row_meets_several_deep_rows_of_a_matrix_at_once(depth: int, wanted: str) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(1, depth), graph.x(70, depth), weight_layout="NK")
+    compiled = check(module(graph, y), {}, depth, target="cpu-avx2")
+    assert rules(compiled) == [wanted]
+    steps = [str(step) for kernel in compiled.kernels for step in kernel.schedule.steps]
+    assert not any(step.startswith("prefetch") for step in steps)
+
+
 def test_many_rows_pack_a_matrix_of_any_size() -> None:
     for rows, wanted in ((120, ["matmul"]), (200, ["elementwise", "matmul"])):
         graph = Graph()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.dask_cluster import Cluster, running_cluster
 
 import clew
 from clew.ir.module import Module
@@ -28,47 +26,10 @@ from clew.tuning.workbench import SLOWER_ALONE
 pytest.importorskip("distributed")
 
 
-class Cluster:
-    """A scheduler and workers, each a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "scheduler.json"
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-                    "--scheduler-file", str(self.file))  # fmt: skip
-        ends = time.monotonic() + 120
-        while not self.file.exists() and time.monotonic() < ends:
-            time.sleep(0.1)
-
-    def worker(self, **environment: str) -> subprocess.Popen[bytes]:
-        return self._start(
-            "worker", "--scheduler-file", str(self.file), "--nthreads", "1", "--no-nanny",
-            "--no-dashboard", "--local-directory", str(self.folder), **environment,
-        )  # fmt: skip
-
-    def _start(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
-        made = subprocess.Popen(
-            command, env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s",
-                          "PYTHONWARNINGS": "ignore", **environment},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder,
-        )  # fmt: skip
-        self.processes.append(made)
-        return made
-
-    @property
-    def address(self) -> str:
-        return str(json.loads(self.file.read_text())["address"])
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
-    yield made
-    for process in reversed(made.processes):
-        process.kill()
-        process.wait()
+    with running_cluster(tmp_path) as made:
+        yield made
 
 
 def test_a_search_survives_the_loss_of_a_worker(
@@ -84,10 +45,7 @@ def test_a_search_survives_the_loss_of_a_worker(
     def kill() -> None:
         while not ended.is_set() and not killed:
             for worker, tasks in runner.client.processing().items():
-                if (
-                    any("_measured" in str(task) for task in tasks)
-                    and numbers[worker] not in killed
-                ):
+                if any("_done" in str(task) for task in tasks) and numbers[worker] not in killed:
                     os.kill(numbers[worker], signal.SIGKILL)
                     killed.append(numbers[worker])
             time.sleep(0.02)

@@ -25,8 +25,13 @@ if TYPE_CHECKING:  # the compiler's half
     from clew.ir.module import Module
 
 
+def _check_model(model: Any) -> None:
+    """Errors: I002 for an object that is no model; a file is not opened."""
+    _cold().check_object(model)
+
+
 @coded_exhaustion
-@keywords_of(CompileOptions)
+@keywords_of(CompileOptions, _check_model)
 def compile(model: Module | DeferredModule | ModelSource, options: CompileOptions) -> CompiledModel:
     """Returns the model compiled for a target.
 

@@ -542,19 +542,24 @@ def unknown_option(name: str) -> InputError:
 
 
 def keywords_of(
-    kind: Callable[P, CompileOptions],
+    kind: Callable[P, CompileOptions], check_model: Callable[[Any], None] | None = None
 ) -> Callable[[Callable[[M, CompileOptions], R]], Callable[Concatenate[M, P], R]]:
     """Decorator: a function of a model and `CompileOptions` takes the options as keywords. Its
-    signature and documentation list them.
+    signature and documentation list them. If the options are wrong, `check_model` may first raise
+    an error about a model that explains them, such as a module of torch with its inputs.
     """
 
     def decorated(function: Callable[[M, CompileOptions], R]) -> Callable[Concatenate[M, P], R]:
         @functools.wraps(function)
         def called(model: M, /, *args: P.args, **keywords: P.kwargs) -> R:
             given: dict[str, Any] = {**keywords}
-            if args:
-                (given["target"],) = args  # the only option that may be given by position
-            return function(model, CompileOptions.of(given))
+            try:
+                options = CompileOptions.of(given | _by_position(args))
+            except InputError:
+                if check_model is not None:
+                    check_model(model)
+                raise
+            return function(model, options)
 
         own = inspect.signature(function)
         first = next(iter(own.parameters.values()))
@@ -565,6 +570,20 @@ def keywords_of(
         return called
 
     return decorated
+
+
+def _by_position(values: Sequence[Any]) -> dict[str, Any]:
+    """Returns the target, the only option that may be given by position.
+
+    Errors: I014 for more options.
+    """
+    if len(values) > 1:
+        raise InputError(
+            "I014",
+            f"{len(values)} options are given by position",
+            hint="options other than the target are keywords, such as precision='bf16'",
+        )
+    return {"target": values[0]} if values else {}
 
 
 class _Documentation:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clew import frontends
 from clew.backends.compile_options import CompileOptions
 from clew.bisection.checks import quietly, worst
 from clew.bisection.import_search import search_import
@@ -19,6 +18,7 @@ from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
 from clew.build.inputs import Inputs, module_for
 from clew.compiling.extensions import extensions_of
+from clew.compiling.loading import loaded_or_deferred
 from clew.ir.module import Module
 from clew.support.exhausted import coded_exhaustion
 
@@ -54,13 +54,14 @@ def bisect(
     """
     how = CompileOptions.of(options)
     how = how.changed(inputs=shapes or how.inputs, extend=extensions_of(how.extend))
-    load_options, how = how.loading, how.loaded
-    found = model if isinstance(model, Module) else frontends.load_or_defer(model, **load_options)
+    load_options = how.loading
+    found, how = loaded_or_deferred(model, how)
     module = module_for(found, inputs)
     inputs = Inputs(module).named_inputs(inputs)
     if not isinstance(found, Module):  # references import the file, too
-        load_options["inputs"] = {n: v.shape for n, v in inputs.items() if hasattr(v, "shape")}
         load_options["constants"] = {name: inputs[name] for name in found.deciding}
+    if not isinstance(model, Module):
+        load_options["inputs"] = {n: v.shape for n, v in inputs.items() if hasattr(v, "shape")}
     session = Session(module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, how)
     with quietly():
         known = reference_of(reference, model, module, inputs, how, load_options)

@@ -92,6 +92,11 @@ _COMMANDS: Final = {
         "tune",
         "Search the choices of a model's kernels by measurement, and keep the best.",
     ),
+    "map": _Place(
+        "map",
+        "map_",
+        "Run a model on each row of Parquet files, and write the results as Parquet files.",
+    ),
     "trace": _Place(
         "tracing",
         "trace",

@@ -11,7 +11,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-import clew
 from clew.cli import options as opt
 from clew.cli.arguments import named
 from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
@@ -74,13 +73,14 @@ def bench(
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"one of {', '.join(_PRECISIONS)}", param_hint="--precision")
     from clew.bench.session import Session, machine  # noqa: PLC0415 - it imports the compiler
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - as above
 
     counts = _counts(threads)
     options = how.options
     with progress(f"reading {model}") as say:
-        module = clew.load(model, **options.loading)
+        module, rest = loaded(model, options)
         drawn = partial(_feeds, files=inputs, random=random, seed=seed)
-        chosen = options.loaded.changed(precision=precision)
+        chosen = rest.changed(precision=precision)
         session = Session(model, module, drawn, chosen, rounds, say)
         simulations = session.simulated(counts) if simulate else []
         runs = [] if simulate else session.runs(counts)

@@ -65,6 +65,7 @@ def bisect(
 ) -> None:
     """Find the layer, pass, node or kernel that causes a wrong result."""
     from clew.build.sizes import sized  # noqa: PLC0415 - it imports the compiler
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - as above
     from clew.frontends.formats import for_bytes, format_of  # noqa: PLC0415 - as above
 
     refuse_saved(model, "bisection compiles the stages again")
@@ -74,9 +75,8 @@ def bisect(
     if against == form.engine and form.compares and os.path.isfile(model):
         peer_of(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
-        loaded = clew.load(model, **options.loading)
-        given = options.loaded
-        fixed, _ = sized(loaded, options.group(Sizes).sizes)
+        module, rest = loaded(model, options)
+        fixed, _ = sized(module, rest.group(Sizes).sizes)
         arrays = model_inputs(clew.Inputs(fixed), inputs, random, seed)
         verdict = clew.bisect(
             model,
@@ -88,7 +88,7 @@ def bisect(
             seconds=seconds,
             shapes=options.inputs,
             on_progress=say,
-            **given,
+            **options.loaded,
         )
     if json:
         emit_json({"model": str(model), **verdict.to_json()})

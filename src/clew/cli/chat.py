@@ -16,7 +16,7 @@ from clew.support.unseen import visible
 
 _FENCE: Final = '"""'
 _HELP: Final = (
-    "A line is a message; \\ at its end continues it, and lines between two \"\"\" are one. /reset "
+    'A line is a message; \\ at its end continues it, and lines between two """ are one. /reset '
     "begins a new conversation, /exit or Ctrl-D ends it. Ctrl-C stops an answer."
 )
 

@@ -138,17 +138,18 @@ def diff(
         )
         for n, (typed, name) in enumerate(((for_a, "a"), (for_b, "b")))
     ]
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - it imports the compiler
+
     paths = [a, b or a]
     for path in paths:
         refuse_saved(path, "a saved model has no trace to compare")
-    given = how.options.loading
     with progress(f"reading {a}") as say:
-        first = clew.load(a, **given)
-        modules = [first, first if paths[0] == paths[1] else clew.load(paths[1], **given)]
-        models = [
-            clew.compile(module, **options.loaded, on_progress=_saying(say, name))
-            for module, options, name in zip(modules, asked, _NAMES, strict=True)
-        ]
+        read = {path: loaded(path, how.options) for path in dict.fromkeys(paths)}
+        models = []
+        for path, options, name in zip(paths, asked, _NAMES, strict=True):
+            module, rest = read[path]
+            again = options.loaded.changed(sizes=rest.sizes)
+            models.append(clew.compile(module, **again, on_progress=_saying(say, name)))
         arrays = None
         if time or numerics:
             arrays = model_inputs(models[0], inputs, random, seed)

@@ -65,9 +65,7 @@ GenerationSeed = Annotated[
 Draft = Annotated[
     Path | None, _option("Folder of a smaller model that guesses tokens.", metavar="FOLDER")
 ]
-Lookup = Annotated[
-    int, _option("Guess up to N tokens from the text itself.", metavar="N", min=0)
-]
+Lookup = Annotated[int, _option("Guess up to N tokens from the text itself.", metavar="N", min=0)]
 System = Annotated[str | None, _option("System message of the conversation.", metavar="TEXT")]
 
 

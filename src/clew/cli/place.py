@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-import clew
 from clew.backends.compile_options import CompileOptions
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
@@ -35,8 +34,9 @@ def place(
     Other commands use the result with --place auto.
     """
     refuse_saved(model, "placement compiles the model in several ways")
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - as above
     from clew.placement import place as search  # noqa: PLC0415 - it imports the compiler
-    from clew.placement.placing import OPTIONS as PLACED  # noqa: PLC0415 - as below
+    from clew.placement.placing import OPTIONS as PLACED  # noqa: PLC0415 - as above
 
     options = how.options
     if not options.backends:
@@ -45,9 +45,9 @@ def place(
             "no backend besides the CPU is named",
             hint="name backends with --backend, such as --backend onnxruntime,openvino",
         )
-    chosen = {k: v for k, v in options.values().items() if k in PLACED}
     with progress(f"reading {model}") as show:
-        module = clew.load(model, **options.loading)
+        module, options = loaded(model, options)
+        chosen = {k: v for k, v in options.values().items() if k in PLACED}
         found = search(
             module,
             options.backends,

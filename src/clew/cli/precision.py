@@ -51,11 +51,11 @@ def precision_(
     how: Compiling,
 ) -> None:
     """Find the layers that cause the error of narrow products, and those to keep in f32."""
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - it imports the compiler
+
     refuse_saved(model, "the report compiles the layers again")
-    options = how.options
-    exact = options.loaded
     with progress(f"reading {model}") as say:
-        module = clew.load(model, **options.loading)
+        module, exact = loaded(model, how.options)
         specs = clew.compile(module, **exact, on_progress=say)
         drawn = [model_inputs(specs, inputs, True, seed + n) for n in range(seeds)]
         drawn = drawn[:1] if len(inputs) == len(specs.input_names) else drawn

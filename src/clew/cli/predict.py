@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-import clew
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
@@ -79,6 +78,7 @@ def predict(
             else "both a table and a predictor are given",
             hint="give --table TABLE.parquet (from clew dataset) or --predictor PREDICTOR.clewp",
         )
+    from clew.compiling.loading import loaded  # noqa: PLC0415 - it imports the compiler
     from clew.predict import forecast, load_predictors  # noqa: PLC0415 - it imports the compiler
     from clew.runtime.threads import thread_count  # noqa: PLC0415
 
@@ -92,12 +92,8 @@ def predict(
             say(f"training on {measured}")
             known = [_learned(measured, str(options.target), count)]
         say(f"running passes and schedules of {model}")
-        found = forecast(
-            clew.load(model, **options.loading),
-            known,
-            lookup=lookup,
-            **options.loaded.changed(threads=count),
-        )
+        module, rest = loaded(model, options)
+        found = forecast(module, known, lookup=lookup, **rest.changed(threads=count))
     for line in found.notes:
         note(line)
     if json:

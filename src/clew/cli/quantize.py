@@ -191,12 +191,13 @@ def quantize(
     kept += [clew.quantization.Where(last=keep_last)] if keep_last else []
     options = how.options
     with progress(f"reading {model}") as say:
-        from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
+        from clew.compiling.loading import loaded_or_deferred  # noqa: PLC0415 - a fast start
         from clew.frontends.quantized import check_form  # noqa: PLC0415
 
         check_form(form)
+        module, rest = loaded_or_deferred(model, options)
         found = clew.quantize(
-            load_or_defer(model, **options.loading),
+            module,
             calibration,
             scheme=wanted,
             keep=kept,
@@ -204,10 +205,10 @@ def quantize(
             recipe=recipe,
             sensitivities=sensitivities,
             on_progress=say,
-            **options.loaded,
+            **rest,
         )
         if times:
-            found = found.timed(on_progress=say, **options.loaded)
+            found = found.timed(on_progress=say, **rest)
     picture = None if frontier is None else (frontier, found.frontier_svg())
     _write(found, model, output, form, save_recipe, report, picture)
     if json:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from clew.cost.policy.caches import SHARE_OF_DOT_ROWS
-from clew.cost.policy.layouts import DEPTH_PER_ROW, DEPTH_PER_ROW_NEAR, STEPS_OF_DOTS
+from clew.cost.policy.layouts import (
+    DEPTH_PER_ROW,
+    DEPTH_PER_ROW_NEAR,
+    STEPS_OF_DOTS,
+    STEPS_OF_ONE_DOT,
+)
 from clew.ir.types import memory_bytes
 from clew.machine.target import Target
 
@@ -44,11 +49,14 @@ def fastest_float(target: Target) -> str:
 def dots_gain(rows: int, depth: int, columns: int, dtype: str, target: Target) -> bool:
     """Whether products of `rows` rows with the rows of a plain matrix of a run are faster with
     vectors along the depth than with the matrix packed first: packing takes as long for any number
-    of rows, and adding up the lanes of sums as long for any depth.
+    of rows, and adding up the lanes of sums as long for any depth. One row is faster if several
+    rows of the matrix are read at once.
     """
     lanes = target.vector_lanes(dtype)
-    if dtype not in ("f32", "f64") or rows < 2 or columns < lanes:
+    if dtype not in ("f32", "f64") or columns < lanes:
         return False
+    if rows < 2:  # its matrix is never packed
+        return depth >= STEPS_OF_ONE_DOT * lanes
     near = SHARE_OF_DOT_ROWS * target.l2_bytes / memory_bytes(dtype)
     each = DEPTH_PER_ROW_NEAR if columns * depth <= near else DEPTH_PER_ROW
     if depth < STEPS_OF_DOTS * lanes or each * rows > depth:

@@ -76,6 +76,7 @@ def load_or_defer(
 def run_file(
     path: Path,
     inputs: Mapping[str, Any],
+    /,
     *,
     links: str | None = None,
     trust: bool | None = None,
@@ -90,6 +91,11 @@ def run_file(
     assert found is not None, path
     with following(links), trusting(trust):
         return found.run(path, inputs, **options)
+
+
+def check_source(model: ModelSource) -> None:
+    """Checks that a format reads a file or an object. Errors: I002."""
+    _found(model)
 
 
 def _check_signature(reader: Format, options: Mapping[str, Any]) -> None:

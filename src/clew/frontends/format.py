@@ -146,7 +146,7 @@ class Format(ABC):
         """Returns a file to cut, imported for shapes of its inputs."""
         raise NotImplementedError
 
-    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+    def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run of a file in the reference engine. `options` are those of `load`.
 
         Errors: I173 if the engine is not installed or does not run the model.

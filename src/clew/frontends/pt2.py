@@ -44,7 +44,7 @@ class ExportedProgram(Format):
 
         return load(source, **options)
 
-    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+    def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run in torch.
 
         Errors: I415 (torch is not installed), M050, M052, M053, I173.

@@ -1,8 +1,9 @@
 """Chooses the tokens of one sequence: greedy, or by drawing; also between a draft's and others.
 
-A drafted token is verified so that tokens have the same distribution as without a draft: the draft's
-token with probability `q` is accepted with the probability `min(1, p / q)`, and a rejected one is
-replaced by one drawn in proportion to `max(0, p - q)`. Without drawing, it must be the best token.
+A drafted token is verified so that tokens have the same distribution as without a draft. One that
+the draft drew with probability `q` is accepted with probability `min(1, p / q)`, and a rejected one
+is replaced by one drawn in proportion to `max(0, p - q)`. Without drawing, it must be the best
+token.
 
 Source: Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding",
 2023.

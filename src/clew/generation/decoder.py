@@ -63,6 +63,17 @@ class Decoder:
         found = self._session.run(self.wiring.inputs(ids, self.length))
         return found[self.wiring.logits]  # type: ignore[no-any-return]
 
+    def read(self, ids: Array) -> Array:
+        """Reads more tokens, i64[batch, new], in several calls if they are many, and returns the
+        logits after the last, f32[batch, vocabulary].
+
+        Errors: those of `feed`.
+        """
+        size = self.wiring.at_once if self._session is not None else ids.shape[1]
+        for begin in range(0, ids.shape[1], size):
+            logits = self.feed(ids[:, begin : begin + size])[:, -1]
+        return logits
+
     def rewind(self, length: int) -> bool:
         """Returns to the first `length` tokens, and whether that was possible: states that do not
         grow with the tokens, such as those of recurrent layers, are only returned to their start.

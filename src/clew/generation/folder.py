@@ -1,4 +1,4 @@
-"""Finds the parts of a language model in a folder: the model's file, the tokenizer, the settings."""
+"""Finds the parts of a language model in a folder: the model's file, and its tokenizer."""
 
 from __future__ import annotations
 

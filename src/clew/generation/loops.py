@@ -42,7 +42,7 @@ def prefill(decoder: Decoder, prompts: Array) -> tuple[Array, int]:
     if not decoder.rewind(shared):
         decoder.rewind(0)
         shared = 0
-    return decoder.feed(prompts[:, shared:])[:, -1], shared
+    return decoder.read(prompts[:, shared:]), shared
 
 
 def one_by_one(decoder: Decoder, logits: Array, sequences: Sequence[Growing]) -> Iterator[Step]:
@@ -80,9 +80,7 @@ def with_draft(
                 if n == len(guessed):
                     token = sequence.choice.token(row, sequence.tokens)
                 else:
-                    token = sequence.choice.verified(
-                        row, sequence.tokens, guessed[n], chances[n]
-                    )
+                    token = sequence.choice.verified(row, sequence.tokens, guessed[n], chances[n])
                 accepted = n < len(guessed) and token == guessed[n]
                 read += accepted
                 sequence.accepted += accepted

@@ -97,7 +97,9 @@ def _number(name: str, value: Any, kind: type, low: float, high: float) -> Any:
     found = kind(value)
     if not low <= found <= high or (kind is float and not math.isfinite(found)):
         if high >= _MOST_TOKENS:
-            bounds = "finite" if low == -math.inf else f"{low:g} or more" if low >= 1 else "positive"
+            bounds = (
+                "finite" if low == -math.inf else f"{low:g} or more" if low >= 1 else "positive"
+            )
             raise _wrong(name, value, "0 or more" if low == 0 else bounds)
         raise _wrong(name, value, f"from {low:g} to {high:g}")
     return found
@@ -105,8 +107,9 @@ def _number(name: str, value: Any, kind: type, low: float, high: float) -> Any:
 
 def _stops(given: Stop) -> tuple[str | int, ...]:
     """Returns texts and ids that end a generation."""
-    found = [given] if isinstance(given, (str, numbers.Integral)) else given
+    found: list[Any]
     try:
+        found = [given] if isinstance(given, (str, numbers.Integral)) else list(given)  # type: ignore[arg-type]
         stops = tuple(s if isinstance(s, str) else int(s) for s in found)
     except (TypeError, ValueError):
         raise _wrong("stop", given, "a text, an id, or a list of these") from None

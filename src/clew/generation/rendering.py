@@ -27,7 +27,9 @@ def limit(memory_bytes: int, seconds: int) -> None:
 def environment(jinja: Any) -> Any:
     """Returns Jinja's sandbox with what transformers offers to chat templates."""
     found = jinja.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja.ext.loopcontrols, _generation(jinja)]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[jinja.ext.loopcontrols, _generation(jinja)],
     )
 
     def tojson(

@@ -119,15 +119,17 @@ def narrowed(scores: Scores, of: Options, keep: int = 1) -> Scores:
 def probabilities(scores: Scores) -> Probabilities:
     """Returns the softmax of scores, f64."""
     wide = scores.astype(np.float64)
-    found: Probabilities = np.exp(wide - wide.max())
-    return found / found.sum()
+    chances: Probabilities = np.exp(wide - wide.max())
+    chances /= chances.sum()
+    return chances
 
 
 def log_probabilities(scores: Scores) -> Scores:
     """Returns the logarithm of the softmax of scores."""
     wide = scores.astype(np.float64)
     wide -= wide.max()
-    return (wide - np.log(np.exp(wide).sum())).astype(np.float32)
+    found: Scores = (wide - np.log(np.exp(wide).sum())).astype(np.float32)
+    return found
 
 
 def drawn(chances: Probabilities, rng: np.random.Generator) -> int:

@@ -80,7 +80,9 @@ class Growing:
             self.finish, self._stop = "stop", token
         elif token in self._plan.ends:
             self.finish = "eos"
-        piece = "" if self.finish or self._stream is None else self._stops.add(self._stream.add(token))
+        piece = (
+            "" if self.finish or self._stream is None else self._stops.add(self._stream.add(token))
+        )
         if self._stops.found is not None:
             self.finish, self._stop = "stop", self._stops.found
         if not self.finish and self.left <= 0:
@@ -98,7 +100,7 @@ class Growing:
 
     def _rest(self) -> str:
         """Returns the text that was held back."""
-        if self._stream is None or self._stops.found is not None:
+        if self._stream is None or isinstance(self._stop, str):
             return ""
         found = self._stops.add(self._stream.end())
         if self._stops.found is not None:

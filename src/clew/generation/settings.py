@@ -38,7 +38,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "eta_cutoff": 0.0, "min_new_tokens": None, "min_length": 0, "top_h": None,
     "exponential_decay_length_penalty": None,
 }  # fmt: skip
-"""Fields that change the tokens and that clew does not have, with the values that change nothing."""
+"""Fields that change the tokens and that clew lacks, with the values that change nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from clew.generation.choice import Choice
 from clew.generation.decoder import Decoder
 from clew.generation.drafts import DraftModel, Lookup, check_vocabularies
-from clew.generation.choice import Choice
 from clew.generation.language_model import LanguageModel
 from clew.generation.loops import Step, one_by_one, prefill, with_draft
 from clew.generation.result import Clock, Generation
@@ -112,7 +112,7 @@ class Stream(Shown):
     ) -> None:
         self.close()
 
-    def _generated(self) -> Iterator[Step]:
+    def _generated(self) -> Generator[Step, None, None]:
         decoder = self._model.take_decoder()
         try:
             prompt = np.array([self._growing.tokens])
@@ -124,15 +124,16 @@ class Stream(Shown):
         finally:
             self._model.keep_decoder(decoder)
 
-    def _loop(self, decoder: Decoder, logits: Any) -> Iterator[Step]:
+    def _loop(self, decoder: Decoder, logits: Any) -> Generator[Step, None, None]:
         options = self._plan.options
         if self._draft is None and not options.lookup:
             yield from one_by_one(decoder, logits, [self._growing])
             return
-        if not decoder.wiring.rewinds:
+        if not decoder.wiring.verifies:
             raise InputError(
                 "I490",
-                "the model's states cannot be cut to fewer tokens, so it verifies no draft",
+                "the model verifies no draft: its states cannot be cut to fewer tokens, or it "
+                "reads one token at a time",
                 hint="leave out draft and lookup: recurrent states do not grow with the tokens",
             )
         if self._draft is None:

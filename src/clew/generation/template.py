@@ -52,7 +52,9 @@ class ChatTemplate:
         if source is None:
             return None
         if not isinstance(source, str) or len(source) > _MOST_TEMPLATE:
-            raise _damaged(CONFIGURATION, f"its chat_template is no text of at most {_MOST_TEMPLATE}")
+            raise _damaged(
+                CONFIGURATION, f"its chat_template is no text of at most {_MOST_TEMPLATE}"
+            )
         return ChatTemplate(source, _special(config))
 
     def render(

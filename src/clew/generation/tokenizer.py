@@ -36,11 +36,14 @@ class Tokenizer:
         except PASSED_ON:
             raise
         except BaseException as error:
-            raise _refused(error, ModelError(
-                "M073",
-                f"{FILE} cannot be read: {reason_of(error)}",
-                hint="the file is damaged, or of a newer version of the library tokenizers",
-            )) from None
+            raise _refused(
+                error,
+                ModelError(
+                    "M073",
+                    f"{FILE} cannot be read: {reason_of(error)}",
+                    hint="the file is damaged, or of a newer version of the library tokenizers",
+                ),
+            ) from None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Returns the ids of a text. `special` adds what the model expects around a text, such as a
@@ -51,11 +54,14 @@ class Tokenizer:
         except PASSED_ON:
             raise
         except BaseException as error:
-            raise _refused(error, InputError(
-                "I480",
-                f"the tokenizer cannot encode the text: {error}",
-                hint="give token ids, or a text of complete Unicode characters",
-            )) from None
+            raise _refused(
+                error,
+                InputError(
+                    "I480",
+                    f"the tokenizer cannot encode the text: {error}",
+                    hint="give token ids, or a text of complete Unicode characters",
+                ),
+            ) from None
         return found
 
     def decode(self, ids: Sequence[int]) -> str:

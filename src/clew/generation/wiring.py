@@ -17,6 +17,8 @@ from clew.support.near import listed
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _TOKENS: Final = ("input_ids", "tokens", "ids")
 _LOGITS: Final = ("logits", "lm_logits", "scores")
+_AT_ONCE: Final = 512
+"""Tokens of a prompt in one call: logits of all of them exist at once, a vocabulary for each."""
 _FILLED: Final = (
     "attention_mask",
     "position_ids",
@@ -52,7 +54,8 @@ class Wiring:
         self.logits = _found(_LOGITS, logits, "an output of logits", _gives_logits)
         vocabulary = logits[self.logits].shape[-1] if logits[self.logits].shape else None
         self.vocabulary = vocabulary if isinstance(vocabulary, int) else None
-        batch = specs[self.tokens].shape[0]
+        batch, new = specs[self.tokens].shape
+        self.at_once = new if isinstance(new, int) else _AT_ONCE
         self.batch = batch if isinstance(batch, int) else None
         self.states = _states(model, batch)
         known = {state.name for state in self.states}
@@ -70,6 +73,11 @@ class Wiring:
     def rewinds(self) -> bool:
         """Whether the states can be cut to those of fewer tokens."""
         return all(state.axis >= 0 for state in self.states)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the model can read guessed tokens at once, and forget those that are wrong."""
+        return self.rewinds and self.at_once > 1
 
     def check_ids(self, ids: Any) -> None:
         """Errors: I481 for token ids out of range."""
@@ -105,7 +113,7 @@ def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
     value = values[spec.name]
     if math.prod(value.shape) == 1:
         value = value.reshape((1,) * len(spec.shape))
-    return np.ascontiguousarray(value.astype(spec.dtype))
+    return np.array(value, spec.dtype, order="C")
 
 
 def _states(model: Any, batch: int | str) -> list[Growing]:

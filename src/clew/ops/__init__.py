@@ -66,6 +66,7 @@ from clew.ops.movement import (  # noqa: F401  registers operators
     compaction,
     fold,
     indexing,
+    rows,
     scatter,
     slicing,
     transform,

@@ -137,8 +137,8 @@ class Traits:
     """
 
     reinterprets: bool = False
-    """The result is the memory of the only operand, read as another dtype. Read by the runtime:
-    such steps before and after a segment are part of its call. Otherwise as `passes_on`.
+    """The result is the memory of the only operand, read as another dtype or shape. Read by the
+    runtime: such steps before and after a segment are part of its call. Otherwise as `passes_on`.
     """
 
 

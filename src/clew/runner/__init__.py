@@ -1,4 +1,4 @@
-"""Runs measurements: here, or on the workers of a Dask scheduler; one at a time on each machine."""
+"""Runs work here, or on the workers of a Dask scheduler; one measurement at a time on a machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["DaskRunner", "Failed", "LocalRunner", "Runner", "runner_at"]
 
 
 @contextmanager
-def runner_at(scheduler: str | None) -> Iterator[Runner]:
-    """Yields the runner on the workers of a scheduler, by its address; None: in this process.
+def runner_at(scheduler: str | None, *, measures: bool = True) -> Iterator[Runner]:
+    """Yields the runner on the workers of a scheduler, by its address; None: in this process. If
+    the work `measures`, each machine does one item at a time.
 
     Errors: I387 (see `DaskRunner`).
     """
-    runner: Runner = LocalRunner() if scheduler is None else DaskRunner(scheduler)
+    runner: Runner = (
+        LocalRunner(measures) if scheduler is None else DaskRunner(scheduler, measures=measures)
+    )
     try:
         yield runner
     finally:

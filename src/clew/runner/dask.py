@@ -1,13 +1,15 @@
-"""Runs measurements on the workers of a Dask scheduler.
+"""Runs work on the workers of a Dask scheduler, all with one version of clew.
 
-Workers must be machines of one kind, with one version of clew. A machine may have several workers:
-the lock of `support.alone` makes them measure one at a time.
+To measure, workers must be machines of one kind. A machine may have several workers: the lock of
+`support.alone` makes them measure one at a time.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 from clew.runner.machine import machine_facts
@@ -20,19 +22,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 _WAIT_S: Final = 20.0
 _ATTEMPTS: Final = 3
-_COMPARED: Final = ("machine", "cpus", "clew", "toolchain")
+_SOFTWARE: Final = ("clew", "toolchain")
+_MEASURING: Final = ("machine", "cpus", *_SOFTWARE)
 
 
 class DaskRunner:
-    """The workers of a scheduler.
+    """The workers of a scheduler: one of each machine at a time if the work `measures`, else all.
 
-    A measurement whose worker is lost is done again on another one. If it ends several workers, its
-    result is `Failed`.
+    Work whose worker is lost is done again on another one. If it ends several workers, its result
+    is `Failed`.
     """
 
     is_remote = True
 
-    def __init__(self, address: str, wait_s: float = _WAIT_S) -> None:
+    def __init__(self, address: str, wait_s: float = _WAIT_S, *, measures: bool = True) -> None:
         """Connects to a scheduler and waits for a worker.
 
         Errors: I387 if there is none, if workers differ, or without the library.
@@ -49,6 +52,8 @@ class DaskRunner:
                 hint="start them: dask scheduler, and dask worker ADDRESS --nthreads 1 on each "
                 "machine",
             ) from None
+        self._measures = measures
+        self._compared = _MEASURING if measures else _SOFTWARE
         self._facts = self._checked()
 
     def _checked(self) -> dict[str, Any]:
@@ -63,21 +68,35 @@ class DaskRunner:
             ) from error
         (first, facts), *others = found.items()
         for name, other in others:
-            for what in _COMPARED:
+            for what in self._compared:
                 if other[what] != facts[what]:
                     raise InputError(
                         "I387",
                         f"workers differ in {what}: {facts[what]} at {first}, {other[what]} at "
                         f"{name}",
-                        hint="measurements hold for machines of one kind: use alike workers only",
+                        hint="use alike workers only: measurements hold for machines of one kind"
+                        if self._measures
+                        else "install the same version of clew on all workers",
                     )
         return facts
 
     @property
     def places(self) -> int:
-        """The number of machines that measure at once: workers of one host take turns."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return max(1, len({worker["host"] for worker in workers}))
+        """The number of items in work at once. When measuring, workers of one host take turns."""
+        threads = self._threads()
+        return max(1, len(threads) if self._measures else sum(threads.values()))
+
+    @property
+    def sharing(self) -> int:
+        """The largest number of items that one machine works on at once."""
+        return 1 if self._measures else max(self._threads().values(), default=1)
+
+    def _threads(self) -> Counter[str]:
+        """Returns the number of threads of the workers of each host."""
+        found: Counter[str] = Counter()
+        for worker in self.client.scheduler_info(n_workers=-1)["workers"].values():
+            found[worker["host"]] += worker["nthreads"]
+        return found
 
     def facts(self) -> dict[str, Any]:
         """Returns the common facts of the workers."""
@@ -98,7 +117,9 @@ class DaskRunner:
         finished = self._library.as_completed(loop=self.client.loop)
 
         def submit(item: Item, attempt: int) -> None:
-            future = self.client.submit(_measured, shared, item, self._facts, pure=False)
+            future = self.client.submit(
+                _done, shared, item, self._facts, self._compared, self._measures, pure=False
+            )
             waiting[future] = item, attempt
             finished.add(future)
 
@@ -167,13 +188,19 @@ def _given(work: Item) -> Item:
     return work
 
 
-def _measured(work: Callable[[Item], Result], item: Item, facts: dict[str, Any]) -> Result:
+def _done(
+    work: Callable[[Item], Result],
+    item: Item,
+    facts: dict[str, Any],
+    compared: tuple[str, ...],
+    measures: bool,
+) -> Result:
     """Runs on a worker. Errors: I387 on a machine unlike those at the start."""
     here = machine_facts()
-    for what in _COMPARED:
+    for what in compared:
         if here[what] != facts[what]:
             raise InputError(
                 "I387", f"a worker joined that differs in {what}: {here[what]}, not {facts[what]}"
             )
-    with alone():
+    with alone() if measures else nullcontext():
         return work(item)

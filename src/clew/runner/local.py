@@ -1,8 +1,9 @@
-"""Runs measurements in this process."""
+"""Runs work in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from clew.runner.machine import machine_facts
@@ -19,6 +20,11 @@ class LocalRunner:
 
     is_remote = False
     places = 1
+    sharing = 1
+
+    def __init__(self, measures: bool = True) -> None:
+        """If the work `measures`, processes of this machine take turns."""
+        self._turn: Callable[[], AbstractContextManager[None]] = alone if measures else nullcontext
 
     def run(
         self, work: Callable[[Item], Result], items: Iterator[Item]
@@ -27,7 +33,7 @@ class LocalRunner:
         with lasting_interrupts() as check:
             for item in items:
                 check()
-                with alone():
+                with self._turn():
                     result = work(item)
                 yield item, result
             check()

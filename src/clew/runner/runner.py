@@ -18,7 +18,7 @@ class Failed:
 
 
 class Runner(Protocol):
-    """Applies a function to items, one at a time on each machine."""
+    """Applies a function to items; one at a time on each machine if it measures."""
 
     @property
     def is_remote(self) -> bool:
@@ -28,6 +28,11 @@ class Runner(Protocol):
     @property
     def places(self) -> int:
         """The number of items that are worked on at once."""
+        ...
+
+    @property
+    def sharing(self) -> int:
+        """The largest number of items that one machine works on at once."""
         ...
 
     def run(

@@ -8,10 +8,10 @@ largest iteration of the window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from sys import getrefcount
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from clew.ir.dims import Sizes
 from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
 from clew.runtime.context import Context, Places
+from clew.runtime.guard import GuardedBuffer
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan
@@ -36,6 +37,18 @@ _TABLE_BYTES: Final = 1 << 20
 # The idle contexts that a window keeps, and the most bytes that each may work in.
 _IDLE_CONTEXTS, _IDLE_BYTES = 2, 1 << 22
 _CHUNK_WORDS: Final = native.CHUNK_BYTES // 8
+_POSITION, _COUNT = native_flow.ROWS_POSITION // 8, native_flow.ROWS_COUNT // 8
+
+# A state that a window reads: its number, shape and dtype.
+Given: TypeAlias = "tuple[int, tuple[int, ...], np.dtype[Any]]"
+# A stacked value: its output, shape and dtype. A state has its number before them.
+Stacked: TypeAlias = "tuple[int, tuple[int, ...], np.dtype[Any]]"
+End: TypeAlias = "tuple[int, int, tuple[int, ...], np.dtype[Any]]"
+# The memory of an output: an array, and where the output begins there.
+Place: TypeAlias = "tuple[np.ndarray[Any, Any], int]"
+# Room for results is made for a multiple of so many iterations, so that calls of various numbers
+# of iterations use the same memory.
+_ROWS_AT_ONCE: Final = 8
 
 
 class ChunkRows(NamedTuple):
@@ -120,7 +133,7 @@ class Window:
     room: np.ndarray
     _idle: deque[LoopContext] = field(default_factory=deque)  # pop and append need no lock
     _results: dict[int, Results] = field(default_factory=dict)
-    _shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    _ends: dict[int, tuple[list[End], list[Stacked]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -170,25 +183,49 @@ class Window:
         return same and (self.rows >= wanted or self.is_whole)
 
     @cached_property
-    def dtypes(self) -> list[np.dtype]:
-        """The dtypes of the outputs."""
-        return [number_dtype(spec.dtype) for spec in self.bound.outputs]
+    def given(self) -> list[Given]:
+        """The states that it reads."""
+        specs, states = self.bound.inputs, self.numbers.body.inputs
+        both = zip(states, specs, strict=True)
+        return [(state, spec.shape, number_dtype(spec.dtype)) for state, spec in both]
+
+    @cached_property
+    def filled(self) -> list[tuple[int, int]]:
+        """The inputs that are copied to an output: the states to which the loop appends."""
+        body = self.numbers.body
+        return [
+            (body.inputs.index(state), output)
+            for state, (output, _) in zip(body.moving, body.ends, strict=True)
+            if state in body.appended
+        ]
 
     def results_of(self, rows: int) -> Results:
-        """Returns the memory of each output, in bytes, for so many iterations."""
+        """Returns the memory of each output, in bytes, for at least so many iterations."""
+        rows = min(self.rows, -(-rows // _ROWS_AT_ONCE) * _ROWS_AT_ONCE)
         found = self._results.get(rows)
         if found is None:
             sizes = self.room[:, rows - 1].tolist()
             found = self._results[rows] = Results([((size,), np.dtype(np.uint8)) for size in sizes])
         return found
 
-    def shapes_after(self, iterations: int) -> list[tuple[int, ...]]:
-        """Returns the shapes of the states in `LoopBody.moving` after so many iterations."""
-        found = self._shapes.get(iterations)
+    def results_after(self, iterations: int) -> tuple[list[End], list[Stacked]]:
+        """Returns the states in `LoopBody.moving`, each with its value, and the stacked values
+        after so many iterations. No state moves before the first.
+        """
+        found = self._ends.get(iterations)
         if found is None:
-            body = self.numbers.body
-            places = [body.inputs.index(state) for state in body.moving]
-            found = self._shapes[iterations] = [self._shape(n, iterations) for n in places]
+            body, outputs = self.numbers.body, self.bound.outputs
+            ends = []
+            for state, both in zip(body.moving, body.ends, strict=True) if iterations else ():
+                output = both[1 - iterations % 2]
+                shape = self._shape(body.inputs.index(state), iterations)
+                ends.append((state, output, shape, number_dtype(outputs[output].dtype)))
+            first = len(outputs) - body.stacks
+            stacks = [
+                (number, (iterations, *spec.shape), number_dtype(spec.dtype))
+                for number, spec in enumerate(outputs[first:], first)
+            ]
+            found = self._ends[iterations] = ends, stacks
         return found
 
     def _shape(self, place: int, iterations: int) -> tuple[int, ...]:
@@ -286,6 +323,7 @@ class LoopContext(Context):
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
         self._room_of: Results | None = None
+        self._first = len(window.bound.inputs)
         body = window.numbers.body
         targets, numbers = self._written(window)
         varies = (numbers != numbers[0]).any(axis=0)
@@ -304,19 +342,49 @@ class LoopContext(Context):
         place = self._layout.starts[body.rows]
         self._steps[place, native.STEP_EXTRA // 8] = address_of(self._rows)
 
-    def room_for(self, results: Results) -> Room:
-        """Returns memory for small results: that of an earlier call if nothing refers to it."""
-        room = self.room
-        if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
-            room, self._room_of = Room(results), results
-            self.room = room
+    def results_in(self, results: Results, guarded: Sequence[GuardedBuffer]) -> list[Place]:
+        """Returns the memory of the outputs of a call, and writes its addresses to `bases`. The
+        memory is `guarded` if that is given. For small results, it is that of an earlier call if
+        nothing refers to it.
+        """
+        if results.are_small and not guarded:
+            room = self.room
+            if room is None or self._room_of is not results or getrefcount(room.memory) != UNHELD:
+                room = self._new_room(results)
+            memory = room.memory
+            return [(memory, begin) for _, _, begin in room.views]
+        self._room_of = None
+        if guarded:
+            self._write([buffer.address for buffer in guarded])
+            return [(buffer.data, 0) for buffer in guarded]
+        arrays, addresses = results.apart()
+        self._write(addresses)
+        return [(array, 0) for array in arrays]
+
+    def _new_room(self, results: Results) -> Room:
+        """Gives the context other memory for small results: that before the last, or new memory if
+        that is in use, too. Writes its addresses to `bases`.
+        """
+        if self._room_of is results:
+            room, self.spare = self.spare, self.room
+        else:
+            room = self.spare = None
+        if room is None or getrefcount(room.memory) != UNHELD:
+            room = Room(results)
+        self.room, self._room_of = room, results
+        self._write([room.address + offset for offset in results.offsets])
         return room
+
+    def _write(self, addresses: Sequence[int]) -> None:
+        """Writes the addresses of outputs to `bases`."""
+        for position, address in enumerate(addresses, self._first):
+            self.bases[position] = address
 
     def begin(self, rows: int, most_iterations: int) -> None:
         """Prepares a run of so many rows. No loop may take more iterations than given."""
         self.loops.clear(most_iterations)
-        self._rows[native_flow.ROWS_POSITION // 8] = 0
-        self._rows[native_flow.ROWS_COUNT // 8] = rows
+        self._rows[_POSITION] = 0
+        self._rows[_COUNT] = rows
 
     def _written(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Returns the addresses that numbers go to, i64[n], and the numbers, i64[rows, n]. The

@@ -13,9 +13,9 @@ states, and reports errors in the iteration and the layer where they occur.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from ctypes import memmove
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,27 +25,28 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_body import LoopBody, LoopNumbers
-from clew.runtime.loop_window import LoopContext, Window
+from clew.runtime.loop_window import Given, Place, Window
+from clew.runtime.results import Results, Spec
 from clew.runtime.segment import readable
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.addresses import write_addresses
-from clew.support.budgets import current
-from clew.support.dataclass import dataclass
+from clew.support.budgets import Budgets, current
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 
-# The iterations of the first window of a loop that a condition ends; the next one has as many as
-# have run so far.
+# The iterations of the first window of a loop that a condition ends, before its first call; the
+# next window has as many as have run so far.
 _FIRST_ROWS: Final = 64
-_ENDLESS: Final = 1 << 62
+# A call of such a loop has room for as many iterations as recent calls took, and for so many.
+_FEWEST_ROWS: Final = 8
+_ARRAY: Final = np.ndarray
 _KEPT_WINDOWS: Final = 16
 # A result may have as much unused room as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
     """Iterations that have run: their number, the states and the stacked values after them, and
     whether the condition has ended the loop.
     """
@@ -81,10 +82,15 @@ class NativeLoop(Shown):
         self._numbers: LoopNumbers
         self._numbers = LoopNumbers(body, pool.threads) if like is None else like._numbers
         # By sizes of the model, first iteration, and sizes of the loop there.
-        self._windows: OrderedDict[tuple[int, ...], Window | None]
-        self._windows = OrderedDict() if like is None else like._windows
+        self._windows: dict[tuple[int, ...], Window | None]
+        self._windows = {} if like is None else like._windows
         self._lock: Lock = Lock() if like is None else like._lock
         self._watch: Watch | None = None
+        self._key = tuple(self._sizes.values())
+        self._is_serial = pool.threads == 1
+        self._growing = [(growth.state, growth.axis) for growth in body.growth]
+        # The iterations that recent calls took, if a condition ends the loop.
+        self._usual = _FIRST_ROWS - 1
 
     def _about(self) -> str:
         return f"of {counted(len(self.body.segment.steps), 'kernel')}"
@@ -124,85 +130,97 @@ class NativeLoop(Shown):
         Returns None if the next iteration needs Python.
         """
         budgets = current()
-        begin = None if budgets.bounds_work else self._sizes_of(states)
-        if begin is None:
+        if budgets.bounds_work:
             return None
-        wanted = min(budgets.loop_steps, _ENDLESS if trips is None else trips) - step
+        wanted = max(_FIRST_ROWS, step) if trips is None else trips - step
+        if wanted > budgets.loop_steps - step:
+            wanted = budgets.loop_steps - step
         if self._guard:
             wanted = min(wanted, 1)
-        elif trips is None:
-            wanted = min(wanted, max(_FIRST_ROWS, step))
-        window = self._window(step, begin, wanted) if wanted > 0 else None
-        return None if window is None else self._run(window, states, min(wanted, window.rows))
-
-    def run_whole(self, states: Sequence[Any]) -> list[Any] | None:
-        """Returns the states and the stacked values after all iterations; None if there are none,
-        or if Python must run some.
-        """
-        trips = self.trips(states)
-        if trips is None or trips <= 0:
+        window = self._window(states, step, wanted, budgets) if wanted > 0 else None
+        if window is None:
             return None
-        ran = self.run(states, 0, trips)
-        if ran is None or ran.iterations != trips:
-            return None
-        return [*ran.states, *ran.stacks]
+        rows = wanted if wanted < window.rows else window.rows
+        if trips is not None:
+            return self._run(window, states, rows, budgets)
+        if not step:
+            rows = min(rows, max(_FEWEST_ROWS, 1 << self._usual.bit_length()))
+        ran = self._run(window, states, rows, budgets)
+        if ran is not None and ran.is_over:
+            self._usual = max(step + ran.iterations, self._usual // 2)
+        return ran
 
-    def _sizes_of(self, states: Sequence[Any]) -> tuple[int, ...] | None:
-        """Returns the sizes that change, in the order of `growth`; None if a state has another
-        shape or dtype than the loop's input.
+    def _window(
+        self, states: Sequence[Any], step: int, wanted: int, budgets: Budgets
+    ) -> Window | None:
+        """Returns the window from an iteration on, of at least one row; None if there is none, or
+        if a state has another shape or dtype than the loop's input.
         """
         begin = tuple(
-            [
-                int(states[g.state]) if g.axis is None else states[g.state].shape[g.axis]
-                for g in self.body.growth
-            ]
+            [int(states[s]) if axis is None else states[s].shape[axis] for s, axis in self._growing]
         )
+        key = (*self._key, step, *begin)
+        found = self._windows.get(key)
+        if found is not None and found.serves(wanted, budgets):
+            return found if _fit(states, found.given) else None
+        if found is None and key in self._windows:
+            return None
         shapes = self._numbers.shapes(self._sizes, begin)
-        for state, (shape, dtype) in zip(self.body.inputs, shapes, strict=True):
-            array = states[state]
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
-                return None
-        return begin
-
-    def _window(self, step: int, begin: tuple[int, ...], wanted: int) -> Window | None:
-        """Returns the window from an iteration on, of at least one row; None if there is none."""
-        budgets, key = current(), (*self._sizes.values(), step, *begin)
-        with self._lock:
-            known, found = key in self._windows, self._windows.get(key)
-        if known and (found is None or found.serves(wanted, budgets)):
-            return found
+        if not _fit(states, [(n, *s) for n, s in zip(self.body.inputs, shapes, strict=True)]):
+            return None
         rows = wanted if found is None else max(wanted, 2 * found.rows)
         made = Window.of(self._numbers, self._library, self._sizes, begin, step, rows, budgets)
         with self._lock:
+            self._windows.pop(key, None)
             self._windows[key] = made
-            self._windows.move_to_end(key)
             while len(self._windows) > _KEPT_WINDOWS:
-                self._windows.popitem(last=False)
+                del self._windows[next(iter(self._windows))]
         return made
 
-    def _run(self, window: Window, states: Sequence[Any], rows: int) -> Ran | None:
+    def _run(
+        self, window: Window, states: Sequence[Any], rows: int, budgets: Budgets
+    ) -> Ran | None:
         context = None if self._guard else window.take()
         if context is None:
             context = window.context(self._places(window))
-        given = [readable(states[n]) for n in self.body.inputs]
-        memory = _Outputs(window, rows, context, self._guard)
-        memory.fill(states)
-        first = write_addresses(given, context.bases)
-        for position, address in enumerate(memory.addresses, first):
-            context.bases[position] = address
-        context.begin(rows, current().loop_steps)
-        run, segment, bases = driver().run_segment, context.segment_address, context.bases_address
+        given = []
+        for state in self.body.inputs:
+            array = states[state]
+            given.append(array if array.flags.carray else readable(array))
+        write_addresses(given, context.bases)
+        results = window.results_of(rows)
+        buffers = self._buffers(window, results)
+        memory = context.results_in(results, buffers)
+        bases, first = context.bases, len(given)
+        for place, output in window.filled:
+            memmove(bases[first + output], bases[place], given[place].nbytes)
+        context.begin(rows, budgets.loop_steps)
+        run, segment, at = driver().run_segment, context.segment_address, context.bases_address
+        pool = None if self._is_serial else self._pool.address
         watch = None if self._watch is None else self._watch.address
-        while run(segment, bases, self._pool.address, watch) >= native.PAUSED:
+        while run(segment, at, pool, watch) >= native.PAUSED:
             pass  # Python handles signals here
         del given
         done = context.loops.total(0)
-        if context.loops.stopped or any(context.records):
+        if context.loops.stopped or (context.records and any(context.records)):
             return None  # the context is not used again
-        memory.check()
+        for number, buffer in enumerate(buffers):
+            buffer.check(f"output {number} of a loop")
+            memory[number] = buffer.data.copy(), 0
+        copies = None if results.are_small else results
+        found, stacks = _results(window, memory, done, states, copies)
         if not self._guard:
             window.give(context)
-        return Ran(done, *memory.after(done, states), is_over=done < rows)
+        return Ran(done, found, stacks, done < rows)
+
+    def _buffers(self, window: Window, results: Results) -> list[GuardedBuffer]:
+        """Returns the memory of the outputs of a guarded call."""
+        if not self._guard:
+            return []
+        return [
+            GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=self._guard)
+            for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
+        ]
 
     def _places(self, window: Window) -> Places:
         """Returns memory for the arena and scratch of a context."""
@@ -223,70 +241,42 @@ class NativeLoop(Shown):
         )
 
 
-class _Outputs:
-    """The memory of the outputs of a call."""
+def _fit(states: Sequence[Any], given: Sequence[Given]) -> bool:
+    """Whether the states that a window reads have its shapes and dtypes."""
+    for state, shape, dtype in given:
+        array = states[state]
+        if type(array) is not _ARRAY or array.shape != shape or array.dtype != dtype:
+            return False
+    return True
 
-    def __init__(
-        self, window: Window, rows: int, context: LoopContext, guard: GuardSide | bool
-    ) -> None:
-        self._window = window
-        self._body = window.numbers.body
-        self._guarded: list[GuardedBuffer] = []
-        self._results = results = window.results_of(rows)
-        # The memory of each output: an array, and where it begins there.
-        self._arrays: list[tuple[np.ndarray, int]]
-        self.addresses: list[int]
-        if isinstance(guard, GuardSide):
-            self._guarded = [
-                GuardedBuffer(shape[0], align_bytes=spec.itemsize, side=guard)
-                for spec, (shape, _) in zip(window.bound.outputs, results.specs, strict=True)
-            ]
-            self._arrays = [(buffer.data, 0) for buffer in self._guarded]
-            self.addresses = [buffer.address for buffer in self._guarded]
-        elif results.are_small:
-            room = context.room_for(results)
-            self._arrays = [(room.memory, begin) for _, _, begin in room.views]
-            self.addresses = [room.address + offset for offset in results.offsets]
-        else:
-            arrays, self.addresses = results.apart()
-            self._arrays = [(array, 0) for array in arrays]
 
-    def fill(self, states: Sequence[Any]) -> None:
-        """Copies states in to which the loop appends."""
-        for number, state in enumerate(self._body.moving):
-            if state in self._body.appended:
-                output, _ = self._body.outputs_of(number)
-                array, value = self._array(output, states[state].shape), states[state]
-                array[...] = value
+def _results(
+    window: Window,
+    memory: Sequence[Place],
+    done: int,
+    states: Sequence[Any],
+    room: Results | None,
+) -> tuple[list[Any], list[np.ndarray]]:
+    """Returns the states and the stacked values after so many iterations, from the memory of each
+    output. They are copies if much of their memory, of the sizes in `room`, is unused.
+    """
+    ends, stacked = window.results_after(done)
+    found, stacks = list(states), []
+    for state, output, shape, dtype in ends:
+        array, begin = memory[output]
+        found[state] = _ARRAY(shape, dtype, array, begin)
+    for output, shape, dtype in stacked:
+        array, begin = memory[output]
+        stacks.append(_ARRAY(shape, dtype, array, begin))
+    if room is not None:
+        specs = room.specs
+        for state, output, _, _ in ends:
+            found[state] = _without_spare(found[state], specs[output])
+        for number, (output, _, _) in enumerate(stacked):
+            stacks[number] = _without_spare(stacks[number], specs[output])
+    return found, stacks
 
-    def _array(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
-        array, begin = self._arrays[output]
-        return np.ndarray(shape, self._window.dtypes[output], array, begin)
 
-    def check(self) -> None:
-        """Asserts that nothing was written beside guarded outputs."""
-        for number, buffer in enumerate(self._guarded):
-            buffer.check(f"output {number} of a loop")
-
-    def after(self, done: int, states: Sequence[Any]) -> tuple[list[Any], list[np.ndarray]]:
-        """Returns the states and the stacked values after so many iterations."""
-        body, window = self._body, self._window
-        found = list(states)
-        if done:
-            shapes = window.shapes_after(done)
-            for state, outputs, shape in zip(body.moving, body.ends, shapes, strict=True):
-                found[state] = self._shown(outputs[1 - done % 2], shape)
-        specs = window.bound.outputs
-        first = len(specs) - body.stacks
-        stacks = [
-            self._shown(number, (done, *spec.shape))
-            for number, spec in enumerate(specs[first:], first)
-        ]
-        return found, stacks
-
-    def _shown(self, output: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a result; a copy if much of its memory is unused."""
-        array = self._array(output, shape)
-        ((room,), _) = self._results.specs[output]
-        is_spare = not self._results.are_small and room > 2 * array.nbytes + _SPARE_BYTES
-        return array.copy() if self._guarded or is_spare else array
+def _without_spare(array: np.ndarray, room: Spec) -> np.ndarray:
+    ((room_bytes,), _) = room
+    return array.copy() if room_bytes > 2 * array.nbytes + _SPARE_BYTES else array

@@ -381,52 +381,63 @@ class Program(Shown):
             (only,) = self.stretches
             is_whole = only.end - only.first == len(self.instructions)
             if is_whole and only.outputs == self.outputs and only.native.owns_results:
-                return self._from_inputs(only.native.run, only.inputs)
-        if len(self.instructions) == 1 and isinstance(loop := self.instructions[0], Repeat):
-            return self._whole_loop(loop)
-        return None
+                inputs = {slot: (n, None) for n, slot in enumerate(self.inputs)}
+                return self._from_inputs(only.native.run, only.inputs, inputs)
+        found = self._one_step()
+        if found is None:
+            return None
+        step, given, made = found
+        return self._whole_loop(step, given, made) if isinstance(step, Repeat) else None
 
-    def _whole_loop(self, loop: Repeat) -> Callable[[Sequence[Any]], list[Any] | None] | None:
-        """Returns `_only` of a program that consists of a loop; None if some output may be an
-        initial state.
+    def _whole_loop(
+        self, loop: Repeat, given: Mapping[int, _Read], made: Mapping[int, _Read]
+    ) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns `_only` of a program that consists of a loop, and of what shows its arrays in
+        another way; None if some output may be an initial state.
         """
         native = loop.native
-        count, shown = len(loop.outputs) - loop.scans, []
-        for slot in self.outputs:
-            number = loop.outputs.index(slot) if slot in loop.outputs else -1
-            changes = native is not None and (number >= count or number in native.body.moving)
-            if not changes or number in shown:
-                return None
-            shown.append(number)
         if native is None:
             return None
-        of, run = picker(shown), native.run_whole
+        count = len(loop.outputs) - loop.scans
+        shown = [made[slot] for slot in self.outputs]
+        places = [place for place, _ in shown]
+        changes = all(place >= count or place in native.body.moving for place in places)
+        if not changes or len(set(places)) < len(places):
+            return None
 
         def outputs(states: Sequence[Any]) -> list[Any] | None:
-            found = run(states)
-            return None if found is None else list(of(found))
+            found = _iterated(loop, native, states, only_natively=True)
+            return None if found is None else _taken(found, shown)
 
-        return self._from_inputs(outputs, loop.inputs)
+        return self._from_inputs(outputs, loop.inputs, given)
 
     def _from_inputs(
-        self, run: Callable[[Sequence[Any]], list[Any] | None], slots: Sequence[int]
+        self,
+        run: Callable[[Sequence[Any]], list[Any] | None],
+        slots: Sequence[int],
+        given: Mapping[int, _Read],
     ) -> Callable[[Sequence[Any]], list[Any] | None] | None:
-        """Returns a function of the program's inputs; None if some slot is neither one of them nor
-        a constant.
+        """Returns a function of the program's inputs; None if some slot is neither given by one of
+        them nor a constant.
         """
-        if not set(slots) <= {*self.inputs, *self.constants}:
+        if not given.keys() | self.constants.keys() >= set(slots):
             return None
-        held = {slot: self.constants[slot] for slot in slots if slot not in self.inputs}
-        if held:
-            frame, places = self._frame, tuple(slots)
+        if given.keys() >= set(slots):
+            reads = [given[slot] for slot in slots]
+            if all(show is None for _, show in reads):
+                of = picker([number for number, _ in reads])
+                return lambda arrays: run(of(arrays))
+            return lambda arrays: run(_taken(arrays, reads))
+        values = [self.constants.get(slot) for slot in slots]
+        read = [(n, *given[slot]) for n, slot in enumerate(slots) if slot in given]
 
-            def with_constants(arrays: Sequence[Any]) -> list[Any] | None:
-                given = dict(zip(self.inputs, arrays, strict=True))
-                return run([given.get(slot, frame[slot]) for slot in places])
+        def with_constants(arrays: Sequence[Any]) -> list[Any] | None:
+            states = values.copy()
+            for place, number, show in read:
+                states[place] = arrays[number] if show is None else show(arrays[number])
+            return run(states)
 
-            return with_constants
-        inputs_of = picker([self.inputs.index(slot) for slot in slots])
-        return lambda arrays: run(inputs_of(arrays))
+        return with_constants
 
     @cached_property
     def _joined_steps(self) -> list[_Step]:
@@ -478,6 +489,25 @@ class Program(Shown):
         """Returns what runs a program of one step, if that makes new arrays. The program may leave
         inputs unread, have its outputs in another order, and show both in another way.
         """
+        found = self._one_step()
+        if found is None:
+            return None
+        step, given, made = found
+        run = self._reading(step, given)
+        if run is None or step.outputs == self.outputs:
+            return run
+        whole, shown = run, [made[slot] for slot in self.outputs]
+        places = [place for place, _ in shown]
+        again = [n for n, place in enumerate(places) if place in places[:n]]
+        if again and any(show is not None for _, show in shown):
+            return None  # parts that are apart need no copies, which the border knows
+        return lambda arrays: _chosen(whole(arrays), shown, again)
+
+    def _one_step(self) -> tuple[Instruction, dict[int, _Read], dict[int, _Read]] | None:
+        """Returns the step of a program of one step, besides those that show an array in another
+        way: with the values that it may read, by slot, from the program's inputs, and those that
+        the outputs are, from its results.
+        """
         step: Instruction | None = None
         given: dict[int, _Read] = {slot: (n, None) for n, slot in enumerate(self.inputs)}
         made: dict[int, _Read] = {}
@@ -497,15 +527,7 @@ class Program(Shown):
                 return None
         if step is None or not made.keys() >= set(self.outputs):
             return None
-        run = self._reading(step, given)
-        if run is None or step.outputs == self.outputs:
-            return run
-        whole, shown = run, [made[slot] for slot in self.outputs]
-        places = [place for place, _ in shown]
-        again = [n for n, place in enumerate(places) if place in places[:n]]
-        if again and any(show is not None for _, show in shown):
-            return None  # parts that are apart need no copies, which the border knows
-        return lambda arrays: _chosen(whole(arrays), shown, again)
+        return step, given, made
 
     def _reading(self, only: Instruction, given: Mapping[int, _Read]) -> Runnable | None:
         """Returns what runs an instruction on the program's inputs; None if it reads anything else,
@@ -621,7 +643,7 @@ def _may_warn(instruction: Instruction) -> bool:
 def _shower(instruction: Instruction) -> Callable[[Any], Any] | None:
     """Returns what shows an array in another way, on the same memory; None for other steps."""
     if isinstance(instruction, RunHost) and instruction.reinterprets:
-        return instruction.function
+        return partial(_shown_on_host, instruction)
     if isinstance(instruction, View) and instruction.is_static:
         return partial(_view, *instruction.numbers)
     return None
@@ -695,6 +717,11 @@ def _results(
             return _repeat(instruction, inputs, observer)
 
 
+def _shown_on_host(step: RunHost, array: Any) -> Any:
+    """Returns the only result of a host step of one argument."""
+    return _on_host(step, (array,))[0]
+
+
 def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
     """Returns the results of a host step. Errors: those of its function, with the layer added."""
     try:
@@ -733,11 +760,26 @@ def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[A
 
 
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
+    native = loop.native if observer is None else None
+    found = _iterated(loop, native, inputs, observer)
+    assert found is not None
+    return found
+
+
+def _iterated(
+    loop: Repeat,
+    native: NativeLoop | None,
+    inputs: Sequence[Any],
+    observer: Observer | None = None,
+    *,
+    only_natively: bool = False,
+) -> list[Any] | None:
+    """Returns the results of a loop. With `only_natively`, returns None if there are no iterations,
+    or if Python must run some.
+    """
     state = list(inputs)
     stacks = _Stacks(loop.scans)
-    step = 0
-    native = loop.native if observer is None else None
-    refused = 0
+    step = refused = 0
     while True:
         check_loop_steps(step)
         trips = None if native is None else native.trips(state)
@@ -746,10 +788,13 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         ran = None if native is None else native.run(state, step, trips)
         if ran is not None:
             state, step = ran.states, step + ran.iterations
-            stacks.add_rows(ran.stacks)
+            if loop.scans:
+                stacks.add_rows(ran.stacks)
             if ran.is_over:
                 break
             continue
+        if only_natively:
+            return None
         results = loop.body.inside([np.asarray(step, np.int64), *state], observer)
         state = list(results[: len(state)])
         stacks.add(results[len(state) :])
@@ -757,7 +802,9 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         refused += 1
         if refused == _MOST_REFUSED:
             native = None
-    return [*state, *stacks.joined(loop.empty, state)]
+    if only_natively and not step:
+        return None
+    return [*state, *stacks.joined(loop.empty, state)] if loop.scans else state
 
 
 def _goes_on(loop: Repeat, step: int, state: Sequence[Any], observer: Observer | None) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from clew import frontends
 from clew.api.compile import compile
 from clew.backends.compile_options import AUTO, CompileOptions
+from clew.compiling.loading import loaded
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import runner_at
@@ -51,7 +52,7 @@ def tune(
     if trials is not None and trials < 1:
         raise InputError("I386", f"trials is {trials}", hint="give a positive number, or None")
     how = CompileOptions.of(options)
-    module = loaded(model, how)
+    module, how = loaded(model, how)
     path = database_path(database)
     say = on_progress or (lambda text: None)
     called = name or model_name(model)
@@ -78,16 +79,11 @@ def tune_report(
     """
     called = name or model_name(model)
     how = CompileOptions.of(options)
-    module = loaded(model, how)
+    module, how = loaded(model, how)
     path = database_path(database)
     compiled = compile(module, **how.loaded.changed(tuned=path))
     with Store(path, write=False) as store:
         return report_of(compiled, store, called, thread_count(how.threads), tally)
-
-
-def loaded(model: Module | frontends.ModelSource, options: CompileOptions) -> Module:
-    """Returns the module of a model."""
-    return model if isinstance(model, Module) else frontends.load(model, **options.loading)
 
 
 def model_name(model: Any) -> str:

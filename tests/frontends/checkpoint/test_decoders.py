@@ -95,6 +95,20 @@ def test_a_session_decodes_without_new_builds(tmp_path: Path) -> None:
     assert compiled.trace.layer("model.layers.1.self_attn.q_proj")
 
 
+def test_negative_ids_are_out_of_range(tmp_path: Path) -> None:
+    saved(tmp_path, "llama")
+    rows = torch.nn.Embedding(50, 4)
+    from_torch = clew.from_torch(rows, (torch.zeros((1, 1), dtype=torch.int64),))
+    for model in (load(tmp_path), from_torch):
+        compiled = clew.compile(model, threads=1)
+        run = compiled.session() if len(compiled.inputs) > 1 else compiled
+        for token in (-1, 50):
+            with pytest.raises(clew.ClewError, match=f"index {token} is out of range") as caught:
+                run(np.array([[token]]))
+            assert caught.value.code == "I320"
+        assert run(np.array([[49]])).shape[:2] == (1, 1)
+
+
 def test_narrow_weights_are_widened(tmp_path: Path) -> None:
     model = saved(tmp_path, "gemma").to(torch.bfloat16)
     model.save_pretrained(tmp_path)

@@ -86,7 +86,7 @@ GROWS = """{ e = SequenceEmpty<dtype=1>()
 
 def test_a_list_that_grows_in_a_loop(tmp_path: Path) -> None:
     text = f"g (float[2,3] x, int64 n) => (float[?,?] y) {GROWS}"
-    assert "sequence.concat" in agrees(text, {"x": X, "n": np.array(3)}, tmp_path)
+    assert "sequence.join_rows" in agrees(text, {"x": X, "n": np.array(3)}, tmp_path)
 
 
 def test_of_a_loop_of_known_length_no_list_is_left(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Final
 from clew.backends.compile_options import AUTO
 from clew.backends.cpu.schedule_choice import ScheduleFor, schedule_for
 from clew.compiling.compile import build_model
+from clew.compiling.loading import loaded
 from clew.explorer.actions.table import Say
 from clew.explorer.builds.budget import too_much
 from clew.explorer.own import Own, compile_options
 from clew.explorer.schema import Options
 from clew.explorer.session import Session
 from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
-from clew.frontends import load
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.placement.placing import placed_for_compile
@@ -41,17 +41,15 @@ def open_session(
     say(f"reading {model}", 0.0)
     start = time.perf_counter()
     with in_force(budgets):
-        module = load(path, **chosen.loading)
-    loaded = time.perf_counter()
+        module, rest = loaded(path, chosen)
+    read = time.perf_counter()
 
     def on_progress(text: str) -> None:
         say(text, _fraction(text))
 
     bounded = None if budgets == Budgets() else budgets
     steps = [_replaying(k, text) for k, text in options.schedules.items()]
-    given = chosen.loaded.changed(
-        extend=[*chosen.extend, *steps], on_progress=on_progress, budgets=bounded
-    )
+    given = rest.changed(extend=[*chosen.extend, *steps], on_progress=on_progress, budgets=bounded)
     if given.place == AUTO:
         given = given.changed(place=placed_for_compile(module, given.backends, given))
     compiled = build_model(module, given)
@@ -59,7 +57,7 @@ def open_session(
         settled(wanted, {})
     compiled.build  # noqa: B018 - one that the cache had whole is built here
     done = time.perf_counter()
-    seconds = {"load": loaded - start, "compile": done - loaded}
+    seconds = {"load": read - start, "compile": done - read}
     session = Session(compiled, model=model, path=path, options=options, seconds=seconds)
     say("reading the trace", _TRACE)
     session.numbers  # noqa: B018 - made while the page still shows progress

@@ -101,7 +101,7 @@ class DecoderGraph:
 
         def tokens() -> Expr:
             table = self._parameter(f"{of.names.embedding}.weight", of.vocabulary, of.hidden)
-            rows: Expr = cast(call("gather", table, ids, axis=0), _COMPUTED)
+            rows: Expr = cast(call("gather", table, ids, axis=0, from_end=False), _COMPUTED)
             if of.embedding_scale == 1:
                 return rows
             # transformers rounds the scale to the dtype of the weights.

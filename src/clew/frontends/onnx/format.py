@@ -90,7 +90,7 @@ class Onnx(Format):
         """Returns a file to cut. Errors: those of `load`."""
         return OnnxCutter(path, shapes)
 
-    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+    def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run in ONNX Runtime. Errors: I173, and those of `load`."""
         names: dict[str, tuple[str, ...]] = {}
 

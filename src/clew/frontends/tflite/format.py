@@ -45,7 +45,7 @@ class Tflite(Format):
 
         return list_model(path)
 
-    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+    def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run of a file in LiteRT.
 
         Errors: I173, and those of `load`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
@@ -14,6 +13,7 @@ from clew import te
 from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
 from clew.ops.data.made_once import made_once
+from clew.ops.data.number_tables import NumberTable, found_slots, slots_of
 from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
@@ -30,71 +30,68 @@ _DENSE: Final = 4  # numbers in the range of keys that a table has for each of t
 _TEXTS, _NONE = np.array(["a", "b", "c"], TEXT), np.array("none", TEXT)
 
 
+def hashed(keys: Array, values: Array, default: Any) -> tuple[Array, Array, int]:
+    """Returns distinct keys without NaN, with the default and their values, as `lookup` takes
+    them, and the factor of its hash functions.
+    """
+    table = NumberTable(keys)
+    of_slots = np.append(default, values[table.positions]).astype(values.dtype)
+    return table.keys, of_slots, table.factor
+
+
+def _sample(x: Array, keys: Array, values: Array) -> Sample:
+    known, theirs, factor = hashed(keys, values, values.dtype.type(-1))
+    return Sample(x, known, theirs, factor=factor)
+
+
+_VALUES = np.arange(5.0).astype("f4")
+
+
 @register_op(
     "lookup",
     samples=(
-        Sample(np.array([[0, 9, 5], [-3, -4, 101]]), _KEYS, f32(5), f32()),
-        Sample(np.array([4.0, np.nan, 3.9, np.inf], "f4"), _KEYS.astype("f4"), i64(5), i64()),
-        Sample(np.array([7, 8], "i2"), np.array([7], "i2"), f32(1), f32()),
-        Sample(i64(3, 2), np.arange(0, 64), i64(64), i64(), low=-5, high=70),
-        Sample(f32(2), _KEYS, f32(5), f32(), error="T101"),
-        Sample(i64(2), _KEYS, f32(5), i64(), error="T101"),
-        Sample(i64(2), _KEYS, f32(4), f32(), error="T108"),
-        Sample(i64(2), i64(0), f32(0), f32(), error="T108"),
+        _sample(np.array([[0, 9, 5], [-3, -4, 101]]), _KEYS, _VALUES),
+        _sample(np.array([4.0, np.nan, 3.9, np.inf], "f4"), _KEYS.astype("f4"), np.arange(5)),
+        _sample(np.array([-0.0, 1e300, 4.0]), _KEYS.astype("f8"), np.arange(5)),
+        _sample(np.array([7, 8], "i2"), np.array([7], "i2"), _VALUES[:1]),
+        _sample(np.arange(-5, 70), np.arange(0, 640, 10), np.arange(64)),
+        Sample(f32(2), i64(8), f32(9), factor=5, error="T101"),
+        Sample(i64(2), i64(8), f32(8), factor=5, error="T108"),
+        Sample(i64(2), i64(6), f32(7), factor=5, error="T108"),
+        Sample(i64(2), i64(8), f32(9), factor=-5, error="T107"),
     ),
 )
-def lookup(x: Tensor, keys: Tensor, values: Tensor, default: Tensor) -> Tensor:
-    """The value for each element of `x` as key, or `default` for an unknown key. `keys[n]` are
-    ascending without NaN, `values[n]` are their values; `default` has no axes.
+def lookup(x: Tensor, keys: Tensor, values: Tensor, *, factor: int) -> Tensor:
+    """The value for each element of `x` as key. `keys[2s]` is a hash table with two possible slots
+    for each key, one of them in either half, and s a power of two. `values[1 + 2s]` are that of
+    unknown keys and those of the slots. The slots are bits of the product of the key's
+    folded bits and a factor, modulo 2^64.
 
-    Errors: T101, T108. Source: ONNX ml LabelEncoder-4. It compares with every sqrt(n)-th key, then
-    with the keys of one block.
+    Errors: T101, T107, T108. Source: ONNX ml LabelEncoder-4.
     """
     same_dtype("lookup", x, keys)
-    same_dtype("lookup", values, default)
-    _need_pairs(keys, values, default)
-    count = keys.shape[0]
-    assert isinstance(count, int)
-    side = math.isqrt(count - 1) + 1
-    one, zero = te.as_scalar(1), te.as_scalar(0)
-
-    def upto(wanted: Scalar, place: Scalar) -> Scalar:
-        inside = te.minimum(place, count - 1)
-        return te.select(te.all_of(place < count, keys[inside] <= wanted), one, zero)
-
-    # Count the blocks whose first key is at most the wanted one, then such keys in the last of
-    # them.
-    block = te.reduce_axis(-(-count // side), "block")
-    blocks = te.compute(x.shape, lambda *i: te.sum(upto(x[i], block * side), block), "lookup_block")
-    k = te.reduce_axis(side, "k")
-    within = te.compute(
-        x.shape,
-        lambda *i: te.sum(upto(x[i], te.maximum(blocks[i] - 1, 0) * side + k), k),
-        "lookup_key",
-    )
+    count = keys.shape[0] if keys.rank == values.rank == 1 else 0
+    if not isinstance(count, int) or count < 4 or count.bit_count() != 1:
+        raise GraphTypeError("T108", f"lookup: keys are {keys.type}, values {values.type}")
+    if differ(count + 1, values.shape[0]):
+        raise GraphTypeError("T108", f"lookup: {keys.type} does not match {values.type}")
+    if not 0 < factor < 1 << 63:
+        raise GraphTypeError("T107", f"lookup: factor={factor}")
 
     def body(*i: Scalar) -> Scalar:
-        place = te.maximum(blocks[i] - 1, 0) * side + te.maximum(within[i] - 1, 0)
-        place = te.minimum(te.maximum(place, 0), count - 1)
-        return te.select(keys[place].equal(x[i]), values[place], default[()])
+        # Masks instead of selections, which would guard the loads.
+        places = [
+            (slot + 1) & te.select(keys[slot].equal(x[i]), te.as_scalar(-1), te.as_scalar(0))
+            for slot in slots_of(x[i], factor, count // 2)
+        ]
+        return values[te.minimum(te.maximum(*places), count)]
 
     return te.compute(x.shape, body, "lookup", layout=x.layout)
 
 
-def _need_pairs(keys: Tensor, values: Tensor, default: Tensor) -> None:
-    fits = keys.rank == values.rank == 1 and default.rank == 0
-    if not fits or not isinstance(keys.shape[0], int) or not keys.shape[0]:
-        raise GraphTypeError(
-            "T108", f"lookup: keys are {keys.type}, values {values.type}, default {default.type}"
-        )
-    if differ(keys.shape[0], values.shape[0]):
-        raise GraphTypeError("T108", f"lookup: {keys.type} does not match {values.type}")
-
-
 @lookup.reference
-def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> Array:
-    place = np.searchsorted(keys, x, side="left").clip(max=len(keys) - 1)
-    return np.where(keys[place] == x, values[place], default)
+def _lookup_reference(x: Array, keys: Array, values: Array, *, factor: int) -> Array:
+    return np.asarray(values.take(found_slots(x, keys, factor)))
 
 
 @register_op(
@@ -153,13 +150,11 @@ def places_among(keys: Array) -> Callable[[Array], Array]:
         low, high = int(keys.min()), int(keys.max())
         if high - low < _DENSE * (keys.size + _FEW_KEYS):
             return partial(_dense_places, *_dense(whole, whole[keys.argmin()], high - low + 1))
-    table = {key: place for place, key in enumerate(keys.tolist())}
-
-    def found(x: Array) -> Array:
-        places = map(table.get, x.reshape(-1).tolist(), repeat(len(keys)))
-        return np.fromiter(places, np.int64, x.size).reshape(x.shape)
-
-    return found
+    known, last, _ = ascending(keys, np.arange(keys.size))
+    if not known.size:
+        return lambda x: np.full(x.shape, keys.size)
+    table, last = NumberTable(known), np.append(last, keys.size)
+    return lambda x: last.take(table.places(x))
 
 
 def _dense(keys: Array, low: Any, span: int) -> tuple[Array, Any]:

@@ -341,3 +341,38 @@ def _concat_types(sequence: Type, *, axis: int, new_axis: bool) -> Type:
     else:
         shape[n] = unknown_dim()
     return element.with_(shape=tuple(shape))
+
+
+@register_op(
+    "sequence.join_rows",
+    host=True,
+    traits=Traits(reinterprets=True),
+    samples=(
+        Sample(f32(4, 3, 2)),
+        Sample(i64(5, 1)),
+        Sample(f32(4), error="T102"),
+        Sample(f32(0, 3), error="I272"),
+    ),
+)
+def join_rows(x: Array) -> Array:
+    """The rows of a tensor, one after another along their first axis: `sequence.concat` of their
+    sequence, as a view of the tensor's memory.
+
+    Errors: T102 for rows without axes; I272 if there are no rows.
+    """
+    count, size, *rest = x.shape
+    return x.reshape(count * size, *rest)
+
+
+@join_rows.types
+def _join_rows_types(x: Type) -> Type:
+    name = "sequence.join_rows"
+    source = any_tensor(name, x)
+    if not isinstance(source, TensorType):
+        return source
+    if source.rank < 2:
+        raise GraphTypeError("T102", f"{name}: rows of {source} have no axes")
+    count, size, *rest = source.shape
+    if count == 0:
+        raise RunError("I272", f"{name}: the sequence is empty")
+    return source.with_(shape=(count * size, *rest))

@@ -14,7 +14,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
-from clew.ir.types import SequenceType, TensorType, Type, UnrankedType, is_native
+from clew.ir.types import (
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    is_native,
+    unknown_sizes,
+)
 from clew.ir.values import is_symbolic
 from clew.ops.registry import Op, get_op
 
@@ -22,6 +29,7 @@ Known: TypeAlias = "Callable[[Expr], np.ndarray[Any, Any] | None]"
 Rule: TypeAlias = "Callable[[Call, Known], Expr | None]"
 # The most slices that a split is expanded to.
 _MOST_PIECES: Final = 1024
+_CUT: Final = ("begin", "end", "axes", "strides")
 
 
 def elements_of(expr: Expr) -> Sequence[Expr] | None:
@@ -64,12 +72,76 @@ def _place(position: Expr, known: Known, count: int, *, end: bool = False) -> in
     return index + count if index < 0 else index
 
 
+def stacked(elements: Sequence[Expr]) -> Expr | None:
+    """Returns elements of one known type as the rows of a tensor; None for others."""
+    types = {element.type for element in elements}
+    if len(types) != 1:
+        return None
+    (type_,) = types
+    if not isinstance(type_, TensorType) or not is_native(type_) or unknown_sizes(type_):
+        return None
+    rows = _rows_of_one(elements)
+    if rows is not None:
+        return rows
+    row = (1, *type_.shape)
+    parts = [get_op("reshape")(element, shape=row) for element in elements]
+    return parts[0] if len(parts) == 1 else get_op("concatenate")(*parts, axis=0)
+
+
+def _rows_of_one(elements: Sequence[Expr]) -> Expr | None:
+    """Returns the elements as rows if they are all pieces of one tensor along an axis, in order."""
+    pieces = [e.args[0] if (e := _made_by(x, "reshape")) else x for x in elements]
+    first = _made_by(pieces[0], "slice")
+    if first is None or not isinstance(first.args[0].type, TensorType):
+        return None
+    x, axes = first.args[0], first.attrs.axes
+    if axes is None or len(axes) != 1:
+        return None
+    axis, place = axes[0] % x.tensor.rank, 0
+    step = first.tensor.shape[axis]
+    if not isinstance(step, int) or x.tensor.shape[axis] != step * len(elements):
+        return None
+    for piece in pieces:
+        cut = _made_by(piece, "slice")
+        ends = None if cut is None else (cut.args[0] is x, *map(cut.attrs.get, _CUT))
+        if ends != (True, (place,), (place + step,), axes, first.attrs.get("strides")):
+            return None
+        place += step
+    if first.attrs.get("strides") not in (None, (), (1,)):
+        return None
+    shape = x.tensor.shape
+    apart = get_op("reshape")(x, shape=(*shape[:axis], len(elements), step, *shape[axis + 1 :]))
+    rows = axis_moved(apart, axis, 0)
+    return get_op("reshape")(rows, shape=(len(elements), *elements[0].tensor.shape))
+
+
+def _of_rows(rows: Expr, type_: Type) -> Expr:
+    """Returns the sequence of a tensor's rows, whose number is known."""
+    count, *shape = rows.tensor.shape
+    assert isinstance(count, int)
+    cuts = [get_op("slice")(rows, begin=(n,), end=(n + 1,), axes=(0,)) for n in range(count)]
+    return sequence_of([get_op("reshape")(cut, shape=tuple(shape)) for cut in cuts], type_)
+
+
+def _as_place(position: Expr) -> Expr | None:
+    """Returns a position that only the run knows as `i64[]`; None if it is no single number."""
+    if not isinstance(position.type, TensorType) or position.tensor.size != 1:
+        return None
+    return position if not position.tensor.rank else get_op("reshape")(position, shape=())
+
+
 def _at(call: Call, known: Known) -> Expr | None:
     elements = elements_of(call.args[0])
     if elements is None:
         return None
     place = _place(call.args[1], known, len(elements))
-    return None if place is None else elements[place]
+    if place is not None:
+        return elements[place]
+    at = _as_place(call.args[1])
+    if at is None or known(call.args[1]) is not None:
+        return None
+    rows = stacked(elements)
+    return None if rows is None else get_op("gather")(rows, at, axis=0)
 
 
 def _insert(call: Call, known: Known) -> Expr | None:
@@ -81,8 +153,17 @@ def _insert(call: Call, known: Known) -> Expr | None:
     if len(call.args) > 2:
         place = _place(call.args[2], known, count, end=True)
     if place is None:
-        return None
+        return _inserted(call, known, elements)
     return sequence_of([*elements[:place], call.args[1], *elements[place:]], call.type)
+
+
+def _inserted(call: Call, known: Known, elements: Sequence[Expr]) -> Expr | None:
+    """Returns the sequence with an element at a position that only the run knows."""
+    (_, row, position), at = call.args, _as_place(call.args[2])
+    if at is None or known(position) is not None or len(elements) >= _MOST_PIECES:
+        return None
+    rows = stacked(elements) if elements and elements[0].type == row.type else None
+    return None if rows is None else _of_rows(get_op("insert_row")(rows, row, at), call.type)
 
 
 def _erase(call: Call, known: Known) -> Expr | None:
@@ -93,8 +174,19 @@ def _erase(call: Call, known: Known) -> Expr | None:
     if len(call.args) > 1:
         place = _place(call.args[1], known, len(elements))
     if place is None:
-        return None
+        return _erased(call, known, elements)
     return sequence_of([*elements[:place], *elements[place + 1 :]], call.args[0].type)
+
+
+def _erased(call: Call, known: Known, elements: Sequence[Expr]) -> Expr | None:
+    """Returns the sequence without the element at a position that only the run knows. If none is
+    left, the run checks the position.
+    """
+    at = _as_place(call.args[1])
+    if at is None or known(call.args[1]) is not None or len(elements) < 2:
+        return None
+    rows = stacked(elements)
+    return None if rows is None else _of_rows(get_op("erase_row")(rows, at), call.type)
 
 
 def _length(call: Call, known: Known) -> Expr | None:
@@ -148,7 +240,7 @@ def _split(call: Call, known: Known) -> Expr | None:
 
 
 def _concat(call: Call, known: Known) -> Expr | None:
-    if _rows(call.args[0]):
+    if _rows(call.args[0]) != 0 and _is_of_rows(call.args[0]):
         return _concat_of_rows(call)
     elements = elements_of(call.args[0])
     if not elements or not all(isinstance(e.type, TensorType) for e in elements):
@@ -160,6 +252,9 @@ def _concat(call: Call, known: Known) -> Expr | None:
     kept = [n for n in range(first.rank) if call.attrs.new_axis or n != axis]
     if any(e.tensor.shape[n] != first.shape[n] for e in elements for n in kept):
         return None  # the run reports whether they fit
+    rows = _rows_of_one(elements)
+    if rows is not None and all(e.tensor == first for e in elements):
+        return axis_moved(rows, 0, axis) if call.attrs.new_axis else rows_joined(rows, 0, axis)
     parts = list(elements)
     if call.attrs.new_axis:
         shape = (*first.shape[:axis], 1, *first.shape[axis:])
@@ -169,16 +264,32 @@ def _concat(call: Call, known: Known) -> Expr | None:
     return get_op("concatenate")(*parts, axis=axis)
 
 
+def _is_of_rows(sequence: Expr) -> bool:
+    """Whether a sequence consists of a tensor's parts of size 1 along an axis."""
+    split = _made_by(sequence, "sequence.split")
+    return (
+        split is not None
+        and len(split.args) == 1
+        and isinstance(split.args[0].type, TensorType)
+        and is_native(split.args[0].type)
+    )
+
+
 def _concat_of_rows(call: Call) -> Expr | None:
-    """Returns the concatenation of the parts of a tensor (`_rows`): its elements, reordered."""
+    """Returns the concatenation of the parts of a tensor: its elements, reordered. The run reports
+    that there are none.
+    """
     (split,) = call.args
     assert isinstance(split, Call)
     x, source = split.args[0], split.attrs.axis % split.args[0].tensor.rank
     rank, is_new = x.tensor.rank, call.attrs.new_axis
+    is_counted = _rows(split) is not None
     if split.attrs.keepdims:
-        return x if not is_new and call.attrs.axis % rank == source else None
+        return x if is_counted and not is_new and call.attrs.axis % rank == source else None
     axis = call.attrs.axis % (rank if is_new else rank - 1)
-    return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    if is_counted:
+        return axis_moved(x, source, axis) if is_new else rows_joined(x, source, axis)
+    return None if is_new or source or axis else get_op("sequence.join_rows")(x)
 
 
 def rows_joined(x: Expr, source: int, axis: int) -> Expr:

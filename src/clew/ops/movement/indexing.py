@@ -23,14 +23,22 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 
-def index_at(name: str, indices: Tensor, place: Sequence[Scalar], axis: int, size: Dim) -> Scalar:
+def index_at(
+    name: str,
+    indices: Tensor,
+    place: Sequence[Scalar],
+    axis: int,
+    size: Dim,
+    from_end: bool = True,
+) -> Scalar:
     """Returns the index at a position, counted from the front of an axis of a size.
 
     Errors: T110 for an axis without elements if there are indices; at run time I320 for an index
     out of range.
     """
     _need_elements(name, indices.shape, size)
-    return te.Checked(te.cast("i64", indices[tuple(place)]), Places(name, axis, size, size))
+    places = Places(name, axis, size, size, from_end)
+    return te.Checked(te.cast("i64", indices[tuple(place)]), places)
 
 
 def _need_elements(name: str, indices: Sequence[Dim], size: Dim) -> None:
@@ -43,13 +51,13 @@ def _need_elements(name: str, indices: Sequence[Dim], size: Dim) -> None:
         raise GraphTypeError("T110", f"{name}: the indexed axis has no elements")
 
 
-def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
+def indices_in(name: str, indices: Array, axis: int, size: int, from_end: bool = True) -> Array:
     """Returns indices counted from the front of an axis of a size, `i64`.
 
     Errors: T110 for an axis without elements if there are indices, I320 for one out of range.
     """
     _need_elements(name, indices.shape, size)
-    return held(indices, Places(name, axis, size, size))
+    return held(indices, Places(name, axis, size, size, from_end))
 
 
 @register_op(
@@ -62,15 +70,18 @@ def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
         Sample(f32(5, 3), np.array([4, -5], "i1"), axis=0),
         Sample(f32(5, 3), np.array([7, 0]), axis=0, error="I320"),
         Sample(f32(5, 3), np.array([0, -6], "i4"), axis=0, error="I320"),
+        Sample(f32(5, 3), np.array([4, 0]), axis=0, from_end=False),
+        Sample(f32(5, 3), np.array([4, -1]), axis=0, from_end=False, error="I320"),
         Sample(f32(5, 3), f32(2), axis=0, error="T105"),
         Sample(f32(5, 3), i64(2), axis=2, error="T104"),
         Sample(f32(0, 3), i64(4, 0), axis=0),
         Sample(f32(0, 3), i64(2), axis=0, error="T110"),
     ),
 )
-def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+def gather(x: Tensor, indices: Tensor, *, axis: int = 0, from_end: bool = True) -> Tensor:
     """Slices of `x` along `axis` by index: the axes of `indices` replace `axis`. Negative indices
-    count from the end; an index out of range raises an error in the run.
+    count from the end, or are out of range without `from_end`; an index out of range raises an
+    error in the run.
 
     Errors: T104, T105, T110, I320. Source: ONNX Gather-13.
     """
@@ -79,15 +90,16 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     last = n + indices.rank
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], index_at("gather", indices, i[n:last], n, x.shape[n]), *i[last:])]
+        index = index_at("gather", indices, i[n:last], n, x.shape[n], from_end)
+        return x[(*i[:n], index, *i[last:])]
 
     return te.compute((*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), body, "gather")
 
 
 @gather.reference
-def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
+def _gather_reference(x: Array, indices: Array, *, axis: int, from_end: bool) -> Array:
     n = axis % x.ndim
-    return np.take(x, indices_in("gather", indices, n, x.shape[n]), n)
+    return np.take(x, indices_in("gather", indices, n, x.shape[n], from_end), n)
 
 
 @register_op(

@@ -13,7 +13,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, is_native, unknown_sizes
 from clew.ir.values import known_value
 from clew.ir.visit import free_vars, post_order
-from clew.ops.data.structure import elements_of, folded, rows_joined
+from clew.ops.data.structure import axis_moved, elements_of, folded, rows_joined, stacked
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
@@ -31,8 +31,8 @@ class StackAppends(Pass):
     Before: in the body, `%1 = concatenate(%state, %row, axis=0)`, where `%1` is the next state
     After:  in the body, `%row` is stacked; after it, `concatenate(%first, reshape(%stack), axis=0)`
 
-    Values may be appended at both ends, along any axis. The same holds for `sequence.insert` at the
-    end of a sequence that starts empty, or with known elements.
+    Values may be appended at both ends, along any axis. The same holds for `sequence.insert` at
+    either end of a sequence that starts empty, or with known elements.
 
     Preconditions: none. Non-goals: states that the body or the condition read in another way, and
     appended values whose sizes may differ between iterations.
@@ -52,7 +52,7 @@ class StackAppends(Pass):
 @dataclass(frozen=True)
 class _Appends:
     """The values that each iteration appends to a state, before and after it, along an axis. For a
-    sequence, `axis` is None, and there is one value after it.
+    sequence, `axis` is None, and there is one value.
     """
 
     state: int
@@ -87,13 +87,13 @@ def _stacking(loop: While, found: Sequence[_Appends]) -> Tuple:
     kept = [n for n in range(count) if n not in gone]
     assert isinstance(loop.body.body, Tuple)
     fields = loop.body.body.fields
-    stacked = [value for appends in found for value in appends.values]
-    body = Tuple([*(fields[n] for n in kept), *fields[count:], *stacked])
+    rows = [_row(value, appends) for appends in found for value in appends.values]
+    body = Tuple([*(fields[n] for n in kept), *fields[count:], *rows])
     made = While(
         _without(loop.cond, gone, loop.cond.body),
         _without(loop.body, gone, body),
         [loop.init[n] for n in kept],
-        scans=loop.scans + len(stacked),
+        scans=loop.scans + len(rows),
         trips=loop.trips,
     )
     results: dict[int, Expr] = {n: TupleGetItem(made, place) for place, n in enumerate(kept)}
@@ -115,23 +115,45 @@ def _without(function: Function, gone: set[int], body: Expr) -> Function:
 def _joined(first: Expr, appends: _Appends, stacks: Sequence[Expr]) -> Expr:
     """Returns a state after the loop, from its first value and the stacks of appended values."""
     if appends.axis is None:
-        return _sequence(first, stacks[0])
-    left = list(stacks)
+        return _sequence(first, stacks[0], is_before=appends.before is not None)
+    left, axis = list(stacks), appends.axis
     parts = [first]
     if appends.before is not None:
         last_first = get_op("flip")(left.pop(0), axes=(0,))
-        parts.insert(0, rows_joined(last_first, 0, appends.axis))
-    parts += [rows_joined(stack, 0, appends.axis) for stack in left]
-    return get_op("concatenate")(*parts, axis=appends.axis)
+        parts.insert(0, _rows_joined(last_first, appends.before, axis))
+    if appends.after is not None:
+        parts.append(_rows_joined(left.pop(0), appends.after, axis))
+    return get_op("concatenate")(*parts, axis=axis)
 
 
-def _sequence(first: Expr, stack: Expr) -> Expr:
-    """Returns the sequence of known elements and of the values of a stack."""
+def _row(value: Expr, appends: _Appends) -> Expr:
+    """Returns a value as a row of a stack: without the axis that it is appended along if it has
+    size 1 there, so that joined rows need no other shape.
+    """
+    shape, axis = value.tensor.shape, appends.axis
+    if axis is None or shape[axis] != 1:
+        return value
+    return get_op("reshape")(value, shape=(*shape[:axis], *shape[axis + 1 :]))
+
+
+def _rows_joined(stack: Expr, value: Expr, axis: int) -> Expr:
+    """Returns the rows of a value's stack one after another along the axis of the value."""
+    is_one = value.tensor.shape[axis] == 1
+    return axis_moved(stack, 0, axis) if is_one else rows_joined(stack, 0, axis)
+
+
+def _sequence(first: Expr, stack: Expr, *, is_before: bool) -> Expr:
+    """Returns the sequence of known elements and, behind or before them, the values of a stack. The
+    last values come first before them.
+    """
+    if is_before:
+        stack = get_op("flip")(stack, axes=(0,))
     elements = elements_of(first)
     if elements:
-        shape = (1, *elements[0].tensor.shape)
-        rows = [get_op("reshape")(element, shape=shape) for element in elements]
-        stack = get_op("concatenate")(*rows, stack, axis=0)
+        rows = stacked(elements)
+        assert rows is not None
+        parts = (stack, rows) if is_before else (rows, stack)
+        stack = get_op("concatenate")(*parts, axis=0)
     return get_op("sequence.split")(stack, axis=0, keepdims=False)
 
 
@@ -171,8 +193,11 @@ def _appends(state: int, value: Expr | None, param: Var, uses: Counter[int]) -> 
     at = [n for n, arg in enumerate(args) if _alone(arg, uses) is param]
     if len(at) != 1 or len(args) < 2:
         return None
-    if value.op.name == "sequence.insert" and len(args) == 2 and at == [0]:
-        return _Appends(state, None, args[1], None)
+    if value.op.name == "sequence.insert" and at == [0]:
+        if len(args) == 2:
+            return _Appends(state, None, args[1], None)
+        place = known_value(args[2])
+        return None if place is None or place.any() else _Appends(state, args[1], None, None)
     if value.op.name != "concatenate":
         return None
     axis = value.attrs.axis % value.tensor.rank

@@ -14,7 +14,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, is_native, to_numpy
 from clew.ir.values import known_value
 from clew.ir.visit import post_order
-from clew.ops.data.structure import axis_moved, elements_of, rows_joined
+from clew.ops.data.structure import axis_moved, elements_of, rows_joined, stacked
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
@@ -24,16 +24,16 @@ from clew.support.dataclass import dataclass
 @dataclass(frozen=True)
 class StackSequences(Pass):
     """Replaces a loop's state that is a sequence of tensors of one shape by a tensor of its
-    elements, to which each iteration appends one. Kernels can read it; a sequence is read on the
-    host, element by element.
+    elements, into which iterations insert rows and from which they erase some. Kernels can read and
+    write it; a sequence is handled on the host, element by element.
 
-    Before: in the body, `%1 = sequence.concat(%list, axis=0)` and, as the next state,
+    Before: in the body, `%1 = sequence.at(%list, %n)` and, as the next state,
         `%2 = sequence.insert(%list, %element)`
-    After:  in the body, `%1 = reshape(%rows)` and, as the next state,
+    After:  in the body, `%1 = gather(%rows, %n, axis=0)` and, as the next state,
         `%2 = concatenate(%rows, reshape(%element), axis=0)`; after the loop, `sequence.split`
 
-    Preconditions: none. Non-goals: sequences of which the body reads an element at a position that
-    only the run knows, and joined sequences that may be empty, which is an error of the run.
+    Preconditions: none. Non-goals: sequences that may be empty where they are read or joined, and
+    erasures of the only element at a position that only the run knows: errors of the run.
     """
 
     opt_level: ClassVar[int] = 1
@@ -47,20 +47,29 @@ class StackSequences(Pass):
 
 
 class _Stack(NamedTuple):
-    """A tensor in place of a sequence, and the least number of elements."""
+    """A tensor in place of a sequence, the least number of elements, and whether the loop takes
+    elements away until the run finds that there are none.
+    """
 
     rows: Expr
     least: int
+    shrinks: bool = False
 
 
 class _List(NamedTuple):
-    """A state that is a sequence, the type of an element, and the elements before the first
-    iteration.
+    """A state that is a sequence, the type of an element, the elements before the first iteration,
+    and how many each iteration adds.
     """
 
     state: int
     element: TensorType
     first: Sequence[Expr]
+    added: int
+
+    @property
+    def least(self) -> int:
+        """The least number of elements before an iteration."""
+        return len(self.first) if self.added >= 0 else 0
 
 
 class _Stacker(Rewriter):
@@ -78,21 +87,21 @@ class _Stacker(Rewriter):
         if stack is None or not isinstance(new.op, Op):
             return new
         with self.covers(old, new.args[0]):
-            if new.op.name == "sequence.insert" and len(new.args) == 2:
-                row = _row(new.args[1])
-                return self._split(get_op("concatenate")(stack.rows, row, axis=0), stack.least + 1)
-            return _read(new, stack) if _is_read(new, stack.least) else new
+            if _changes(new, stack.rows.tensor, stack.least, stack.shrinks):
+                changed, step = _changed(new, stack.rows)
+                return self._split(changed, max(stack.least + step, 0), stack.shrinks)
+            return _read(new, stack) if _is_read(new, stack.least, stack.shrinks) else new
 
-    def _split(self, rows: Expr, least: int) -> Expr:
+    def _split(self, rows: Expr, least: int, shrinks: bool = False) -> Expr:
         """Returns the sequence of a tensor's rows."""
         made = get_op("sequence.split")(rows, axis=0, keepdims=False)
-        self._stacks[made.id] = _Stack(rows, least)
+        self._stacks[made.id] = _Stack(rows, least, shrinks)
         return made
 
     def _stacking(self, loop: While, lists: Sequence[_List]) -> Tuple:
         """Returns the results of a loop that carries tensors in place of sequences."""
         by_state = {found.state: found for found in lists}
-        sizes = {n: unknown_dim() for n in by_state}
+        sizes = {n: unknown_dim() if f.added else len(f.first) for n, f in by_state.items()}
         body, after = self._over(loop.body, by_state, sizes)
         assert isinstance(after, Tuple)
         fields = [
@@ -111,7 +120,7 @@ class _Stacker(Rewriter):
         )
         results: list[Expr] = [TupleGetItem(made, n) for n in range(len(fields))]
         for n, found in by_state.items():
-            results[n] = self._split(results[n], len(found.first))
+            results[n] = self._split(results[n], found.least)
         return Tuple(results)
 
     def _over(
@@ -125,7 +134,7 @@ class _Stacker(Rewriter):
             old = params[n + 1]
             shape = (sizes[n], *found.element.shape)
             rows = params[n + 1] = Var(old.name, found.element.with_(shape=shape))
-            self.memo[old.id] = self._split(rows, len(found.first))
+            self.memo[old.id] = self._split(rows, found.least, found.added < 0)
         for node in post_order(function.body):
             if not isinstance(node, Var):
                 self.memo.pop(node.id, None)  # unchanged so far
@@ -139,25 +148,24 @@ def _row(element: Expr) -> Expr:
 
 def _first(found: _List) -> Expr:
     """Returns the elements before the first iteration as a tensor."""
-    rows = [_row(element) for element in found.first]
-    if not rows:
+    rows = stacked(found.first) if found.first else None
+    if rows is None:
         shape = (0, *(size for size in found.element.shape if isinstance(size, int)))
         return Constant(np.zeros(shape, to_numpy(found.element.dtype)))
-    return rows[0] if len(rows) == 1 else get_op("concatenate")(*rows, axis=0)
+    return rows
 
 
-def _is_read(call: Call, least: int) -> bool:
+def _is_read(call: Expr, least: int, shrinks: bool = False) -> bool:
     """Whether a call reads a sequence of at least so many elements as a tensor can be read."""
-    if not isinstance(call.op, Op):
+    if not isinstance(call, Call) or not isinstance(call.op, Op):
         return False
     match call.op.name:
         case "sequence.length":
             return True
+        case "sequence.at":
+            return least > 0 or shrinks
         case "sequence.concat":
             return least > 0
-        case "sequence.at":
-            place = known_value(call.args[1])
-            return place is not None and -least <= int(place.reshape(-1)[0]) < least
     return False
 
 
@@ -177,47 +185,123 @@ def _read(call: Call, stack: _Stack) -> Expr:
     return rows_joined(rows, 0, attrs.axis % (rank - 1))
 
 
+def _changes(call: Expr, row: TensorType, least: int, shrinks: bool) -> bool:
+    """Whether a call inserts a tensor in a sequence of at least so many elements, or erases one.
+    `row` is the type of an element, or of some as rows. Only the first or the last element may be
+    the only one that is erased, since no kernel checks a position if no element is left.
+    """
+    if not isinstance(call, Call) or not isinstance(call.op, Op):
+        return False
+    match call.op.name, len(call.args):
+        case ("sequence.insert", count):
+            shape = row.shape if row.rank == call.args[1].tensor.rank else row.shape[1:]
+            at_end = count == 2 or _is_front(call.args[2])
+            return call.args[1].type == row.with_(shape=shape) and (at_end or least > 0)
+        case ("sequence.erase", count):
+            at_end = count == 1 or _is_end(call.args[1])
+            return least > 1 or (at_end and (shrinks or least > 0))
+    return False
+
+
+def _is_end(position: Expr) -> bool:
+    """Whether a position is known to be that of the first or the last element."""
+    place = known_value(position)
+    return place is not None and place.dtype != object and place.reshape(-1).tolist() in ([0], [-1])
+
+
+def _is_front(position: Expr) -> bool:
+    """Whether a position is known to be 0."""
+    place = known_value(position)
+    return place is not None and place.dtype != object and not place.any()
+
+
+def _changed(call: Call, rows: Expr) -> tuple[Expr, int]:
+    """Returns the rows of a changed sequence, and how many there are more."""
+    place: Expr = Constant(np.asarray(-1, np.int64))
+    if call.op_name == "sequence.erase":
+        if len(call.args) > 1:
+            place = get_op("reshape")(call.args[1], shape=())
+        return get_op("erase_row")(rows, place), -1
+    row = _row(call.args[1])
+    if len(call.args) == 2:
+        return get_op("concatenate")(rows, row, axis=0), 1
+    if _is_front(call.args[2]):
+        return get_op("concatenate")(row, rows, axis=0), 1
+    place = get_op("reshape")(call.args[2], shape=())
+    return get_op("insert_row")(rows, call.args[1], place), 1
+
+
 def _lists_of(loop: While) -> Iterator[_List]:
-    """Yields the states that are sequences of one shape to which each iteration appends, and that
-    the loop reads as a tensor can be read.
+    """Yields the states that are sequences of one shape, which the loop reads and changes as a
+    tensor can be read and changed.
     """
     body = loop.body.body
     if not isinstance(body, Tuple):
         return
     uses: dict[int, list[Expr]] = {}
-    for node in post_order([loop.body, loop.cond]):
+    order = post_order([loop.body, loop.cond])
+    for node in order:
         for child in node.children if not isinstance(node, Function) else ():
             uses.setdefault(child.id, []).append(node)
-    for state, (first, after) in enumerate(zip(loop.init, body.fields, strict=False)):
+    for state, first in enumerate(loop.init):
         param = loop.body.params[1 + state]
         elements = elements_of(first)
         if elements is None or not isinstance(param.type, SequenceType):
             continue
         element = param.type.element
         is_static = isinstance(element, TensorType) and element.is_static and is_native(element)
-        if not is_static or not _appends(after, param):
+        if not is_static or any(value.type != element for value in elements):
             continue
         assert isinstance(element, TensorType)
-        assert isinstance(after, Call)
-        if any(value.type != element for value in (after.args[1], *elements)):
-            continue
-        least = len(elements)
-        readers = [(node, least) for node in uses.get(param.id, ()) if node is not after]
-        readers += [(n, least) for n in uses.get(loop.cond.params[1 + state].id, ())]
-        others = [node for node in uses.get(after.id, ()) if node is not body]
-        readers += [(node, least + 1) for node in others]
-        alone = sum(value is after for value in body.fields) == 1
-        if alone and all(isinstance(n, Call) and _is_read(n, most) for n, most in readers):
-            yield _List(state, element, elements)
+        for shrinks in (False, True):
+            found = _found(loop, state, element, elements, order, uses, shrinks)
+            if found is not None:
+                yield found
+                break
 
 
-def _appends(value: Expr, param: Var) -> bool:
-    """Whether a value is a sequence with one element more at its end."""
-    return (
-        isinstance(value, Call)
-        and isinstance(value.op, Op)
-        and value.op.name == "sequence.insert"
-        and len(value.args) == 2
-        and value.args[0] is param
-        and value.args[1] is not param
-    )
+def _found(
+    loop: While,
+    state: int,
+    element: TensorType,
+    elements: Sequence[Expr],
+    order: Sequence[Expr],
+    uses: Mapping[int, Sequence[Expr]],
+    shrinks: bool,
+) -> _List | None:
+    """Returns a state whose elements have this type; None if it stays a sequence. `order` has the
+    nodes of the loop, and `uses` the readers of each.
+    """
+    least = 0 if shrinks else len(elements)
+    param, body = loop.body.params[1 + state], loop.body.body
+    assert isinstance(body, Tuple)
+    versions = _versions(order, param, element, least, shrinks)
+    added = versions.get(body.fields[state].id)
+    if added is None or (added < 0) != shrinks:
+        return None
+    readers = [(n, least) for n in uses.get(loop.cond.params[1 + state].id, ())]
+    for version, step in versions.items():
+        readers += [
+            (node, least + step)
+            for node in uses.get(version, ())
+            if node.id not in versions and node is not body
+        ]
+    shown = sum(value.id in versions for value in body.fields)
+    if shown != 1 or not all(_is_read(n, most, shrinks) for n, most in readers):
+        return None
+    return _List(state, element, elements, added)
+
+
+def _versions(
+    order: Sequence[Expr], param: Var, element: TensorType, least: int, shrinks: bool
+) -> dict[int, int]:
+    """Returns the sequences that come from a parameter by insertions and erasures, by id, each with
+    the number of elements that it has more.
+    """
+    found = {param.id: 0}
+    for node in order:
+        step = found.get(node.args[0].id) if isinstance(node, Call) and node.args else None
+        if step is not None and _changes(node, element, least + step, shrinks):
+            assert isinstance(node, Call)
+            found[node.id] = step + (1 if node.op_name == "sequence.insert" else -1)
+    return found

@@ -63,7 +63,7 @@ class Dots(Rule[DotProducts]):
         return Space(
             (
                 tile_size("rows", rows, min(match.rows, most), "rows in a register tile"),
-                flag("prefetch", True, "prefetch the next panel while one is in use"),
+                flag("prefetch", match.rows > 1, "prefetch the next panel while one is in use"),
             )
         )
 

@@ -16,17 +16,20 @@ from clew.ops.registry import get_op
 _REDUCE: Final = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def _places(b: Building, name: str, n: int, axis: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def _places(
+    b: Building, name: str, n: int, axis: int, from_end: bool = True
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """Returns a function that counts indices from the front of an axis of the first argument, as
-    i64. It checks them.
+    i64. It checks them; without `from_end`, negative ones are out of range.
     """
     size = b.shape()[axis]
 
     def counted(indices: torch.Tensor) -> torch.Tensor:
-        return tensor_of(indices_in(name, array_of(indices), axis, size))
+        return tensor_of(indices_in(name, array_of(indices), axis, size, from_end))
 
     known = b.known(n)
-    if known is None or not -size <= int(known.min()) <= int(known.max()) < size:
+    low = -size if from_end else 0
+    if known is None or not low <= int(known.min()) <= int(known.max()) < size:
         return counted
     return b.argument(n, counted)
 
@@ -35,7 +38,7 @@ def _places(b: Building, name: str, n: int, axis: int) -> Callable[[torch.Tensor
 def gather(b: Building) -> Step:
     """`index_select` by all indices in a row."""
     axis, shape = b.attrs.axis % b.types[0].rank, b.type.concrete
-    places = _places(b, "gather", 1, axis)
+    places = _places(b, "gather", 1, axis, b.attrs.from_end)
     return lambda x, i: x.index_select(axis, places(i).reshape(-1)).reshape(shape)
 
 

@@ -22,7 +22,7 @@ def _places(w: Writing, n: int, dtypes: Sequence[str] = _PLACES) -> str:
 
 @writes("gather")
 def gather(w: Writing) -> str:
-    """`Gather`."""
+    """`Gather`, which takes negative indices even if `from_end` is not set."""
     return w.emit("Gather", w.inputs[0], _places(w, 1), axis=w.attrs.axis)
 
 

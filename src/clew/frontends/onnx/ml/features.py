@@ -29,7 +29,7 @@ from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import is_float, to_numpy
-from clew.ops.data.lookup import ascending
+from clew.ops.data.lookup import ascending, hashed
 from clew.support.text_arrays import TEXT
 
 # --- features -------------------------------------------------------------------------------------
@@ -182,8 +182,11 @@ def _looked_up(layer: Layer, keys: np.ndarray, values: np.ndarray, default: Any)
     fallback = Constant(np.array(default, values.dtype).reshape(()))
     known, theirs, missing = ascending(keys.astype(to_numpy(dtype)), values)
     if known.size:
-        op = "text.lookup" if TEXT in (known.dtype, theirs.dtype) else "lookup"
-        found: Expr = call(op, x, Constant(known), Constant(theirs), fallback)
+        if TEXT in (known.dtype, theirs.dtype):
+            found: Expr = call("text.lookup", x, Constant(known), Constant(theirs), fallback)
+        else:
+            slots, of_slots, factor = hashed(known, theirs, fallback.data)
+            found = call("lookup", x, Constant(slots), Constant(of_slots), factor=factor)
     else:
         found = call("broadcast_to", fallback, shape=x.tensor.shape)
     if missing is None:

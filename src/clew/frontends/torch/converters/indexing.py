@@ -20,7 +20,8 @@ from clew.te.interpret import identity_of
 @converter("embedding")
 def embedding(layer: Layer) -> Result:
     """Rows of a table."""
-    return call("gather", layer.tensor("weight"), layer.tensor("indices"), axis=0)
+    table, indices = layer.tensor("weight"), layer.tensor("indices")
+    return call("gather", table, indices, axis=0, from_end=False)
 
 
 @converter("index_select")
