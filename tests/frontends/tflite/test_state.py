@@ -15,7 +15,7 @@ from clew.support.errors import ModelError, UnsupportedError
 from tflite_files import Graph
 
 from .litert import draw, frames
-from .stepping import Feeds, agree
+from .stepping import Feeds, agree, stepped
 
 STEPS, BATCH, SIZE, UNITS, PROJECTED = 2, 2, 5, 4, 3
 TANH = 4
@@ -291,6 +291,62 @@ class IntegerCells(Graph):
 )
 def test_integers_have_the_bits_of_litert(op: str, form: tuple[bool, bool, bool, bool]) -> None:
     agree(*IntegerCells().lstm(op, *form))
+
+
+@pytest.mark.parametrize("clips", [{}, {"cell_clip": 0.3, "proj_clip": 0.2}])
+def test_gates_of_eight_bits_have_the_bits_of_litert(clips: Mapping[str, float]) -> None:
+    agree(*ByteCells(1).lstm(clips))
+
+
+def test_gates_of_eight_bits_see_the_hidden_state() -> None:
+    """LiteRT's kernel leaves it out of the output gate: it reads another scale."""
+    data, feeds = ByteCells(1).lstm({}, seen=True)
+    ours, theirs = stepped(load(data), feeds), frames(data, feeds)
+    np.testing.assert_array_equal(ours[0][0], stepped(load(ByteCells(1).lstm({})[0]), feeds)[0][0])
+    assert any((mine[0] != wanted[0]).any() for mine, wanted in zip(ours, theirs, strict=True))
+
+
+def test_gates_of_eight_bits_have_one_form() -> None:
+    for place, what in ((1, "an input gate"), (17, "a bias"), (22, "normalization")):
+        graph = ByteCells(1)
+        graph.lstm({})
+        operator = graph._operators[0]
+        inputs = list(operator["inputs"])
+        inputs[place] = inputs[2] if place == 1 else -1
+        operator["inputs"] = inputs
+        with pytest.raises(UnsupportedError, match=f"U005.*{what}"):
+            load(graph.file(operator["outputs"]))
+
+
+class ByteCells(IntegerCells):
+    """A graph with an LSTM whose gates are sums of products of 8 bits."""
+
+    def lstm(self, clips: Mapping[str, float], seen: bool = False) -> tuple[bytes, Feeds]:  # type: ignore[override]
+        """Returns a file and frames. Without `seen`, the output gate does not depend on the hidden
+        state.
+        """
+        x = self.input("x", (BATCH, SIZE), "i8", scale=[0.0078], zero=[3])
+        out: dict[str, Any] = {"scale": [0.012], "zero": [-5]}
+        inputs = [x, -1, *(self.weight(UNITS, SIZE) for _ in range(3))]
+        inputs += [-1, *(self.weight(UNITS, PROJECTED) for _ in range(3)), -1, -1, -1, -1]
+        if not seen:
+            inputs[8] = self.constant(np.zeros((UNITS, PROJECTED), np.int8), scale=[0.01])
+        inputs += [*(self.bias(UNITS) for _ in range(3)), self.weight(PROJECTED, UNITS)]
+        inputs.append(self.bias(PROJECTED))
+        inputs.append(self.tensor("h", (BATCH, PROJECTED), "i8", is_variable=True, **out))
+        cell = {"scale": [2.0**-15], "is_variable": True}
+        inputs.append(self.tensor("c", (BATCH, UNITS), "i16", **cell))
+        inputs += [-1, *(self.short(UNITS, 3000) for _ in range(3))]
+        inner = []
+        for n in range(12):
+            quantum = (
+                {"scale": [0.001]} if n % 3 == 0 else {"scale": [0.01 + 0.002 * n], "zero": [n]}
+            )
+            inner.append(self.tensor(f"g{n}", (0,), "i8" if n % 3 else "i16", **quantum))
+        options = ("LSTMOptions", {"activation": TANH, **clips})
+        result = [("y", (BATCH, PROJECTED), "i8")]
+        y = self.operator("LSTM", inputs, result, options, 3, intermediates=inner, **out)
+        return self.file(y), codes_of((BATCH, SIZE), np.int8, count=4)
 
 
 def test_filters_of_codes_have_the_bits_of_litert() -> None:

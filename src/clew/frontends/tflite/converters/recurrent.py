@@ -16,6 +16,7 @@ from clew.frontends.tflite.converters.hybrid import Weight, weight_of
 from clew.frontends.tflite.converters.lstm import Gates, Places, gates_of, lstm_step
 from clew.frontends.tflite.converters.quantized.cells import shifted, svdf_of_codes
 from clew.frontends.tflite.converters.quantized.lstm import basic_of_codes, integer_cell
+from clew.frontends.tflite.converters.quantized.lstm8 import INTERMEDIATES, byte_cell
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
@@ -143,7 +144,8 @@ def sequence_lstm(layer: TfliteLayer) -> Result:
 def _cell(layer: TfliteLayer, x: Expr) -> Cell:
     """Returns the cell of one direction, for inputs `[steps, batch, size]`."""
     if x.tensor.dtype == "i8":
-        integers = integer_cell(layer)
+        in_bytes = len(layer.intermediates) == INTERMEDIATES
+        integers = byte_cell(layer) if in_bytes else integer_cell(layer)
         return Cell(integers.matrices, integers.step, integers.inputs(x))
     return _lstm_cell(layer, gates_of(layer, Places.single()), x)
 
