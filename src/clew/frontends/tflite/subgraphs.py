@@ -26,14 +26,16 @@ def called(file: File, number: int) -> Iterator[GraphInfo]:
         graph = file.graphs[pending.pop()]
         yield graph
         for operator in graph.operators:
-            for inner in run_by(operator):
+            for _, inner in run_by(operator):
                 if 0 <= inner < len(file.graphs) and inner not in seen:
                     seen.add(inner)
                     pending.append(inner)
 
 
-def run_by(operator: OperatorInfo) -> Iterator[int]:
-    """Yields the numbers of the subgraphs that an operator runs in each call."""
+def run_by(operator: OperatorInfo) -> Iterator[tuple[str, int]]:
+    """Yields the subgraphs that an operator runs in each call: what each is, and its number."""
     for option in CALLS.get(operator.op, ()):
-        given = operator.options.get(option, 0)
-        yield from map(int, np.atleast_1d(given))
+        numbers = np.atleast_1d(operator.options.get(option, 0)).tolist()
+        what = option.partition("_subgraph")[0]
+        for n, number in enumerate(numbers):
+            yield what if len(numbers) == 1 else f"{what} {n}", int(number)

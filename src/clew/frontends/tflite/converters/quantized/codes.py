@@ -66,6 +66,11 @@ def of_whole(*tensors: TensorInfo | None) -> bool:
     )
 
 
+def of_blocks(tensor: TensorInfo) -> bool:
+    """Whether a tensor has a scale for each block of its elements."""
+    return tensor.quantization is not None and tensor.quantization.block > 0
+
+
 def centered(value: Expr, zero: int, dtype: str = SUM) -> Expr:
     """Returns codes less their zero point."""
     wide = cast(value, dtype)

@@ -20,6 +20,7 @@ from clew.frontends.tflite.converters.quantized.codes import (
     WIDE,
     centered,
     limits,
+    of_blocks,
     of_whole,
     operand,
     result,
@@ -106,7 +107,12 @@ def _summed(
 ) -> Quantized:
     """Returns a product of codes; None for a form that TFLite has no integer kernel for."""
     x, y, out = operand(layer, data), operand(layer, weight), result(layer)
-    if not of_whole(x, out) or not is_code(y) or y.dtype not in (*_SHORT, "i4", "i16"):
+    if (
+        not of_whole(x, out)
+        or not is_code(y)
+        or of_blocks(y)
+        or y.dtype not in (*_SHORT, "i4", "i16")
+    ):
         return None
     between = limits(layer, out)
     given = None if bias is None else layer.optional(bias)
