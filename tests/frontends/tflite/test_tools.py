@@ -158,7 +158,7 @@ def test_subgraphs_and_signatures_are_listed(tmp_path: Path) -> None:
     assert [body.title for body in line.bodies] == ["then", "else"]
     assert [each.name for body in line.bodies for each in body.lines] == ["y/ABS", "y/NEG"]
     assert [(other.title, other.lines[0].name) for other in listing.others] == [("negated", "NEG")]
-    imported = {layer.name for layer in clew.compile(path, threads=1).trace.layers}
+    imported = set(clew.compile(path, threads=1).trace.layers)
     assert {each.name for each in listing.lines} - imported == {"NEG"}
     shown = by_name("tflite").listing(path, {"y": "IF", "y/ABS": "ABS"}).main.lines[0]
     assert [body.imported for body in shown.bodies] == [True, False]

@@ -1,4 +1,4 @@
-"""Lists a file's operators in order, with their options and subgraphs, without reading constants."""
+"""Lists a file's operators with their options and subgraphs, without reading constants."""
 
 from __future__ import annotations
 
