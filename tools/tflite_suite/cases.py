@@ -57,7 +57,9 @@ class Body:
             graph.outputs = given[-1:]
             return
         operands = given if self.count > 1 else given * 2
-        options = (f"{self.op.title()}Options", {}) if self.op in ("ADD", "MUL", "SUB") else None
+        options: Options = None
+        if self.op in ("ADD", "MUL", "SUB"):
+            options = (f"{self.op.title()}Options", {})
         graph.outputs = graph.operator(
             self.op, operands, [("result", self.shape, self.dtype)], options
         )
