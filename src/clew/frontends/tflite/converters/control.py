@@ -77,7 +77,7 @@ def case(layer: TfliteLayer) -> Result:
     known, last = layer.known_one(0), len(numbers) - 1
     if known is not None or last == 0:
         inside = known is not None and 0 <= known < last
-        return _taken(layer, numbers[int(known) if inside else last])  # type: ignore[arg-type]
+        return _taken(layer, numbers[int(known) if inside else last])
     index = reshaped(index, ())
     conditions = [call("equal", index, scalar(n, index.tensor.dtype)) for n in range(last)]
     return _chosen(layer, conditions, numbers, layer.present()[1:], layer.scope.memory)

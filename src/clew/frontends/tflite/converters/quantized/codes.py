@@ -101,7 +101,8 @@ def scaled(value: Expr, real: Real, **rounding: bool) -> Expr:
     """Returns integers times real numbers, rounded as TFLite does. `rounding` has the attributes of
     `scale_fixed`.
     """
-    return by_factor(value, *multiplier(real), **rounding)
+    factor, shift = multiplier(real)
+    return by_factor(value, factor, shift, **rounding)
 
 
 def by_factor(

@@ -73,7 +73,7 @@ class ByteCell:
 
     def _part(self, rows: Expr, weight: Expr, info: TensorInfo, place: int, kind: int) -> Expr:
         """Returns an operand's part of all gates, as integers in the scale of the gates' sums."""
-        units = self.layer.input(place + FORGET).tensor.shape[0]
+        units: Any = self.layer.input(place + FORGET).tensor.shape[0]
         inner = [self._inner(n, kind) for n in _GATES]
         real = [
             scale_of(operand(self.layer, place + n)) * scale_of(info) / scale_of(each)
@@ -201,14 +201,14 @@ def _table(function: Callable[[], NDArray[np.int32]], x: Expr) -> Expr:
     return call("gather", constant(function()), place, axis=0)
 
 
-def _codes(bits: int) -> NDArray[np.float64]:
-    return np.arange(-(1 << 15), 1 << 15) * 2.0**-bits
+def _codes(bits: int) -> NDArray[Any]:
+    return np.asarray(np.arange(-(1 << 15), 1 << 15) * 2.0**-bits)
 
 
-def _stored(values: NDArray[np.float64]) -> NDArray[np.int32]:
+def _stored(values: NDArray[Any]) -> NDArray[np.int32]:
     # LiteRT's functions are those of the C library in f32.
     whole = np.trunc(values.astype(np.float32) * np.float32(1 << _FRACTION))
-    return np.clip(whole, -_MOST - 1, _MOST).astype(np.int32)
+    return np.asarray(np.clip(whole, -_MOST - 1, _MOST), np.int32)
 
 
 @cache
@@ -227,10 +227,10 @@ def _cell_tanh() -> NDArray[np.int32]:
     return _stored(_tangents(_codes(_FRACTION)))
 
 
-def _tangents(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tangents(x: NDArray[Any]) -> NDArray[Any]:
     """Returns hyperbolic tangents, rounded as by the usual formulas in f32."""
     size, one, two = np.abs(x), np.float32(1), np.float32(2)
     small = np.expm1(-2 * size).astype(np.float32)
     large = np.expm1(2 * size).astype(np.float32)
     found = np.where(size < 1, -small / (small + two), one - two / (large + two))
-    return np.sign(x) * found
+    return np.asarray(np.sign(x) * found)
