@@ -266,3 +266,11 @@ def test_scales_of_other_blocks(changed: Any, error: Any, said: str) -> None:
     y = graph.operator("EMBEDDING_LOOKUP", [rows, weight], [("y", (3, 64), "f32")], None, 4)
     with pytest.raises(error, match=said):
         load(graph.file(y))
+
+
+def test_no_elements_and_sizes_that_are_too_large() -> None:
+    graph = Graph()
+    x = graph.tensor("x", (0, *[2**31 - 1] * 3), "f32")
+    y = graph.operator("ABS", [x], [("y", (0,), "f32")])
+    with pytest.raises(ModelError, match=r"M006.*'x' has no elements, but sizes"):
+        load(graph.file(y))
