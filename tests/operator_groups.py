@@ -12,16 +12,18 @@ ELSEWHERE_UNKNOWN: Final = {
         split_parts
     """,
     "sizes that depend on data": """
-        best_boxes compress kept_boxes non_max_suppression nonzero size_of sized unique
+        best_boxes compress kept_boxes non_max_suppression nonzero size_of sized soft_best_boxes
+        unique
     """,
     "values that are no tensors of numbers": """
         assume complex_of complex_parts image.decode lookup map.cast map.to_vector map.zip
         ngram_counts ngram_weights one_hot_of_keys onnx.layer optional.get optional.has
         optional.none optional.some rank.known rank.scalar sequence.at sequence.concat
         sequence.construct sequence.erase sequence.insert sequence.length sequence.split text.concat
-        text.from_number text.full_match text.lookup text.normalize text.split
+        text.from_number text.full_match text.lookup text.normalize text.skip_grams text.split
         text.to_number
     """,
     "sequences as tensors": "erase_row insert_row sequence.join_rows",
-    "other random numbers": "random_key random_normal random_uniform",
+    "other random numbers": "random_bits random_key random_normal random_uniform",
+    "hashes of bytes": "hash_signs",
 }

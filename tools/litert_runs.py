@@ -25,6 +25,15 @@ def interpreter(data: bytes, kernels: OpResolverType = REFERENCE) -> Any:
         raise Refused(" ".join(str(error).split())) from error
 
 
+def _as_given(value: Array) -> Array:
+    """Returns text as LiteRT takes it: in UTF-8."""
+    if value.dtype != object:
+        return value
+    found = np.empty(value.shape, object)
+    found.reshape(-1)[:] = [text.encode() for text in value.reshape(-1).tolist()]
+    return found
+
+
 def outputs(made: Any, feeds: Mapping[str, Array]) -> list[Array]:
     """Returns the outputs in order; inputs are resized to the arrays. Errors: Refused."""
     try:
@@ -34,7 +43,7 @@ def outputs(made: Any, feeds: Mapping[str, Array]) -> list[Array]:
                 made.resize_tensor_input(places[name]["index"], value.shape)
         made.allocate_tensors()
         for name, value in feeds.items():
-            made.set_tensor(places[name]["index"], value)
+            made.set_tensor(places[name]["index"], _as_given(value))
         made.invoke()
         return [made.get_tensor(each["index"]) for each in made.get_output_details()]
     except (ValueError, RuntimeError) as error:

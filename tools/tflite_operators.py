@@ -21,7 +21,7 @@ from typing import Final
 import clew.frontends.tflite  # noqa: F401  registers converters
 from clew.frontends.tflite.file.options import OPERATORS
 from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
-from tflite_suite import families, movement, ratchet  # noqa: F401  registers families
+from tflite_suite import bodies, families, movement, ratchet  # noqa: F401  registers families
 from tflite_suite.cases import FAMILIES, drawn
 
 PAGE: Final = ratchet.ROOT / "docs" / "tflite-operators.md"

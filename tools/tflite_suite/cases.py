@@ -39,10 +39,38 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Body:
+    """A further graph of the file: an operator of `count` operands of one type, or none, which
+    returns the last operand.
+    """
+
+    op: str
+    count: int
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+    def add_to(self, main: Graph) -> None:
+        """Adds the graph to a file."""
+        graph = main.graph()
+        given = [graph.input(f"b{n}", self.shape, self.dtype) for n in range(self.count)]
+        if not self.op:
+            graph.outputs = given[-1:]
+            return
+        operands = given if self.count > 1 else given * 2
+        options: Options = None
+        if self.op in ("ADD", "MUL", "SUB"):
+            options = (f"{self.op.title()}Options", {})
+        graph.outputs = graph.operator(
+            self.op, operands, [("result", self.shape, self.dtype)], options
+        )
+
+
+@dataclass(frozen=True)
 class Case:
     """An operator. `operands` has None for those left out, `results` dtypes and quanta. With
     `free`, the first size of the input is open in the file. `counted` is the result with the number
-    of elements along axis 1 that count, `shape` that of the results if LiteRT reads it.
+    of elements along axis 1 that count, `shape` that of the results if LiteRT reads it, or `shapes`
+    those of each. `bodies` are the graphs of the file from number 1 on.
     """
 
     op: str
@@ -56,6 +84,8 @@ class Case:
     custom: bytes | None = None
     counted: int | None = None
     shape: tuple[int, ...] | None = None
+    shapes: Sequence[tuple[int, ...]] = ()
+    bodies: Sequence[Body] = ()
     key: str = ""
 
     @property
@@ -96,7 +126,7 @@ class Case:
         names = [
             (
                 f"y{n}",
-                shape,
+                self.shapes[n] if self.shapes else shape,
                 dtype,
                 {"scale": quantum.scale, "zero": quantum.zero, "axis": quantum.axis},
             )
@@ -105,6 +135,8 @@ class Case:
         outputs = graph.operator(
             self.op, operands, names, self.options, self.version, custom=self.custom
         )
+        for body in self.bodies:
+            body.add_to(graph)
         return graph.file(outputs)
 
 

@@ -28,8 +28,6 @@ NOTES: Final[Mapping[str, str]] = {
     "LOCAL_RESPONSE_NORMALIZATION": "windows as in LiteRT's optimized kernel; its reference kernel "
     "omits the last channel of each window",
     "LOG_SOFTMAX": "codes: within one step; LiteRT uses tables and integer logarithms",
-    "MEAN": "16-bit codes: within one step at ties",
-    "NON_MAX_SUPPRESSION_V5": "without soft suppression (`soft_nms_sigma`)",
     "REDUCE_PROD": "codes: within one step; LiteRT rounds after each factor",
     "RSQRT": "8-bit codes: within one step; LiteRT uses integer square roots",
     "SOFTMAX": "8-bit codes: within one step; another order of summation",

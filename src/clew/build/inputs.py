@@ -22,6 +22,7 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.runtime.drawing import complete
+from clew.runtime.first_values import named_with_sizes, with_sizes
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec
 from clew.runtime.kinds import Kind
 from clew.runtime.output_spec import OutputSpec
@@ -50,6 +51,7 @@ class Inputs(Shown):
         Errors: I040 to I043.
         """
         found = one_argument(self.input_names, inputs, maps=self._maps, defaults=self._initial)
+        found = named_with_sizes(self.inputs, found)
         return {spec.name: spec.check(found[spec.name]) for spec in self.inputs}
 
     def checked(
@@ -72,7 +74,7 @@ class Inputs(Shown):
             options=options,
             defaults=self._initial,
         )
-        return list(map(InputSpec.check, self.inputs, found))
+        return list(map(InputSpec.check, self.inputs, with_sizes(self.inputs, found)))
 
     def drawn(self, given: Mapping[str, Any] | None = None, *, seed: int = 0) -> list[Any]:
         """Returns inputs in order: those in `given`, by name, and random values for the others.

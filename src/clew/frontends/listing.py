@@ -52,15 +52,18 @@ class Body:
 
 @dataclass(frozen=True)
 class Listing:
-    """A model: `about` is a line about the file's producer."""
+    """A model: `about` is a line about the file's producer. `others` are further graphs that a file
+    offers, such as those of other signatures.
+    """
 
     about: str
     main: Body
+    others: list[Body] = field(default_factory=list)
 
     @property
     def lines(self) -> Iterator[Line]:
         """All layers; inner ones follow the layer that contains them."""
-        stack = [iter(self.main.lines)]
+        stack = [iter(body.lines) for body in (*reversed(self.others), self.main)]
         while stack:
             line = next(stack[-1], None)
             if line is None:

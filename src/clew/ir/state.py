@@ -16,7 +16,9 @@ STATE: Final = "state"
 
 
 class State(NamedTuple):
-    """An input, the output that is its value in the next call, and its value in the first one."""
+    """An input, the output that is its value in the next call, and its value in the first one. A
+    first value of size 1 along a free axis is repeated for the size of the first call.
+    """
 
     input: str
     output: str

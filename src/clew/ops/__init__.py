@@ -19,11 +19,13 @@ from clew.ops.convolution import (  # noqa: F401  registers operators
 )
 from clew.ops.data import (  # noqa: F401  registers operators
     forest,
+    hashing,
     lookup,
     maps,
     ngrams,
     optionals,
     sequences,
+    skip_grams,
     svm,
     text,
 )
@@ -33,6 +35,7 @@ from clew.ops.images import (  # noqa: F401  registers operators
     regions,
     resize_u8,
     sample,
+    soft_suppression,
     suppression,
 )
 from clew.ops.math import (  # noqa: F401  registers operators
@@ -51,6 +54,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     parts,
     quantization,
     random,
+    random_bits,
     ranking,
     reduce,
     scan,

@@ -9,6 +9,7 @@ import numpy as np
 
 from clew.ir.dim_places import size_places
 from clew.ir.dims import value_at
+from clew.runtime.first_values import is_row, repeated
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
 from clew.support.text_arrays import TEXT
@@ -42,7 +43,8 @@ def complete(
     wanted = {n: tuple(map(int, s)) for n, s in (shapes or {}).items()}
     by_name(list(specs), wanted, partial=True)
     last = last or {}
-    checked = {i.name: i.initial for i in inputs if i.initial is not None}
+    rows = [i.name for i in inputs if is_row(i)]
+    checked = {i.name: i.initial for i in inputs if i.initial is not None and i.name not in rows}
     checked |= {name: specs[name].check(value) for name, value in given.items()}
     for name, value in last.items():
         if specs[name].decides and name not in given and not isinstance(value, tuple):
@@ -59,6 +61,7 @@ def complete(
     sizes = _named_sizes(inputs, before)
     sizes |= _named_sizes(inputs, wanted)
     sizes |= sizes_of(inputs, checked)
+    checked |= {n: repeated(specs[n], sizes) for n in rows if n not in checked}
     known = {**before, **wanted}
     rng = np.random.default_rng(seed)
     return {

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.runtime.first_values import repeated
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.support.budgets import check_run_bytes
@@ -210,8 +211,8 @@ def _is_sum_with(size: str, later: str) -> bool:
 
 
 def first_value(given: InputSpec, sizes: Mapping[str, int], growing: Collection[str]) -> Array:
-    """Returns zeros for a state input. Named sizes are those in `sizes`; otherwise a growing axis
-    has no elements.
+    """Returns the first value of a state input: its own one, repeated, or zeros. Named sizes are
+    those in `sizes`; otherwise a growing axis has no elements.
 
     Errors: I265 (bytes), I373 if a size is unknown.
     """
@@ -230,7 +231,7 @@ def first_value(given: InputSpec, sizes: Mapping[str, int], growing: Collection[
         raise _unknown(given, f"{' and '.join(unknown)} {have} no size", example)
     sizes_ = [int(d) for d in shape if d is not None]
     check_run_bytes(f"state {given.name!r}", math.prod(sizes_) * dtype.itemsize)
-    return zeros(sizes_, dtype)
+    return zeros(sizes_, dtype) if given.initial is None else repeated(given, known)
 
 
 def _unknown(given: InputSpec, why: str, example: str) -> InputError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 
 import numpy as np
 
+from clew.runtime.first_values import is_row, named_with_sizes, with_sizes
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
@@ -47,6 +48,8 @@ class Model(Shown, ABC, Generic[K, B]):
         self._output_names = tuple(o.name for o in outputs)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
         self._initial = {i.name: i.initial for i in inputs if i.initial is not None}
+        # States whose first value is repeated for the sizes of other inputs.
+        self._rows = frozenset(i.name for i in inputs if is_row(i))
         self._pick = picker(self._input_names)
         self._count = plain_count(len(self._inputs), form)
         # The form of its calls, if inputs and outputs are parts of nested values.
@@ -207,7 +210,7 @@ class Model(Shown, ABC, Generic[K, B]):
         )
         self._expect_empty(growing_names(pairs))
         names = {pair.input.name for pair in pairs}
-        first = {name: value for name, value in self._initial.items() if name in names}
+        first = {name: value for name, value in self._initial.items() if name in names - self._rows}
         return Session(self, pairs, {**first, **(initial or {})}, self._form)
 
     def _expect_empty(self, names: Collection[str]) -> None:
@@ -310,7 +313,13 @@ class Model(Shown, ABC, Generic[K, B]):
     def _arranged(
         self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
     ) -> Sequence[Any]:
-        """Returns inputs in order."""
+        """Returns inputs in order, with first values for states that are not given."""
+        found = self._ordered(given, named, options)
+        return with_sizes(self._inputs, found) if self._rows else found
+
+    def _ordered(
+        self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
+    ) -> Sequence[Any]:
         names = self._input_names
         if self._form is not None:
             # States, which have initial values, come last.
@@ -393,6 +402,7 @@ class Model(Shown, ABC, Generic[K, B]):
 
         Errors: I040, I041.
         """
-        return one_argument(
+        found = one_argument(
             self._input_names, inputs, maps=self._maps, defaults=self._initial, partial=partial
         )
+        return named_with_sizes(self._inputs, found) if self._rows else found

@@ -9,12 +9,16 @@ from typing import Any
 import flatbuffers
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import OpResolverType
 
 import clew
 from clew.frontends.tflite import load
+from clew.frontends.tflite.file import schema
 from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.ir.interpret import interpret
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError, ModelError, UnsupportedError
+from litert_runs import interpreter, outputs
 from tflite_files import Graph, written
 
 from .litert import draw, litert
@@ -117,8 +121,8 @@ def test_another_version_is_refused() -> None:
 def test_an_unknown_operator_is_named() -> None:
     graph = Graph()
     x = graph.input("x", (4,), "f32")
-    y = graph.operator("LSH_PROJECTION", [x], [("hash", (4,), "i32")])
-    with pytest.raises(UnsupportedError, match=r"U001.*LSH_PROJECTION") as caught:
+    y = graph.operator("CONCAT_EMBEDDINGS", [x], [("hash", (4,), "i32")])
+    with pytest.raises(UnsupportedError, match=r"U001.*CONCAT_EMBEDDINGS") as caught:
         load(graph.file(y))
     assert caught.value.layer == "hash"
 
@@ -202,4 +206,71 @@ def test_what_is_not_read_is_named() -> None:
     x = graph.input("x", (4,), "i8", quantization=blocks)
     y = graph.operator("ABS", [x], [("y", (4,), "i8")])
     with pytest.raises(UnsupportedError, match=r"U004.*'x' has scales for blocks"):
+        load(graph.file(y))
+
+
+def by_blocks(graph: Graph, codes: np.ndarray, scale: np.ndarray, block: int) -> int:
+    """Returns a constant of 4-bit codes with a scale, in f16, for each block."""
+    pairs = codes.reshape(-1, 2) & 15
+    weight = graph.constant(np.zeros(codes.shape, np.int8))
+    packed = (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
+    graph._buffers[-1] = {"data": packed}
+    graph._tensors[weight]["type"] = schema.DTYPES.index("i4")
+    details = {
+        "scales": graph.constant(scale.astype(np.float16)),
+        "zero_points": graph.constant(np.zeros(scale.shape, np.int32)),
+        "block_size": block,
+    }
+    graph._tensors[weight]["quantization"] = {"details": ("BlockwiseQuantization", details)}
+    return weight
+
+
+def test_scales_of_blocks() -> None:
+    rng, shape, block = np.random.default_rng(1), (8, 64), 32
+    codes = rng.integers(-7, 8, shape).astype(np.int8)
+    scale = rng.uniform(0.01, 0.02, (8, 2)).astype(np.float16)
+    numbers = codes * np.repeat(scale.astype(np.float32), block, axis=1)
+    graph = Graph()
+    rows = graph.input("rows", (3,), "i32")
+    inputs, result = [rows, by_blocks(graph, codes, scale, block)], [("y", (3, 64), "f32")]
+    data = graph.file(graph.operator("EMBEDDING_LOOKUP", inputs, result, None, 4))
+    feed = {"rows": np.int32([1, 7, 0])}
+    np.testing.assert_array_equal(interpret(load(data), feed)["y"], litert(data, feed)[0])
+    graph = Graph()
+    x = graph.input("x", (2, 64), "f32")
+    inputs, result = [x, by_blocks(graph, codes, scale, block)], [("y", (2, 8), "f32")]
+    options = ("FullyConnectedOptions", {"asymmetric_quantize_inputs": True})
+    data = graph.file(graph.operator("FULLY_CONNECTED", inputs, result, options, 9))
+    feed = {"x": rng.normal(size=(2, 64)).astype(np.float32)}
+    wanted = feed["x"] @ numbers.T
+    found = clew.compile(load(data), threads=1)(feed["x"])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    # LiteRT's reference kernel ignores the scales; XNNPACK quantizes the rows to 8 bits.
+    (rounded,) = outputs(interpreter(data, OpResolverType.BUILTIN), feed)
+    np.testing.assert_allclose(found, rounded, atol=0.02 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"block_size": 24}, ModelError, "M060.*blocks of 24"),
+        ({"block_size": 16}, ModelError, "M060.*no scale for each"),
+        ({"scales": 99}, ModelError, "M060.*no scale for each"),
+    ],
+)
+def test_scales_of_other_blocks(changed: Any, error: Any, said: str) -> None:
+    graph = Graph()
+    rows = graph.input("rows", (3,), "i32")
+    weight = by_blocks(graph, np.zeros((8, 64), np.int8), np.ones((8, 2)), 32)
+    graph._tensors[weight]["quantization"]["details"][1].update(changed)
+    y = graph.operator("EMBEDDING_LOOKUP", [rows, weight], [("y", (3, 64), "f32")], None, 4)
+    with pytest.raises(error, match=said):
+        load(graph.file(y))
+
+
+def test_no_elements_and_sizes_that_are_too_large() -> None:
+    graph = Graph()
+    x = graph.tensor("x", (0, *[2**31 - 1] * 3), "f32")
+    y = graph.operator("ABS", [x], [("y", (0,), "f32")])
+    with pytest.raises(ModelError, match=r"M006.*'x' has no elements, but sizes"):
         load(graph.file(y))

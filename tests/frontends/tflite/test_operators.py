@@ -12,7 +12,8 @@ import pytest
 
 import clew
 from clew.frontends.tflite import load
-from clew.ir.types import from_numpy, to_numpy
+from clew.ir.interpret import interpret
+from clew.ir.types import from_numpy, integer_limits, to_numpy
 from tflite_files import Graph
 
 from .litert import draw, litert
@@ -369,3 +370,28 @@ def test_free_sizes() -> None:
     for rows in (1, 2, 7):
         feed = {"x": draw(rows, rows, 4)}
         np.testing.assert_allclose(model.run(feed)["y"], litert(data, feed)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16"])
+@pytest.mark.parametrize("op", ["FULLY_CONNECTED", "MEAN"])
+def test_ties_of_codes_are_rounded_as_in_litert(op: str, dtype: str) -> None:
+    """With these scales, many results are halfway between codes."""
+    rng, graph = np.random.default_rng(1), Graph()
+    low, high = integer_limits(dtype)
+    zero = 0 if dtype == "i16" else (low + high + 1) // 2 + 28
+    feed = {"x": rng.integers(low, high + 1, (300, 12), to_numpy(dtype))}
+    x = graph.input("x", (300, 12), dtype, scale=[0.3], zero=[zero])
+    if op == "MEAN":
+        inputs, shape, options = [x, graph.constant(np.int32([1]))], (300,), None
+    else:
+        kind, middle = ("u8", 128) if dtype == "u8" else ("i8", 0)
+        codes = rng.integers(-9 + middle, 9 + middle, (7, 12), to_numpy(kind))
+        inputs = [x, graph.constant(codes, scale=[0.013], zero=[middle])]
+        shape, options = (300, 7), ("FullyConnectedOptions", {})
+    scale = 0.2 if op == "MEAN" else 0.3
+    version = 2 if op == "MEAN" else 7 if dtype == "i16" else 4
+    result = [("y", shape, dtype)]
+    y = graph.operator(op, inputs, result, options, version, scale=[scale], zero=[zero])
+    data = graph.file(y)
+    (wanted,) = litert(data, feed)
+    np.testing.assert_array_equal(interpret(load(data), feed)["y"], wanted)

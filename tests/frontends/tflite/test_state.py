@@ -15,7 +15,7 @@ from clew.support.errors import ModelError, UnsupportedError
 from tflite_files import Graph
 
 from .litert import draw, frames
-from .stepping import Feeds, agree
+from .stepping import Feeds, agree, stepped
 
 STEPS, BATCH, SIZE, UNITS, PROJECTED = 2, 2, 5, 4, 3
 TANH = 4
@@ -229,7 +229,9 @@ def codes_of(shape: Sequence[int], dtype: Any, count: int = 2) -> Feeds:
 
 
 class IntegerCells(Graph):
-    """A graph with an LSTM on codes."""
+    """A graph with an LSTM on codes. With `free`, the batch is free."""
+
+    free = False
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -258,7 +260,8 @@ class IntegerCells(Graph):
         def gates(make: Any, count: int = 4) -> list[int]:
             return [-1 if coupled and n == 0 else make() for n in range(count)]
 
-        x = self.input("x", shape, "i8", scale=[0.0078], zero=[3])
+        given = (-1, *shape[1:]) if self.free else shape
+        x = self.input("x", given, "i8", scale=[0.0078], zero=[3])
         hidden = {"scale": [0.0079], "zero": [4]}
         out = {"scale": [0.012], "zero": [-5]} if projected else hidden
         cell = {"scale": [2.0**-11], "zero": [0]}
@@ -291,6 +294,65 @@ class IntegerCells(Graph):
 )
 def test_integers_have_the_bits_of_litert(op: str, form: tuple[bool, bool, bool, bool]) -> None:
     agree(*IntegerCells().lstm(op, *form))
+
+
+@pytest.mark.parametrize("clips", [{}, {"cell_clip": 0.3, "proj_clip": 0.2}])
+def test_gates_of_eight_bits_have_the_bits_of_litert(clips: Mapping[str, float]) -> None:
+    data, feeds = ByteCells(1).lstm(clips)
+    session = clew.compile(agree(data, feeds), threads=1).session()
+    for feed, (wanted,) in zip(feeds, frames(data, feeds), strict=True):
+        np.testing.assert_array_equal(session(feed["x"]), wanted)
+
+
+def test_gates_of_eight_bits_see_the_hidden_state() -> None:
+    """LiteRT's kernel leaves it out of the output gate: it reads another scale."""
+    data, feeds = ByteCells(1).lstm({}, seen=True)
+    ours, theirs = stepped(load(data), feeds), frames(data, feeds)
+    np.testing.assert_array_equal(ours[0][0], stepped(load(ByteCells(1).lstm({})[0]), feeds)[0][0])
+    assert any((mine[0] != wanted[0]).any() for mine, wanted in zip(ours, theirs, strict=True))
+
+
+def test_gates_of_eight_bits_have_one_form() -> None:
+    for place, what in ((1, "an input gate"), (17, "a bias"), (22, "normalization")):
+        graph = ByteCells(1)
+        graph.lstm({})
+        operator = graph._operators[0]
+        inputs = list(operator["inputs"])
+        inputs[place] = inputs[2] if place == 1 else -1
+        operator["inputs"] = inputs
+        with pytest.raises(UnsupportedError, match=f"U005.*{what}"):
+            load(graph.file(operator["outputs"]))
+
+
+class ByteCells(IntegerCells):
+    """A graph with an LSTM whose gates are sums of products of 8 bits."""
+
+    def lstm(self, clips: Mapping[str, float], seen: bool = False) -> tuple[bytes, Feeds]:  # type: ignore[override]
+        """Returns a file and frames. Without `seen`, the output gate does not depend on the hidden
+        state.
+        """
+        x = self.input("x", (BATCH, SIZE), "i8", scale=[0.0078], zero=[3])
+        out: dict[str, Any] = {"scale": [0.012], "zero": [-5]}
+        inputs = [x, -1, *(self.weight(UNITS, SIZE) for _ in range(3))]
+        inputs += [-1, *(self.weight(UNITS, PROJECTED) for _ in range(3)), -1, -1, -1, -1]
+        if not seen:
+            inputs[8] = self.constant(np.zeros((UNITS, PROJECTED), np.int8), scale=[0.01])
+        inputs += [*(self.bias(UNITS) for _ in range(3)), self.weight(PROJECTED, UNITS)]
+        inputs.append(self.bias(PROJECTED))
+        inputs.append(self.tensor("h", (BATCH, PROJECTED), "i8", is_variable=True, **out))
+        cell = {"scale": [2.0**-15], "is_variable": True}
+        inputs.append(self.tensor("c", (BATCH, UNITS), "i16", **cell))
+        inputs += [-1, *(self.short(UNITS, 3000) for _ in range(3))]
+        inner = []
+        for n in range(12):
+            quantum = (
+                {"scale": [0.001]} if n % 3 == 0 else {"scale": [0.01 + 0.002 * n], "zero": [n]}
+            )
+            inner.append(self.tensor(f"g{n}", (0,), "i8" if n % 3 else "i16", **quantum))
+        options = ("LSTMOptions", {"activation": TANH, **clips})
+        result = [("y", (BATCH, PROJECTED), "i8")]
+        y = self.operator("LSTM", inputs, result, options, 3, intermediates=inner, **out)
+        return self.file(y), codes_of((BATCH, SIZE), np.int8, count=4)
 
 
 def test_filters_of_codes_have_the_bits_of_litert() -> None:
@@ -378,16 +440,70 @@ def test_recurrent_weights_may_be_diagonal() -> None:
     agree(graph.file(y), fed((BATCH, STEPS, SIZE)))
 
 
-def test_a_state_needs_a_known_batch() -> None:
+def with_batch(op: str, batch: int, graph: Cells | None = None) -> tuple[bytes, tuple[int, ...]]:
+    """Returns a file with a cell whose batch is free if it is -1, and the shape of a frame."""
+    graph = graph or Cells()
+    shape = (batch, STEPS, SIZE) if op.startswith("UNI") else (batch, SIZE)
+    x = graph.input("x", shape, "f32")
+
+    def state(units: int) -> int:
+        name = f"state_{len(graph._tensors)}"
+        return graph.tensor(name, (max(batch, 1), units), "f32", is_variable=True)
+
+    if op == "SVDF":
+        weights = [graph.weight(2 * UNITS, SIZE), graph.weight(2 * UNITS, 3), graph.bias(UNITS)]
+        inputs, options = [x, *weights, state(6 * UNITS)], {"rank": 2}
+    elif op == "RNN":
+        inputs, options = [x, graph.weight(UNITS, SIZE), graph.weight(UNITS, UNITS)], {}
+        inputs += [graph.bias(UNITS), state(UNITS)]
+    else:
+        inputs, options = [x, *graph.gates(), state(UNITS), state(UNITS)], {"activation": TANH}
+    name = {"SVDF": "SVDF", "RNN": "RNN"}.get(op, "UnidirectionalSequenceLSTM")
+    result = [("y", (*shape[:-1], UNITS), "f32")]
+    return graph.file(graph.operator(op, inputs, result, (f"{name}Options", options))), shape
+
+
+@pytest.mark.parametrize("op", ["RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_a_batch_may_be_free(op: str, tmp_path: Any) -> None:
+    """The first call of a session gives the states their size."""
+    data, shape = with_batch(op, -1)
+    model = clew.compile(load(data), threads=1)
+    model.save(tmp_path / "model.clew")
+    for made in (model, clew.load_compiled(tmp_path / "model.clew")):
+        session = made.session()
+        for count in (3, 1):
+            feeds = fed((count, *shape[1:]), count=3)
+            wanted = [each for (each,) in frames(with_batch(op, count)[0], feeds)]
+            for feed, each in zip(feeds, wanted, strict=True):
+                np.testing.assert_allclose(session(feed["x"]), each, rtol=1e-5, atol=1e-6)
+            session.reset()
+            near = {"rtol": 1e-5, "atol": 1e-6}
+            np.testing.assert_allclose(made(feeds[0]["x"]), wanted[0], **near)
+            np.testing.assert_allclose(made.run(feeds[0])["y"], wanted[0], **near)
+            assert made.drawn()[0].shape[1:] == shape[1:]
+
+
+def test_a_free_batch_of_codes() -> None:
+    data, feeds = IntegerCells().lstm("LSTM", True, False, True, False)
+    free = IntegerCells()
+    free.free = True
+    session = clew.compile(
+        load(free.lstm("LSTM", True, False, True, False)[0]), threads=1
+    ).session()
+    for feed, (wanted,) in zip(feeds, frames(data, feeds), strict=True):
+        np.testing.assert_array_equal(session(feed["x"]), wanted)
+
+
+def test_states_within_a_branch_need_a_known_batch() -> None:
     graph = Cells()
-    x = graph.input("x", (-1, SIZE), "f32")
-    weights = [graph.weight(UNITS, SIZE), graph.weight(UNITS, UNITS), graph.bias(UNITS)]
-    result = [("y", (-1, UNITS), "f32")]
-    data = graph.file(graph.operator("RNN", [x, *weights, graph.state(UNITS)], result))
+    x, condition = graph.input("x", (-1, SIZE), "f32"), graph.input("c", (), "bool")
+    inner = Cells(main=graph)
+    with_batch("RNN", -1, inner)
+    inner.outputs = inner._operators[0]["outputs"]
+    numbers = {"then_subgraph_index": inner.number, "else_subgraph_index": inner.number}
+    y = graph.operator("IF", [condition, x], [("y", (-1, UNITS), "f32")], ("IfOptions", numbers))
     with pytest.raises(UnsupportedError, match=r"U002.*the batch"):
-        load(data)
-    module = load(data, inputs={"x": (BATCH, SIZE)})
-    assert [str(param.type) for param in module.main.params] == ["f32[2, 5]", "f32[2, 4]"]
+        load(graph.file(y))
 
 
 def test_what_is_not_supported() -> None:

@@ -135,3 +135,30 @@ def test_a_file_is_listed(model: Path) -> None:
     assert {("padding", "same"), ("activation", "relu")} <= set(line.attributes)
     assert line.parameters == {"w0": "f32[8, 3, 3, 8]", "b0": "f32[8]"}
     assert main.lines[-1].outputs == ("half0", "half1")
+
+
+def test_subgraphs_and_signatures_are_listed(tmp_path: Path) -> None:
+    graph = Graph()
+    x, condition = graph.input("x", (4,), "f32"), graph.input("c", (), "bool")
+    numbers = []
+    for op in ("ABS", "NEG"):
+        inner = graph.graph()
+        inner.outputs = inner.operator(op, [inner.input("a", (4,), "f32")], [(op, (4,), "f32")])
+        numbers.append(inner.number)
+    options = dict(zip(("then_subgraph_index", "else_subgraph_index"), numbers, strict=True))
+    result = [("y", (4,), "f32")]
+    y = graph.operator("IF", [condition, x], result, ("IfOptions", options))
+    signature: dict[str, Any] = {"signature_key": "negated", "subgraph_index": numbers[1]}
+    signature["inputs"] = [{"name": "a", "tensor_index": 0}]
+    signature["outputs"] = [{"name": "NEG", "tensor_index": 1}]
+    path = tmp_path / "branches.tflite"
+    path.write_bytes(graph.file(y, signature_defs=[signature]))
+    listing = by_name("tflite").listing(path)
+    (line,) = listing.main.lines
+    assert [body.title for body in line.bodies] == ["then", "else"]
+    assert [each.name for body in line.bodies for each in body.lines] == ["y/ABS", "y/NEG"]
+    assert [(other.title, other.lines[0].name) for other in listing.others] == [("negated", "NEG")]
+    imported = set(clew.compile(path, threads=1).trace.layers)
+    assert {each.name for each in listing.lines} - imported == {"NEG"}
+    shown = by_name("tflite").listing(path, {"y": "IF", "y/ABS": "ABS"}).main.lines[0]
+    assert [body.imported for body in shown.bodies] == [True, False]

@@ -78,7 +78,10 @@ def pairs(g: Drawing) -> None:
     if op == "POW":
         x = g.add("ABS", [x])[0]
     divides = op in ("FLOOR_DIV", "FLOOR_MOD")
-    y = g.partner(x, bounds=(1, 4), constant=True) if divides else g.partner(x)
+    if op == "ATAN2":  # LiteRT does not broadcast them, and reads beyond the smaller one
+        y = g.leaf(x.shape, x.dtype)
+    else:
+        y = g.partner(x, bounds=(1, 4), constant=True) if divides else g.partner(x)
     g.add(op, [x, y], (x.dtype,))
 
 

@@ -94,6 +94,10 @@ class _Writer:
         self._values("outputs", main.outputs)
         for value in main.outputs:
             self.edge(scope.maker(value.name), NOWHERE, value.name)
+        for other in listing.others:
+            self.add(0, f"signature {display(other.title)}")
+            scope = _Scope(dict.fromkeys((value.name for value in other.inputs), NOWHERE))
+            self._graph(other.lines, 1, scope, NOWHERE)
         self._left_over(set(self.layers[written:]))
 
     def _values(self, title: str, values: Sequence[Value]) -> None:

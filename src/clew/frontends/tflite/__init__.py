@@ -13,6 +13,7 @@ from clew.frontends.tflite.converters import (  # noqa: F401  registers converte
     draw,
     elementwise,
     hash_tables,
+    hashing,
     images,
     matrices,
     movement,
@@ -22,6 +23,8 @@ from clew.frontends.tflite.converters import (  # noqa: F401  registers converte
     segments,
     signal,
     stablehlo,
+    stablehlo_bodies,
+    text,
     variables,
 )
 from clew.frontends.tflite.converters.quantized import (  # noqa: F401  registers converters

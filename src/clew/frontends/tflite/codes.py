@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clew.frontends.building import call, constant
-from clew.frontends.tflite.file.model import TensorInfo
+from clew.frontends.building import call, constant, reshaped
+from clew.frontends.tflite.file.model import Quantization, TensorInfo
 from clew.ir.expr import Expr
 from clew.ir.types import to_numpy
 
@@ -17,7 +17,19 @@ def numbers(value: Expr | None, tensor: TensorInfo | None) -> Expr | None:
     """Returns the real numbers that codes represent; other values unchanged."""
     if value is None or tensor is None or not is_code(tensor):
         return value
+    if tensor.quantization is not None and tensor.quantization.block:
+        return _by_blocks(value, tensor, tensor.quantization)
     return call("dequantize", value, *_parameters(tensor, tensor.dtype), dtype="f32")
+
+
+def _by_blocks(value: Expr, tensor: TensorInfo, given: Quantization) -> Expr:
+    """Returns the real numbers of codes with a scale for each block along the last axis."""
+    shape = value.tensor.shape
+    parameters: list[Expr] = [constant(given.scale[..., None])]
+    if given.zero.any():
+        parameters.append(constant(given.zero[..., None].astype(to_numpy(tensor.dtype))))
+    parts = reshaped(value, (*given.scale.shape, given.block))
+    return reshaped(call("dequantize", parts, *parameters, dtype="f32"), shape)
 
 
 def codes(value: Expr, tensor: TensorInfo) -> Expr:

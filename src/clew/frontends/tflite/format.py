@@ -40,10 +40,10 @@ class Tflite(Format):
     def listing(
         self, path: str | os.PathLike[str], layers: Mapping[str, str] | None = None
     ) -> Listing:
-        """Returns the operators of the main graph. Errors: M..., U004."""
+        """Returns the operators, with subgraphs. Errors: M..., U004."""
         from clew.frontends.tflite.file.listing import list_model  # noqa: PLC0415 - see above
 
-        return list_model(path)
+        return list_model(path, layers)
 
     def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run of a file in LiteRT.

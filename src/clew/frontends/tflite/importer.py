@@ -278,5 +278,7 @@ def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:
 
 def _elements(tensor: TensorInfo, budgets: Budgets) -> Any:
     if tensor.data is None:
-        return np.empty(tuple(size or 0 for size in tensor.shape), to_numpy(tensor.dtype))
+        shape = tuple(size or 0 for size in tensor.shape)
+        checked_size(shape, tensor.dtype, budgets, f"tensor {display(tensor.name)!r}")
+        return np.empty(shape, to_numpy(tensor.dtype))
     return elements(tensor, budgets)

@@ -104,6 +104,22 @@ class TfliteLayer(Layer):
         variable = variable_tensor(self.scope.graph, self.scope.number, self._numbers[index])
         self.scope.memory.write(variable, value)
 
+    def with_rows(self, states: Sequence[int], count: Dim) -> TfliteLayer:
+        """Returns the layer with a free number of rows in its states, which are variables.
+
+        Errors: U002 within a branch or a loop.
+        """
+        values = list(self.inputs)
+        for index in states:
+            if self.is_variable(index):
+                number = self._numbers[index]
+                variable = variable_tensor(self.scope.graph, self.scope.number, number)
+                found = self.importer.variables.with_rows(self.scope.memory, variable, count)
+                if found is None:
+                    raise self.open_size("the batch", count)
+                values[index] = found
+        return self.with_inputs(*values)
+
     def with_options(self, **changed: Any) -> TfliteLayer:
         """Returns the layer with other options, to pass to another converter."""
         made = copy(self)

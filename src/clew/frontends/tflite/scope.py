@@ -9,7 +9,7 @@ from clew.frontends.tflite.file.model import GraphInfo
 from clew.frontends.tflite.variables import Memory
 from clew.ir.expr import Expr
 
-KEEPING: Final = frozenset({"CALL", "CALL_ONCE", "IF", "VAR_HANDLE", "WHILE"})
+KEEPING: Final = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_CASE", "VAR_HANDLE", "WHILE"})
 """Operators that pass operands on as they are: constants stay constants."""
 SETTINGS: Final = frozenset({"CALL_ONCE", "VAR_HANDLE"})
 """Operators that are done at import."""

@@ -134,6 +134,19 @@ class Variables:
         assert found is not None
         return found
 
+    def with_rows(self, memory: Memory, variable: Variable, count: Dim) -> Expr | None:
+        """Returns the value of a variable with a free number of rows, whose first values are equal;
+        None within a branch or a loop, where states begin with a value of a known size.
+        """
+        if memory.outer is not None:
+            return None
+        var, initial = self._params[variable]
+        if self.memory.values[variable] is var and var.tensor.shape[:1] != (count,):
+            row = initial[:1] if initial.ndim > 1 else initial[None]
+            type_ = TensorType((count, *row.shape[1:]), var.tensor.dtype)
+            self.memory.values[variable] = self._param(variable, var.name, type_, row)
+        return self.memory.values[variable]
+
     def define(self, variable: Variable, type_: TensorType) -> None:
         """Gives a variable that nothing has read yet its value before a call."""
         initial = self._initial.get(variable)

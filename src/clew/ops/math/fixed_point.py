@@ -38,17 +38,24 @@ _PART = 16
             i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"), halved=True,
             low=-9999999, high=9999999,
         ),
+        Sample(
+            i32(3, 5), np.array(1518500250, "i4"), np.array(3, "i4"), once=True,
+            low=-99999, high=99999,
+        ),
         Sample(i32(3), i32(2), i32(), error="T100"),
         Sample(i32(3), i64(), i32(), error="T101"),
         Sample(f32(3), i32(), i32(), error="T105"),
     ),
 )  # fmt: skip
-def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False) -> Tensor:
+def scale_fixed(
+    x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False, once: bool = False
+) -> Tensor:
     """`x * factor / 2**(31 + shift)` in `i32`, with TFLite's rounding; `shift` is from 0 to 31.
 
     An `i32` product is rounded twice: after the shift by 31 with ties up, and after that by `shift`
-    with ties away from zero. An `i64` product is rounded once, ties up; `x` must be less than
-    2**46. With `halved`, its factor is first rounded to the upper 16 bits.
+    with ties away from zero. With `once`, it is rounded only at the end, ties up. An `i64` product
+    is rounded once, ties up; `x` must be less than 2**46. With `halved`, its factor is first
+    rounded to the upper 16 bits.
 
     Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
     """
@@ -56,7 +63,8 @@ def scale_fixed(x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = Fals
     if x.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: takes i32 or i64, got {x.dtype}")
     _check(name, x, factor, shift)
-    body = _scaled_sum if x.dtype == "i32" else _scaled_half if halved else _scaled_long
+    of_sum = _scaled_once if once else _scaled_sum
+    body = of_sum if x.dtype == "i32" else _scaled_half if halved else _scaled_long
 
     def element(*i: Scalar) -> Scalar:
         return body(x[i], at(factor, x.shape, i), at(shift, x.shape, i))
@@ -88,6 +96,12 @@ def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
     return binary("shr", high, shift) + up
 
 
+def _scaled_once(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    right = _wide(shift) + _FRACTION
+    half = binary("shl", te.as_scalar(1, "i64"), right - 1)
+    return te.cast("i32", binary("shr", _wide(x) * _wide(factor) + half, right))
+
+
 def _scaled_long(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
     # The factor is split in two, because the product would overflow 64 bits.
     high = _wide(binary("shr", factor, te.as_scalar(_PART, "i32")))
@@ -107,7 +121,7 @@ def _scaled_half(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
 
 
 @scale_fixed.reference
-def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
+def _(x: Array, factor: Array, shift: Array, *, halved: bool, once: bool) -> Array:
     wide, right = factor.astype(np.int64), shift.astype(np.int64)
     if x.dtype == np.int64 and halved:
         short = np.where(wide < 0x7FFF0000, (wide + (1 << (_PART - 1))) >> _PART, 0x7FFF)
@@ -118,6 +132,8 @@ def _(x: Array, factor: Array, shift: Array, *, halved: bool) -> Array:
         carried = (x * low + (1 << (_FRACTION - 1 + right))) >> _PART
         found: Array = (x * high + carried) >> (_FRACTION - _PART + right)
         return found.astype(np.int32)
+    if once:
+        return np.asarray((x * wide + (1 << (_FRACTION - 1 + right))) >> (_FRACTION + right), "i4")
     high = (x * wide + (1 << (_FRACTION - 1))) >> _FRACTION
     mask = (1 << right) - 1
     up = (high & mask) > (mask >> 1) + (high < 0)

@@ -13,9 +13,13 @@ _PART: Final = 16
 
 @writes("scale_fixed")
 def scale_fixed(w: Writing) -> str:
-    """The two roundings as arithmetic on integers of 64 bits."""
+    """The roundings as arithmetic on integers of 64 bits."""
     x, factor, shift = (w.cast(each, "i64") for each in w.inputs)
-    if w.types[0].dtype == "i32":
+    if w.types[0].dtype == "i32" and w.attrs.once:
+        half = _left(w, w.scalar(1, x), _plus(w, shift, _FRACTION - 1))
+        total = w.emit("Add", w.emit("Mul", x, factor), half)
+        found = shifted_right(w, total, _plus(w, shift, _FRACTION))
+    elif w.types[0].dtype == "i32":
         found = _in_two_roundings(w, x, factor, shift)
     elif w.attrs.halved:
         found = _by_half(w, x, factor, shift)

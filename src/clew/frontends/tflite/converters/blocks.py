@@ -110,8 +110,20 @@ def reduce_window(layer: TfliteLayer) -> Result:
     )
     if not 0 < kind < len(_REDUCTIONS):
         raise layer.wrong(f"has the function {kind}")
+    return windows_reduced(layer, x, _REDUCTIONS[kind], sizes, strides, gaps)
+
+
+def windows_reduced(
+    layer: TfliteLayer,
+    x: Expr,
+    op: str,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    gaps: Sequence[int],
+) -> Expr:
+    """Returns the reduction of each window together with the initial value, input 1."""
     if not len(sizes) == len(strides) == len(gaps) == x.tensor.rank:
-        raise layer.wrong(f"has windows that do not fit {layer.type(0)}")
+        raise layer.wrong(f"has windows that do not fit {x.type}")
     if min((*sizes, *strides, *gaps), default=1) < 1:
         raise layer.wrong(f"has windows of {list(sizes)} with strides {list(strides)}")
     if max(sizes, default=1) > _LONGEST:
@@ -134,6 +146,6 @@ def reduce_window(layer: TfliteLayer) -> Result:
         ]
         joined: Expr = parts[0]
         for part in parts[1:]:
-            joined = call(_REDUCTIONS[kind], joined, part)
+            joined = call(op, joined, part)
         x = joined
-    return call(_REDUCTIONS[kind], x, reshaped(layer.input(1), ()))
+    return call(op, x, reshaped(layer.input(1), ()))

@@ -14,7 +14,7 @@ def non_max_suppression(layer: TfliteLayer) -> Result:
     their number.
     """
     if layer.op == "NON_MAX_SUPPRESSION_V5" and layer.known_one(5) != 0:
-        raise layer.unsupported("scores that fall where boxes overlap (soft_nms_sigma)")
+        return _soft(layer)
     most = layer.one_int(2, "the number of boxes")
     boxes, scores = layer.input(0), layer.input(1)
     count = boxes.tensor.shape[0]
@@ -44,3 +44,13 @@ def non_max_suppression(layer: TfliteLayer) -> Result:
     chosen: Expr = call("gather", scores, places, axis=0)
     chosen = call("where", missing, scalar(0, "f32"), chosen)
     return [cast(places, "i32"), chosen, number]
+
+
+def _soft(layer: TfliteLayer) -> Result:
+    """Overlaps lower the scores of boxes."""
+    most = layer.one_int(2, "the number of boxes")
+    limits = (reshaped(layer.input(n), ()) for n in (3, 4, 5))
+    found = call("soft_best_boxes", layer.input(0), layer.input(1), *limits, room=max(most, 0))
+    places, chosen, count = fields(found, 3)
+    inside = call("maximum", places, scalar(0, "i64"))
+    return [cast(inside, "i32"), chosen, cast(count, "i32")]

@@ -58,32 +58,74 @@ def if_(layer: TfliteLayer) -> Result:
     that a branch assigns are further results of both.
     """
     numbers = [layer.integer(f"{name}_subgraph_index", 0) for name in ("then", "else")]
-    known, around = layer.known_one(0), layer.scope.memory
+    known = layer.known_one(0)
     if known is not None:
-        taken = numbers[not known]
-        memory = Memory(around)
-        results = layer.importer.subgraph(layer, taken, layer.present()[1:], memory)
-        for variable in memory.written_resources:
-            around.write(variable, memory.values[variable])
-        return results
+        return _taken(layer, numbers[not known])
+    conditions = [reshaped(layer.input(0), ())]
+    return _chosen(layer, conditions, numbers, layer.present()[1:], layer.scope.memory)
+
+
+@converter("STABLEHLO_CASE", codes=True)
+def case(layer: TfliteLayer) -> Result:
+    """One of several subgraphs, by its number; the last one for numbers out of range.
+
+    Source: the StableHLO specification.
+    """
+    numbers, index = layer.integers("branch_subgraph_indices"), layer.input(0)
+    if not numbers:
+        raise layer.wrong("has no branches")
+    known, last = layer.known_one(0), len(numbers) - 1
+    if known is not None or last == 0:
+        inside = known is not None and 0 <= known < last
+        return _taken(layer, numbers[int(known) if inside else last])
+    index = reshaped(index, ())
+    conditions = [call("equal", index, scalar(n, index.tensor.dtype)) for n in range(last)]
+    return _chosen(layer, conditions, numbers, layer.present()[1:], layer.scope.memory)
+
+
+def _taken(layer: TfliteLayer, number: int) -> list[Expr]:
+    """Returns the results of the branch that is known to be taken."""
+    around = layer.scope.memory
+    memory = Memory(around)
+    results = layer.importer.subgraph(layer, number, layer.present()[1:], memory)
+    for variable in memory.written_resources:
+        around.write(variable, memory.values[variable])
+    return results
+
+
+def _chosen(
+    layer: TfliteLayer,
+    conditions: Sequence[Expr],
+    numbers: Sequence[int],
+    inputs: Sequence[Expr],
+    around: Memory,
+) -> list[Expr]:
+    """Returns the results of the first subgraph whose condition holds, or else of the last one."""
+    if not conditions:
+        return layer.importer.subgraph(layer, numbers[0], inputs, around)
     memories: list[Memory] = []
     assigned: dict[Variable, None] = {}
 
-    def read(number: int, captures: Captures) -> list[Expr]:
-        memories.append(Memory(around, captures))
-        inputs = [_inside(layer, n, captures) for n in range(1, len(layer.inputs))]
-        results = layer.importer.subgraph(layer, number, inputs, memories[-1])
-        assigned.update(dict.fromkeys(memories[-1].written_resources))
+    def read(rest: Sequence[Expr], numbers: Sequence[int], captures: Captures) -> list[Expr]:
+        memory = Memory(around, captures)
+        memories.append(memory)
+        own = [_captured(layer, n, value, captures) for n, value in enumerate(inputs, 1)]
+        further = [captures.parameter("condition", value) for value in rest]
+        results = _chosen(layer, further, numbers, own, memory)
+        assigned.update(dict.fromkeys(memory.written_resources))
         return results
 
-    branches = [read_branch(partial(read, number), layer.builder.known) for number in numbers]
+    first, *rest = conditions
+    branches = [
+        read_branch(partial(read, [], numbers[:1]), layer.builder.known),
+        read_branch(partial(read, rest, numbers[1:]), layer.builder.known),
+    ]
     for n, (body, captures) in enumerate(branches):
         if isinstance(body, Tuple) and assigned:
             values = [_value_in(layer, memories[n], variable) for variable in assigned]
             branches[n] = Tuple([*body.fields, *values]), captures
-    condition = reshaped(layer.input(0), ())
     then, orelse = branches
-    results = build_if(condition, then, orelse, layer.wrong, layer.builder.asked)
+    results = build_if(first, then, orelse, layer.wrong, layer.builder.asked)
     count = len(results) - len(assigned)
     for variable, value in zip(assigned, results[count:], strict=True):
         around.write(variable, value)
@@ -92,7 +134,11 @@ def if_(layer: TfliteLayer) -> Result:
 
 def _inside(layer: TfliteLayer, index: int, captures: Captures) -> Expr:
     """Returns an operand as a value inside a function."""
-    value, operand = layer.input(index), layer.operands[index]
+    return _captured(layer, index, layer.input(index), captures)
+
+
+def _captured(layer: TfliteLayer, index: int, value: Expr, captures: Captures) -> Expr:
+    operand = layer.operands[index]
     if isinstance(value, Constant):
         return value
     return captures.parameter(operand.name if operand else "operand", value)

@@ -16,6 +16,7 @@ from clew.frontends.tflite.converters.hybrid import Weight, weight_of
 from clew.frontends.tflite.converters.lstm import Gates, Places, gates_of, lstm_step
 from clew.frontends.tflite.converters.quantized.cells import shifted, svdf_of_codes
 from clew.frontends.tflite.converters.quantized.lstm import basic_of_codes, integer_cell
+from clew.frontends.tflite.converters.quantized.lstm8 import INTERMEDIATES, byte_cell
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Result, converter
 from clew.ir.dims import Dim, product
@@ -30,6 +31,7 @@ def svdf(layer: TfliteLayer) -> Result:
     """Filters of features over time. The state has the last values of each: `[batch, filters *
     memory]`.
     """
+    layer = _for_batch(layer, (4,))
     x, shape = layer.image(0, 2), layer.image(2, 2).tensor.shape
     state, rank = _state(layer, 4, x.tensor.shape[0]), layer.integer("rank", 1)
     filters, memory = shape
@@ -79,12 +81,14 @@ def over_steps(x: Expr, weight: Weight) -> Expr:
 @converter("RNN", codes=True)
 def rnn(layer: TfliteLayer) -> Result:
     """One step: `activation(x W + h R + b)`."""
+    layer = _for_batch(layer, (4,))
     return _one_step(layer, _rnn_cell(layer, _frame(layer), 1), (4,))
 
 
 @converter("UNIDIRECTIONAL_SEQUENCE_RNN", codes=True)
 def sequence_rnn(layer: TfliteLayer) -> Result:
     """The hidden state after each step of a sequence."""
+    layer = _for_batch(layer, (4,))
     x = _sequence(layer, 0)
     return _laid_out(layer, _run(layer, _rnn_cell(layer, x, 1), (4,)))
 
@@ -94,6 +98,7 @@ def bidirectional_rnn(layer: TfliteLayer) -> Result:
     """Both directions. An auxiliary sequence is a further input, or replaces that of the backward
     direction; LiteRT reads the latter only if time is the first axis.
     """
+    layer = _for_batch(layer, (4, 8))
     sides = _sides(layer, 9, [(10, 11)])
     if sides[0].aux is None and not layer.flag("time_major", False):
         sides[1] = sides[0]
@@ -109,7 +114,9 @@ def bidirectional_rnn(layer: TfliteLayer) -> Result:
 def lstm(layer: TfliteLayer) -> Result:
     """One step. The basic kernel also returns its states."""
     if layer.integer("kernel_type", 0) == _BASIC:
+        layer = _for_batch(layer, (1, 4))
         return _basic(layer, layer.image(0, 2))
+    layer = _for_batch(layer, Places.single().states)
     return _one_step(layer, _cell(layer, _frame(layer)), Places.single().states)
 
 
@@ -136,6 +143,7 @@ def _basic(layer: TfliteLayer, x: Expr) -> Result:
 @converter("UNIDIRECTIONAL_SEQUENCE_LSTM", codes=True)
 def sequence_lstm(layer: TfliteLayer) -> Result:
     """The hidden state after each step of a sequence."""
+    layer = _for_batch(layer, Places.single().states)
     cell = _cell(layer, _sequence(layer, 0))
     return _laid_out(layer, _run(layer, cell, Places.single().states))
 
@@ -143,7 +151,8 @@ def sequence_lstm(layer: TfliteLayer) -> Result:
 def _cell(layer: TfliteLayer, x: Expr) -> Cell:
     """Returns the cell of one direction, for inputs `[steps, batch, size]`."""
     if x.tensor.dtype == "i8":
-        integers = integer_cell(layer)
+        in_bytes = len(layer.intermediates) == INTERMEDIATES
+        integers = byte_cell(layer) if in_bytes else integer_cell(layer)
         return Cell(integers.matrices, integers.step, integers.inputs(x))
     return _lstm_cell(layer, gates_of(layer, Places.single()), x)
 
@@ -153,6 +162,7 @@ def bidirectional_lstm(layer: TfliteLayer) -> Result:
     """Both directions. An auxiliary sequence is a further input, or replaces that of the backward
     direction.
     """
+    layer = _for_batch(layer, [index for places in Places.both() for index in places.states])
     sides = _sides(layer, 39, [(40 + n, 44 + n) for n in range(4)])
     found = []
     for n, (side, places) in enumerate(zip(sides, Places.both(), strict=True)):
@@ -220,21 +230,22 @@ def _run(layer: TfliteLayer, cell: Cell, states: Sequence[int]) -> Expr:
 
 
 def _state(layer: TfliteLayer, index: int, batch: Dim) -> Expr:
-    """Returns a state as `[batch, units]`.
-
-    Errors: U002 for a free batch size, because states have a fixed one; M012 for a batch of another
-    size.
-    """
+    """Returns a state as `[batch, units]`. Errors: M012 for a batch of another size."""
     state = layer.input(index)
-    if not isinstance(batch, int):
-        raise layer.open_size("the batch", batch)
     if state.tensor.rank == 1 and state.tensor.shape[0] != 0:
         size = state.tensor.shape[0]
-        if isinstance(size, int) and batch and size % batch == 0:
+        if isinstance(size, int) and isinstance(batch, int) and batch and size % batch == 0:
             return reshaped(state, (batch, size // batch))
     if state.tensor.rank != 2 or state.tensor.shape[0] != batch:
         raise layer.wrong(f"has the state {state.tensor} for a batch of {batch}")
     return state
+
+
+def _for_batch(layer: TfliteLayer, states: Sequence[int]) -> TfliteLayer:
+    """Returns the layer with states for a free batch: first values are repeated for its size."""
+    shape = layer.type(0).shape
+    batch = shape[1 if len(shape) == 3 and layer.flag("time_major", False) else 0]
+    return layer if not shape or isinstance(batch, int) else layer.with_rows(states, batch)
 
 
 def _keep_all(layer: TfliteLayer, states: Sequence[int], after: Sequence[Expr]) -> None:

@@ -5,6 +5,7 @@ Source: the StableHLO specification, and LiteRT's kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -40,15 +41,29 @@ def both(layer: TfliteLayer) -> Result:
 @converter("STABLEHLO_PAD")
 def pad(layer: TfliteLayer) -> Result:
     """Pads around the tensor and between its elements; negative padding crops."""
-    x, value = layer.input(0), layer.known_one(1)
-    rank = layer.rank()
+    value = layer.known_one(1)
     before, after, between = (
         layer.integers(name)
         for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
     )
     if value is None:
         raise layer.unknown("the value of the padding")
-    if not len(before) == len(after) == len(between) == rank or min(between, default=0) < 0:
+    return padded(layer, before, after, between, value)
+
+
+def padded(
+    layer: TfliteLayer,
+    before: Sequence[int],
+    after: Sequence[int],
+    between: Sequence[int],
+    value: float,
+) -> Expr:
+    """Returns input 0 padded with a value along each axis: before it, after it, and between its
+    elements.
+    """
+    x = layer.input(0)
+    same = len(before) == len(after) == len(between) == x.tensor.rank
+    if not same or min(between, default=0) < 0:
         raise layer.wrong(f"pads {layer.type(0)} by {[*before, *after, *between]}")
     for axis, count in enumerate(between):
         if count:

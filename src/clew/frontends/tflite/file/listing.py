@@ -1,47 +1,89 @@
-"""Lists a file's operators in order, with their options, without reading constants."""
+"""Lists a file's operators with their options and subgraphs, without reading constants."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from clew.frontends.limits import over
 from clew.frontends.listing import Body, Line, Listing, Value
 from clew.frontends.names import UniqueNames
-from clew.frontends.tflite.file.model import GraphInfo, OperatorInfo, TensorInfo, read
+from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo, read
 from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import ACTIVATIONS
-from clew.support.budgets import current
+from clew.frontends.tflite.subgraphs import run_by
+from clew.support.budgets import Budgets, current
 from clew.support.files import read_bytes
 
 _MOST_SHOWN: Final = 16
 _PADDINGS: Final = ("same", "valid")
 
 
-def list_model(path: str | os.PathLike[str]) -> Listing:
-    """Returns the operators of the main graph.
+def list_model(path: str | os.PathLike[str], layers: Mapping[str, str] | None = None) -> Listing:
+    """Returns the operators of the main graph and of the graphs of other signatures, with those of
+    the subgraphs that they run. `layers` has the operator types of imported layers.
 
-    Errors: those of reading a model (M..., U004).
+    Errors: those of reading a model (M..., U004); M009 for too many layers.
     """
-    file = read(read_bytes(os.fspath(path)), current())
-    graph = file.graphs[0]
-    names = UniqueNames()
-    lines = [
-        _line(graph, operator, names.claim(wanted_name(graph, operator, number)))
-        for number, operator in enumerate(graph.operators)
+    file, budgets = read(read_bytes(os.fspath(path)), current()), current()
+    signatures = {each.graph: each.name for each in file.signatures if each.graph != 0}
+    about = f"TFLite version 3, subgraphs: {len(file.graphs)}"
+    lister = _Lister(file, layers, budgets)
+    main = lister.entry("", 0)
+    others = [
+        lister.entry(name, number)
+        for number, name in signatures.items()
+        if number < len(file.graphs)
     ]
-    return Listing(
-        f"TFLite version 3, subgraphs: {len(file.graphs)}",
-        Body(
-            "",
+    return Listing(about, main, others)
+
+
+@dataclass
+class _Lister:
+    """Lists graphs. `count` is the number of layers so far."""
+
+    file: File
+    layers: Mapping[str, str] | None
+    budgets: Budgets
+    count: int = 0
+    names: UniqueNames = field(default_factory=UniqueNames)
+
+    def entry(self, title: str, number: int) -> Body:
+        """Returns the graph of a signature. Each import names its layers anew."""
+        self.names = UniqueNames()
+        return self._body(title, number, "", ())
+
+    def _body(self, title: str, number: int, layer: str, around: tuple[int, ...]) -> Body:
+        graph = self.file.graphs[number]
+        lines = []
+        for place, operator in enumerate(graph.operators):
+            self.count += 1
+            if self.count > self.budgets.nodes:
+                raise over("M009", "layers", self.count, "nodes", self.budgets.nodes)
+            wanted = wanted_name(graph, operator, place)
+            name = self.names.claim(f"{layer}/{wanted}" if layer else wanted)
+            line = _line(graph, operator, name)
+            inside = (*around, number)
+            for what, inner in run_by(operator):
+                known = 0 <= inner < len(self.file.graphs) and inner not in inside
+                if known and len(inside) <= self.budgets.nesting:
+                    line.bodies.append(self._body(what, inner, name, inside))
+            lines.append(line)
+        imported = (
+            self.layers is None or not lines or any(line.name in self.layers for line in lines)
+        )
+        return Body(
+            title,
             [_value(graph.tensors[index]) for index in graph.inputs],
             [_value(graph.tensors[index]) for index in graph.outputs],
             [_value(tensor) for tensor in graph.tensors if tensor.data is not None],
             lines,
-        ),
-    )
+            imported or not layer,
+        )
 
 
 def _line(graph: GraphInfo, operator: OperatorInfo, name: str) -> Line:

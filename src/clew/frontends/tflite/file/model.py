@@ -6,8 +6,9 @@ the elements of its shape, and names are text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,16 +34,20 @@ _OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its t
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scales and zero points: one each, or one for each element along `axis`."""
+    """Scales and zero points: one each, or one for each element along `axis`. If `block` is set,
+    there is one for each block of so many elements along the last axis, and the other axes are
+    those of the tensor.
+    """
 
     scale: NDArray[np.float32]
     zero: NDArray[np.int64]
     axis: int
+    block: int = 0
 
     @property
     def by_channel(self) -> bool:
         """Whether each element along the axis has its own parameters."""
-        return self.scale.size > 1
+        return self.scale.size > 1 or self.block > 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,11 @@ class _Reader:
 
     def _graph(self, number: int, graph: Mapping[str, Any]) -> GraphInfo:
         tensors = [self._tensor(each) for each in graph["tensors"]]
+        for n, each in enumerate(graph["tensors"]):
+            details = (each["quantization"] or {}).get("details")
+            if details is not None:
+                found = _by_blocks(details, tensors[n], tensors, self._budgets)
+                tensors[n] = replace(tensors[n], quantization=found)
         return GraphInfo(
             self._name(graph["name"]) or f"graph_{number}",
             tensors,
@@ -262,15 +272,8 @@ def _indices(given: Any, count: int, what: str, *, optional: bool = False) -> tu
 def _quantization(
     given: Mapping[str, Any] | None, shape: Sequence[int], dtype: str, name: str
 ) -> Quantization | None:
-    """Returns the scales and zero points of a tensor; None if it is not quantized.
-
-    Errors: U004 for scales that are neither per tensor nor along one axis.
-    """
-    if given is not None and given["details"] is not None:
-        raise UnsupportedError(
-            "U004", f"tensor {display(name)!r} has scales for blocks, or of a kind of its own"
-        )
-    if given is None or not given["scale"].size:
+    """Returns the scales and zero points of a tensor; None if it is not quantized, or by blocks."""
+    if given is None or given["details"] is not None or not given["scale"].size:
         return None
     scale, zero = given["scale"], given["zero_point"]
     if not zero.size:
@@ -284,6 +287,42 @@ def _quantization(
         if zero.min() < low or zero.max() > high:
             raise Damaged(f"tensor {display(name)!r} has a zero point that {dtype} does not hold")
     return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
+
+
+def _by_blocks(
+    given: Mapping[str, Any], tensor: TensorInfo, tensors: Sequence[TensorInfo], budgets: Budgets
+) -> Quantization:
+    """Returns the scales and zero points of the blocks of a constant.
+
+    Errors: U004 for scales of a kind of its own, or of a tensor that is no constant.
+    """
+    what = f"tensor {display(tensor.name)!r}"
+    if "block_size" not in given:
+        raise UnsupportedError("U004", f"{what} has scales of a kind of its own")
+    block, shape = given["block_size"], [size or 0 for size in tensor.shape]
+    if tensor.data is None or tensor.dtype not in ("i4", "i8", "i2"):
+        raise UnsupportedError("U004", f"{what} has scales for blocks, and is no constant of codes")
+    if block < 1 or not shape or shape[-1] % block:
+        raise Damaged(f"{what} of {shape} has scales for blocks of {block}")
+    wanted = (*shape[:-1], shape[-1] // block)
+
+    def parameters(number: int, dtypes: Sequence[str]) -> NDArray[Any] | None:
+        found = tensors[number] if 0 <= number < len(tensors) else None
+        if found is None or found.data is None or found.dtype not in dtypes:
+            return None
+        value = constant(found, budgets)
+        return value.reshape(wanted) if value.size == math.prod(wanted) else None
+
+    scale = parameters(given["scales"], ("f16", "f32", "bf16"))
+    if scale is None:
+        raise Damaged(f"{what} has no scale for each of its blocks")
+    # A file without zero points has the number of no tensor, or that of another one.
+    zero = parameters(given["zero_points"], ("i4", "i8", "i32", "i64"))
+    zero = np.zeros(wanted, np.int64) if zero is None else zero.astype(np.int64)
+    low, high = integer_limits(tensor.dtype)
+    if zero.min(initial=0) < low or zero.max(initial=0) > high:
+        raise Damaged(f"{what} has a zero point that {tensor.dtype} does not hold")
+    return Quantization(scale.astype(np.float32), zero, 0, block)
 
 
 def _fits(count: int, axis: int, shape: Sequence[int]) -> bool:

@@ -66,6 +66,11 @@ def of_whole(*tensors: TensorInfo | None) -> bool:
     )
 
 
+def of_blocks(tensor: TensorInfo) -> bool:
+    """Whether a tensor has a scale for each block of its elements."""
+    return tensor.quantization is not None and tensor.quantization.block > 0
+
+
 def centered(value: Expr, zero: int, dtype: str = SUM) -> Expr:
     """Returns codes less their zero point."""
     wide = cast(value, dtype)
@@ -92,15 +97,16 @@ def multiplier(real: Real) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return factor.astype(np.int32), np.where(large, _FRACTION - 1, shift).astype(np.int32)
 
 
-def scaled(value: Expr, real: Real, *, halved: bool = False) -> Expr:
-    """Returns integers times real numbers, rounded as TFLite does. `halved` is that of
+def scaled(value: Expr, real: Real, **rounding: bool) -> Expr:
+    """Returns integers times real numbers, rounded as TFLite does. `rounding` has the attributes of
     `scale_fixed`.
     """
-    return by_factor(value, *multiplier(real), halved=halved)
+    factor, shift = multiplier(real)
+    return by_factor(value, factor, shift, **rounding)
 
 
 def by_factor(
-    value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], *, halved: bool = False
+    value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], **rounding: bool
 ) -> Expr:
     """Returns integers times factors with 31 fraction bits and powers of two."""
     left = np.maximum(shift, 0)
@@ -108,7 +114,7 @@ def by_factor(
         wide = value.tensor.dtype
         value = call("multiply", value, constant((1 << left).astype(to_numpy(wide))))
     right = constant(np.maximum(-shift, 0))
-    return call("scale_fixed", value, constant(factor), right, halved=halved)
+    return call("scale_fixed", value, constant(factor), right, **rounding)
 
 
 def limits(

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from clew.frontends.building import call, cast, constant, reshaped, scalar
 from clew.frontends.tflite.converters import images
 from clew.frontends.tflite.converters.quantized.codes import (
+    by_factor,
+    centered,
     limits,
+    multiplier,
     of_whole,
     operand,
     result,
@@ -30,6 +33,7 @@ from clew.ir.types import to_numpy
 
 Places = NDArray[np.int64]
 _SHORT: Final = ("i8", "u8")
+_FACTOR_BITS: Final = 31
 
 
 @on_codes("AVERAGE_POOL_2D")
@@ -87,28 +91,27 @@ def concatenation(layer: TfliteLayer) -> Quantized:
 
 @on_codes("MEAN", "SUM")
 def mean(layer: TfliteLayer) -> Quantized:
-    """Sums of codes in 32 bits times the quotient of the scales in `f32`, ties away from zero."""
+    """Sums of codes less their zero points, times the quotient of the scales; for means, its factor
+    is divided by their number.
+    """
     x, out = operand(layer, 0), result(layer)
     if not of_whole(x, out):
         return None
     rank, shape = layer.rank(), layer.type(0).shape
     axes = sorted({layer.positive(axis, rank) for axis in layer.numbers(1, "the axes")})
-    total = cast(layer.input(0), "i32")
+    total = centered(layer.input(0), zero_of(x))
     if axes:
         keep = layer.flag("keep_dims", False)
         total = call("sum", total, axes=tuple(axes), keepdims=keep)
     count = product(tuple(shape[axis] for axis in axes))
     if not isinstance(count, int) or not count:
         return None
-    scale = scale_of(x) / scale_of(out)
-    value = cast(total, "f32")
-    bias = np.float32(-zero_of(x)) * scale
+    factor, shift = multiplier(np.float64(scale_of(x)) / np.float64(scale_of(out)))
     if layer.op == "MEAN":
-        value = call("divide", value, scalar(count, "f32"))
-    else:
-        bias = np.float32(bias * np.float32(count))
-    value = call("add", call("multiply", value, scalar(scale, "f32")), scalar(bias, "f32"))
-    return stored(rounded(value), out)
+        bits = min(count.bit_length() - 1, 32, _FACTOR_BITS + int(shift))
+        factor = np.asarray((int(factor) << bits) // count, np.int32)
+        shift = np.asarray(shift - bits, np.int32)
+    return stored(by_factor(total, factor, shift), out)
 
 
 @on_codes("RESIZE_BILINEAR")

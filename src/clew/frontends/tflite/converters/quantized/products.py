@@ -20,6 +20,7 @@ from clew.frontends.tflite.converters.quantized.codes import (
     WIDE,
     centered,
     limits,
+    of_blocks,
     of_whole,
     operand,
     result,
@@ -106,7 +107,12 @@ def _summed(
 ) -> Quantized:
     """Returns a product of codes; None for a form that TFLite has no integer kernel for."""
     x, y, out = operand(layer, data), operand(layer, weight), result(layer)
-    if not of_whole(x, out) or not is_code(y) or y.dtype not in (*_SHORT, "i4", "i16"):
+    if (
+        not of_whole(x, out)
+        or not is_code(y)
+        or of_blocks(y)
+        or y.dtype not in (*_SHORT, "i4", "i16")
+    ):
         return None
     between = limits(layer, out)
     given = None if bias is None else layer.optional(bias)
@@ -122,16 +128,18 @@ def _summed(
         total = call("add", total, cast(given, dtype))
     if x.dtype == "i16" and (given is None or given.tensor.dtype == WIDE):
         total = cast(total, WIDE)  # which are scaled in another way than those of 32 bits
-    real = _factor(x, y, out, by_channel=by_channel)
-    halved = total.tensor.dtype == WIDE and layer.op != "FULLY_CONNECTED"
-    return stored(scaled(total, real, halved=halved), out, between)
+    # LiteRT scales the sums of this operator in another way than those of others.
+    once = layer.op == "FULLY_CONNECTED"
+    real = _factor(x, y, out, in_doubles=once or (by_channel and y.dtype != "u8"))
+    halved = total.tensor.dtype == WIDE and not once
+    return stored(scaled(total, real, halved=halved, once=once), out, between)
 
 
-def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, by_channel: bool) -> Any:
-    """Returns the quotient of the scales. TFLite multiplies per-tensor scales in `f32`."""
+def _factor(x: TensorInfo, y: TensorInfo, out: TensorInfo, *, in_doubles: bool) -> Any:
+    """Returns the quotient of the scales. TFLite multiplies some per-tensor scales in `f32`."""
     assert y.quantization is not None
     scales = y.quantization.scale
-    if y.quantization.by_channel or (by_channel and y.dtype != "u8"):
+    if y.quantization.by_channel or in_doubles:
         factors = np.float64(scale_of(x)) * scales.astype(np.float64) / np.float64(scale_of(out))
         return factors if factors.size > 1 else factors[0]
     return np.float64(scale_of(x) * scale_of(y)) / np.float64(scale_of(out))
