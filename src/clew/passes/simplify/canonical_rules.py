@@ -139,7 +139,7 @@ _surrounded = is_op("pad")(_x)
 _turned = is_op("transpose")(_surrounded)
 
 
-@rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_surrounded | _turned, _c), EXACT)
+@rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_surrounded | _turned, _c), REORDERED)
 def zeros_around_an_image(found: Match) -> Expr | None:
     """Zeros that are added around an image are padding of the convolution, which stores none. The
     products of infinite weights and zeros would be lost, so all weights must be finite.
