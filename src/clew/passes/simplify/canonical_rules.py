@@ -32,7 +32,6 @@ from clew.patterns import (
 from clew.patterns.exactness import EXACT, REORDERED, Exactness
 
 _x, _c = wildcard(), is_constant()
-_PLAIN: Final = {3: "NCW", 4: "NCHW", 5: "NCDHW"}  # layouts of images by rank
 
 
 @rule(is_op("nn.matmul")(_x, _c), REORDERED)
@@ -152,7 +151,7 @@ def zeros_around_an_image(found: Match) -> Expr | None:
     sides = (*before[2:], *after[2:])
     if any((*before[:2], *after[:2])) or not all(isinstance(n, int) and n >= 0 for n in sides):
         return None
-    plain = attrs.data_layout == _PLAIN[rank] and not attrs.live
+    plain = attrs.data_layout == "NC" + "DHW"[2 - rank :] and not attrs.live
     if not plain or pads.mode != "constant" or pads.value != 0:
         return None
     weight = found.constant(_c)

@@ -22,9 +22,9 @@ from clew.support.dataclass import dataclass
 class SimplifyExpr(Pass):
     """Applies identities that hold for every input, NaN, infinities and signs of zeros included.
 
-    - No effect: `identity`, `x * 1`, `x / 1`, `pow(x, 1)`, `x + 0` of integers, `x + (-0)` and `x - 0` of
-      floats, a cast to the same dtype, a reshape, broadcast, transpose, pad, slice, tile or
-      concatenation that changes nothing.
+    - No effect: `identity`, `x * 1`, `x / 1`, `pow(x, 1)`, `x + 0` of integers, `x + (-0)` and
+      `x - 0` of floats, a cast to the same dtype, a reshape, broadcast, transpose, pad, slice, tile
+      or concatenation that changes nothing.
     - Two merged into one: reshape of reshape, transpose of transpose, slice of slice, clip of clip,
       relu of relu, negative of negative, cast of a lossless cast.
     - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2 and -1, by 0.5 and -0.5 of
