@@ -205,7 +205,7 @@ class Simplifier:
         if found is None:
             return None
         unit, quotient, fine = found
-        divided = self.divide(op, quotient, by // unit)  # type: ignore[operator]
+        divided = self.divide(op, quotient, by // unit)
         return divided if op == "floordiv" else _sum(_scale(divided, unit), fine, 1)
 
     def _nested_quotient(self, rest: Linear, by: Dim) -> Linear | None:
