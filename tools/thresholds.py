@@ -61,6 +61,7 @@ EXCEPTIONS: Final = {
     ("passes/name_values.py", "_MOST_VALUES"): _TEXT,
     ("passes/placement/partition_graph.py", "_MOST_NAMED"): _TEXT,
     ("passes/placement/refusals.py", "_SHOWN"): _TEXT,
+    ("passes/precision/bound_sums.py", "_MOST"): "what 32 bits hold",
     ("passes/precision/integer_operands.py", "HALF"): _FORMAT,
     ("passes/precision/integer_operands.py", "_MOST_DEPTH"): "what 32 bits hold",
     ("passes/precision/integer_operands.py", "_MOST_ZERO"): _FORMAT,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.ir.dims import SymDim
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.te.expr import INDEX, Binary, Imm, Index, Scalar, Size, Unary, binary, select, size
 
 _LOOPS = (Index("i", 1), Index("j", 3), Index("k", 8), Index("l", 5))
@@ -117,3 +120,16 @@ def test_sizes_are_numbers_of_linear_forms() -> None:
     form = simplifier.linear(whole)
     assert form.const == m
     assert form.coefficient(index) == m
+
+
+@pytest.mark.parametrize("op", ["lt", "ge"])
+@pytest.mark.parametrize(("bound", "whole"), [(8, True), (16, True), (12, False)])
+def test_bounds_of_whole_blocks_do_not_depend_on_the_lane(
+    op: str, bound: int, *, whole: bool
+) -> None:
+    _, block, lane, _ = _LOOPS
+    cond = Binary(op, block * 8 + lane, Imm(bound, INDEX))
+    found = Simplifier().simplify(cond)
+    assert contains(found, lane) is not whole
+    for values in itertools.product(*(range(int(loop.extent)) for loop in _LOOPS)):
+        assert _run(found, values) == _run(cond, values)

@@ -126,6 +126,18 @@ def _dense(x: Expr) -> Expr:
     return call("nn.dense", x, _matrix(x), weight_layout="KN")
 
 
+def _surrounded(x: Expr, axes: tuple[int, ...] = ()) -> Expr:
+    """A convolution of an image with zeros around it, whose channels `axes` put first."""
+    size, side = _size(x), 1 if axes else 2
+    shape = (1, size, size, 1) if axes else (1, 1, size, size)
+    pads = [0, 0, 0, 0, 0, 0, 0, 0]
+    pads[side : side + 2], pads[side + 4 : side + 6] = (1, 2), (0, 3)
+    image = call("pad", call("reshape", x, shape=shape), pads=tuple(pads))
+    image = call("transpose", image, axes=axes) if axes else image
+    weight = np.arange(-4, 5).astype(to_numpy(x.tensor.dtype)).reshape(1, 1, 3, 3)
+    return call("nn.conv2d", image, Constant(weight), padding=(1, 0, 0, 1))
+
+
 def _scatter(x: Expr, z: Expr) -> Expr:
     places = np.stack(np.meshgrid([1, 2], range(_size(x)), indexing="ij"), -1)
     updates = call("slice", z, begin=(0,), end=(2,), axes=(0,))
@@ -263,6 +275,10 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         lambda x, z: call("subtract", x, Constant(special(x.tensor.dtype))),
     ],
     "mean_over_image": [lambda x, z: call("mean", _channels(x), axes=(2, 3))],
+    "zeros_around_an_image": [
+        lambda x, z: _surrounded(x),
+        lambda x, z: _surrounded(x, (0, 3, 1, 2)),
+    ],
     "max_pool_of_long_windows": [
         lambda x, z: call(
             "nn.max_pool2d",

@@ -166,6 +166,26 @@ class Values(Indices):
                 self.b, expr.dtype, self.value(whole.args[0])
             ):
                 return found
+            case Cast(
+                dtype="i32",
+                a=Binary(
+                    op="shr",
+                    a=Binary(
+                        op="add",
+                        a=Binary(
+                            op="mul",
+                            a=Cast(dtype="i64", a=Scalar(dtype="i32") as left),
+                            b=Cast(dtype="i64", a=Scalar(dtype="i32") as right),
+                        ),
+                        b=Imm(value=int(added)),
+                    ),
+                    b=Imm(value=int(bits)),
+                ),
+            ) if self.b.module.instructions.packs_integers and 0 < bits <= 32:
+                x, y = self._aligned(left, right)
+                if x.lanes > 1 and x.lanes % 2 == 0:
+                    return arith.product_bits(self.b, x, y, added, bits)
+                return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Cast(dtype="i64") if self.lanes > 1 and fits_32_bits(expr):
                 return arith.cast(self.b, "i64", arith.cast(self.b, "i32", self.value(expr.a)))
             case Cast():

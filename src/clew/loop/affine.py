@@ -167,26 +167,46 @@ class Simplifier:
             return _sum(whole, Linear(((atom, 1),), 0), 1)
         return Linear(((self._atom(Binary("mod", inner, size(by))), 1),), 0)
 
-    def _divide_groups(self, op: str, rest: Linear, by: Dim) -> Linear | None:
-        """Returns `(g*q + r) // by` as `q // (by/g)`, and its remainder as `g*(q % (by/g)) + r`.
-
-        This requires that g divides `by` and that r is in [0, g): a block index plus an offset.
+    def _compared_in_groups(self, cond: Binary) -> Scalar:
+        """Returns `g*q + r < g*n` as `q < n`, where r is in [0, g), and likewise `>=`: in a
+        blocked layout, a bound that is a multiple of the block does not depend on the lane. Other
+        conditions stay.
         """
-        if not isinstance(by, int) or not isinstance(rest.const, int):
-            return None
+        form = _sum(self.linear(cond.a), self.linear(cond.b), -1)
+        found = self._groups(form, 0)
+        if found is None or not found[2].terms:
+            return cond
+        quotient = found[1]
+        bound = size(-quotient.const)
+        return Binary(cond.op, self.rebuild(Linear(quotient.terms, 0)), bound)
+
+    def _groups(self, rest: Linear, by: int) -> tuple[int, Linear, Linear] | None:
+        """Returns the first g, q and r with `rest = g*q + r`, where g divides `by` and r is in
+        [0, g).
+        """
         terms = [(a, c) for a, c in rest.terms if isinstance(c, int)]
-        if len(terms) < len(rest.terms):
+        if len(terms) < len(rest.terms) or not isinstance(rest.const, int):
             return None
         for least in sorted({abs(c) for _, c in terms}, reverse=True):
             coarse = [(a, c) for a, c in terms if abs(c) >= least]
             unit = math.gcd(by, *(c for _, c in coarse))
             fine = Linear(tuple((a, c) for a, c in terms if abs(c) < least), rest.const % unit)
-            if unit == 1 or not self._lies_within(fine, 0, unit - 1):
-                continue
-            quotient = Linear(tuple((a, c // unit) for a, c in coarse), rest.const // unit)
-            divided = self.divide(op, quotient, by // unit)
-            return divided if op == "floordiv" else _sum(_scale(divided, unit), fine, 1)
+            if unit != 1 and self._lies_within(fine, 0, unit - 1):
+                quotient = Linear(tuple((a, c // unit) for a, c in coarse), rest.const // unit)
+                return unit, quotient, fine
         return None
+
+    def _divide_groups(self, op: str, rest: Linear, by: Dim) -> Linear | None:
+        """Returns `(g*q + r) // by` as `q // (by/g)`, and its remainder as `g*(q % (by/g)) + r`.
+
+        This requires that g divides `by` and that r is in [0, g): a block index plus an offset.
+        """
+        found = self._groups(rest, by) if isinstance(by, int) else None
+        if found is None:
+            return None
+        unit, quotient, fine = found
+        divided = self.divide(op, quotient, by // unit)
+        return divided if op == "floordiv" else _sum(_scale(divided, unit), fine, 1)
 
     def _nested_quotient(self, rest: Linear, by: Dim) -> Linear | None:
         """Returns `(x // a) // b` as `x // (a * b)`."""
@@ -422,6 +442,8 @@ class Simplifier:
                 for a, b in ((new.a, new.b), (new.b, new.a)):
                     if self.decide(a) is (new.op == "and"):
                         return b
+            if isinstance(new, Binary) and new.op in ("lt", "ge") and new.a.dtype == INDEX:
+                return self._compared_in_groups(new)
         if isinstance(new, Select):
             decided = self.decide(new.cond)
             if decided is not None:

@@ -19,12 +19,25 @@ def integer_bounds(value: Expr) -> Bounds | None:
     """Returns the lowest and the highest number that an element of an integer tensor may be; None
     for other values.
 
-    A sum or difference beyond its dtype wraps, so it may be any number.
+    A result beyond its dtype wraps, so it may be any number.
     """
-    found: dict[int, Bounds | None] = {}
-    for node in post_order([value], _decide):
-        found[node.id] = _bounds(node, [found.get(n.id) for n in _decide(node)])
-    return found[value.id]
+    return IntegerBounds().of(value)
+
+
+class IntegerBounds:
+    """The bounds of many values of a module. Those of shared operands are computed once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Bounds | None] = {}
+        self._values: dict[int, Expr] = {}  # alive, so that no other value has their `id`
+
+    def of(self, value: Expr) -> Bounds | None:
+        """Returns `integer_bounds` of a value."""
+        found = self._found
+        for node in post_order([value], _decide, self._values):
+            found[id(node)] = _bounds(node, [found.get(id(n)) for n in _decide(node)])
+            self._values[id(node)] = node
+        return found[id(value)]
 
 
 def _decide(value: Expr) -> Sequence[Expr]:
@@ -36,8 +49,12 @@ def _decide(value: Expr) -> Sequence[Expr]:
     if not isinstance(value.op, Op) or not is_integer(value.type.dtype) or runs_on_host(value):
         return ()
     match value.op.name:
-        case "cast" | "add" | "subtract":
+        case "cast" | "add" | "subtract" | "multiply":
             return value.args
+        case "clip" | "scale_fixed":
+            return value.args[:1]
+        case _ if value.op.traits.product:
+            return value.args[:2]
     types = [a.type for a in value.args if isinstance(a.type, TensorType)]
     if len(types) < len(value.args):
         return ()
@@ -75,12 +92,54 @@ def _exact(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
         case "subtract":
             (low, high), (least, most) = known
             return low - most, high - least
+        case "multiply":
+            return _product(known)
+        case "clip":
+            low, high = (_clipped(value, bound) for bound in known[0])
+            return low, high
+        case "scale_fixed":  # the factor is less than 1
+            most = max(map(abs, known[0]))
+            return -most, most
         case "cast":
             pass
+        case _ if value.op.traits.product:
+            return _sum_of_products(value, known)
         case _:
             types = [a.type for a in value.args if isinstance(a.type, TensorType)]
             numbers = [int(n) for n in value.op.moved_and_written(types, value.attrs)[1]]
     return min(numbers + [low for low, _ in known]), max(numbers + [high for _, high in known])
+
+
+def _clipped(value: Call, number: int) -> int:
+    for name, pick in (("min", max), ("max", min)):
+        bound = value.attrs[name]
+        if bound is not None and math.isfinite(bound):
+            number = pick(number, int(bound))
+    return number
+
+
+def _product(known: Sequence[Bounds]) -> Bounds:
+    ends = [a * b for a in known[0] for b in known[1]]
+    return min(ends), max(ends)
+
+
+def _sum_of_products(value: Call, known: Sequence[Bounds]) -> Bounds | None:
+    """Returns the bounds of a convolution or a matrix product; its window may lie in the padding in
+    part.
+    """
+    data, weight = (operand.tensor for operand in value.args[:2])
+    match value.op_name:
+        case "nn.conv2d":
+            shape = weight.shape[1:]
+        case "nn.matmul" | "nn.dense":
+            shape = data.shape[-1:]
+        case _:
+            return None
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) < len(shape):
+        return None
+    low, high = (math.prod(sizes) * end for end in _product(known))
+    return min(low, 0), max(high, 0)
 
 
 def _of_constant(value: Constant) -> Bounds | None:

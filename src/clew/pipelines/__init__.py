@@ -29,6 +29,7 @@ from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.partition_graph import PartitionGraph
 from clew.passes.placement.rules import FIRST, Rule
+from clew.passes.precision.bound_sums import BoundSums
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.multiply_codes import MultiplyCodes
@@ -89,6 +90,7 @@ def pipeline(
         SimplifyInference(),  # operators for training have no kernels
         BindConstants(),  # so that weights of loops and branches are visible inside
         MoveQuantization(),  # so that operators between layers do not hide quantized operands
+        BoundSums(),  # while weights are as in the model
         NarrowIntegers(signed=bool(backends)),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases
         MultiplyCodes(codes_parts, precision),  # likewise for that of weights of a few bits

@@ -54,6 +54,7 @@ __all__ = [
     "literal",
     "literal_of",
     "packed",
+    "product_bits",
     "reduce",
     "rounded_integers",
     "select",
@@ -359,6 +360,24 @@ def packed(b: Builder, dtype: str, x: Value, limits: tuple[int, int]) -> Value:
     for name, limit in zip(("llvm.smax", "llvm.smin"), limits, strict=True):
         lanes = lanes.intrinsic(name, lanes.like(limit))
     return _resize(lanes, dtype).value
+
+
+def product_bits(b: Builder, x: Value, y: Value, added: int, right: int) -> Value:
+    """Returns the lowest 32 bits of `(x * y + added) >> right` of `i32`, computed in 64 bits;
+    `right` is from 1 to 32.
+
+    Products of even and of odd lanes are computed in place, where instructions for the products of
+    64-bit lanes expect their factors. Widening vectors instead would move lanes twice.
+    """
+    half, text = x.lanes // 2, llvm_type("i64", x.lanes // 2)
+    wide = [Lanes(b, b.value(f"bitcast {v.typed} to {text}", "i64", half)) for v in (x, y)]
+    low = [(v << 32) >> 32 for v in wide]
+    even, odd = low[0] * low[1] + added, (wide[0] >> 32) * (wide[1] >> 32) + added
+    parts = [even.retyped("u64") >> right, odd << (32 - right)]
+    words = [b.value(f"bitcast {p.value.typed} to {x.type}", "i32", x.lanes) for p in parts]
+    order = ", ".join(f"i32 {n + n % 2 * x.lanes}" for n in range(x.lanes))
+    text = f"shufflevector {words[0].typed}, {words[1].typed}, <{x.lanes} x i32> <{order}>"
+    return b.value(text, "i32", x.lanes)
 
 
 def _cast(x: Lanes, dtype: str) -> Lanes:

@@ -31,6 +31,11 @@ _PART = 16
             np.array([0, 1, 1, 2, 0, 0, 31], "i4"),
         ),
         Sample(
+            np.array([[-11, -3, -1, 0, 1, 3, 1 - (1 << 30)]], "i4"),
+            np.array([1 << 30, 1518500250, 1 << 30, 0, 1 << 30, 1 << 30, 2**31 - 1], "i4"),
+            np.array([0, 1, 1, 2, 0, 0, 31], "i4"), bounded=True,
+        ),
+        Sample(
             i64(3, 2), np.array([1 << 30, 2**31 - 1], "i4"), np.array([7, 0], "i4"),
             low=-9999999, high=9999999,
         ),
@@ -48,14 +53,22 @@ _PART = 16
     ),
 )  # fmt: skip
 def scale_fixed(
-    x: Tensor, factor: Tensor, shift: Tensor, *, halved: bool = False, once: bool = False
+    x: Tensor,
+    factor: Tensor,
+    shift: Tensor,
+    *,
+    halved: bool = False,
+    once: bool = False,
+    bounded: bool = False,
 ) -> Tensor:
-    """`x * factor / 2**(31 + shift)` in `i32`, with TFLite's rounding; `shift` is from 0 to 31.
+    """`x * factor / 2**(31 + shift)` in `i32`, with TFLite's rounding; `shift` is from 0 to 31 and
+    `factor` not negative.
 
     An `i32` product is rounded twice: after the shift by 31 with ties up, and after that by `shift`
-    with ties away from zero. With `once`, it is rounded only at the end, ties up. An `i64` product
-    is rounded once, ties up; `x` must be less than 2**46. With `halved`, its factor is first
-    rounded to the upper 16 bits.
+    with ties away from zero. `bounded` states that `abs(x)` is less than 2**30, which takes fewer
+    instructions. With `once`, it is rounded only at the end, ties up. An `i64` product is rounded
+    once, ties up; `x` must be less than 2**46. With `halved`, its factor is first rounded to the
+    upper 16 bits.
 
     Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
     """
@@ -63,7 +76,7 @@ def scale_fixed(
     if x.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: takes i32 or i64, got {x.dtype}")
     _check(name, x, factor, shift)
-    of_sum = _scaled_once if once else _scaled_sum
+    of_sum = _scaled_once if once else _scaled_bounded if bounded else _scaled_sum
     body = of_sum if x.dtype == "i32" else _scaled_half if halved else _scaled_long
 
     def element(*i: Scalar) -> Scalar:
@@ -85,9 +98,23 @@ def _wide(x: Scalar) -> Scalar:
     return te.cast("i64", x)
 
 
-def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+def _high(x: Scalar, factor: Scalar) -> Scalar:
     product = _wide(x) * _wide(factor) + (1 << (_FRACTION - 1))
-    high = te.cast("i32", binary("shr", product, te.as_scalar(_FRACTION, "i64")))
+    return te.cast("i32", binary("shr", product, te.as_scalar(_FRACTION, "i64")))
+
+
+def _scaled_bounded(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    # Adds a half and shifts. The half of negative numbers is 1 less: ties go away from zero.
+    one, right = te.as_scalar(1, "i32"), shift & _FRACTION
+    mask = binary("shl", one, right) - 1
+    tie = mask & 1
+    half = binary("shr", mask, one) + tie
+    less = binary("shr", x, te.as_scalar(_FRACTION, "i32")) & tie
+    return binary("shr", _high(x, factor) + (half - less), right)
+
+
+def _scaled_sum(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
+    high = _high(x, factor)
     one = te.as_scalar(1, "i32")
     mask = binary("shl", one, shift) - 1
     # Ties go away from zero, so negative numbers round up only above a tie.
@@ -121,7 +148,7 @@ def _scaled_half(x: Scalar, factor: Scalar, shift: Scalar) -> Scalar:
 
 
 @scale_fixed.reference
-def _(x: Array, factor: Array, shift: Array, *, halved: bool, once: bool) -> Array:
+def _(x: Array, factor: Array, shift: Array, *, halved: bool, once: bool, bounded: bool) -> Array:
     wide, right = factor.astype(np.int64), shift.astype(np.int64)
     if x.dtype == np.int64 and halved:
         short = np.where(wide < 0x7FFF0000, (wide + (1 << (_PART - 1))) >> _PART, 0x7FFF)

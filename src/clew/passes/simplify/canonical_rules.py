@@ -134,6 +134,37 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
     return Call(pool, [Call(pool, [found[_x]], of_lines)], of_windows)
 
 
+_surrounded = is_op("pad")(_x)
+_turned = is_op("transpose")(_surrounded)
+
+
+@rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_surrounded | _turned, _c), REORDERED)
+def zeros_around_an_image(found: Match) -> Expr | None:
+    """Zeros that are added around an image are padding of the convolution, which stores none. The
+    products of infinite weights and zeros would be lost, so all weights must be finite.
+    """
+    attrs, image = found.attrs, found[_x]
+    pads = found.call(_surrounded).attrs
+    rank = image.tensor.rank
+    axes = found.call(_turned).attrs.axes if _turned in found else range(rank)
+    before, after = ([pads.pads[side + axis] for axis in axes] for side in (0, rank))
+    sides = (*before[2:], *after[2:])
+    if any((*before[:2], *after[:2])) or not all(isinstance(n, int) and n >= 0 for n in sides):
+        return None
+    plain = attrs.data_layout == "NC" + "DHW"[2 - rank :] and not attrs.live
+    if not plain or pads.mode != "constant" or pads.value != 0:
+        return None
+    weight = found.constant(_c)
+    if is_float(weight.tensor.dtype) and not np.isfinite(weight.data.astype(np.float32)).all():
+        return None
+    if _turned in found:
+        image = get_op("transpose")(image, axes=axes)
+    padding = tuple(a + b for a, b in zip(attrs.padding, sides, strict=True))
+    call = found.root
+    assert isinstance(call, Call)
+    return Call(call.op, [image, call.args[1]], attrs.with_(padding=padding))
+
+
 _split = is_op("split")(_x)
 
 
@@ -266,6 +297,7 @@ RULES: Final[tuple[Rule, ...]] = (
     subtract_constant,
     mean_over_image,
     max_pool_of_long_windows,
+    zeros_around_an_image,
     split_into_many,
     part_of_split,
     scatter_to_a_box,

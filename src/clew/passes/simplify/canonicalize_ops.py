@@ -20,6 +20,7 @@ class CanonicalizeOps(Pass):
     - Constant operands of commutative operators come second; `x - c` becomes `x + (-c)`.
     - `mean` over an image becomes `nn.global_avg_pool2d`.
     - `nn.max_pool2d` over a long window becomes one along lines and one across them.
+    - Zeros added around an image become the padding of the convolution that reads it.
     - `scatter_nd` to all positions of a box, the form in which exporters write an assignment to a
       slice, becomes `pad` and `where`.
     - Blocks that exporters decompose become one operator again: `nn.gelu` (erf and tanh forms),

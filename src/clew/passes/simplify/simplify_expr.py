@@ -12,6 +12,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import replaces
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.known_conditions import CONDITIONS
+from clew.passes.simplify.simplify_inference import identity
 from clew.passes.simplify.simplify_rules import RULES
 from clew.patterns import Rule, RuleRewriter
 from clew.support.dataclass import dataclass
@@ -21,9 +22,9 @@ from clew.support.dataclass import dataclass
 class SimplifyExpr(Pass):
     """Applies identities that hold for every input, NaN, infinities and signs of zeros included.
 
-    - No effect: `x * 1`, `x / 1`, `pow(x, 1)`, `x + 0` of integers, `x + (-0)` and `x - 0` of
-      floats, a cast to the same dtype, a reshape, broadcast, transpose, pad, slice, tile or
-      concatenation that changes nothing.
+    - No effect: `identity`, `x * 1`, `x / 1`, `pow(x, 1)`, `x + 0` of integers, `x + (-0)` and
+      `x - 0` of floats, a cast to the same dtype, a reshape, broadcast, transpose, pad, slice, tile
+      or concatenation that changes nothing.
     - Two merged into one: reshape of reshape, transpose of transpose, slice of slice, clip of clip,
       relu of relu, negative of negative, cast of a lossless cast.
     - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2 and -1, by 0.5 and -0.5 of
@@ -44,7 +45,7 @@ class SimplifyExpr(Pass):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        return (*RULES, *CONDITIONS)
+        return (identity, *RULES, *CONDITIONS)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Simplifier(self.rules).rewrite_module(module)
