@@ -52,6 +52,8 @@ class Names:
     gate_up: str = ""
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
+    attention: str = "self_attn"
+    mlp: str = "mlp"
 
 
 @dataclass(frozen=True)
