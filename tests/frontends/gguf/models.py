@@ -109,36 +109,3 @@ def metadata_of(config: Any, architecture: str, **changes: Any) -> dict[str, Any
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     named = {f"{architecture}.{key}": value for key, value in values.items()}
     return {"general.architecture": architecture, **named}
-
-
-def metadata_of_llama(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Any:
-    """Returns the metadata of a model with the structure of Llama."""
-    values = {
-        "embedding_length": hidden, "block_count": layers, "feed_forward_length": inner,
-        "context_length": 128, "attention.head_count": heads, "attention.head_count_kv": groups,
-        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 10000.0,
-        "rope.dimension_count": hidden // heads,
-    }  # fmt: skip
-    named = {f"llama.{key}": value for key, value in values.items()}
-    return {"general.architecture": "llama", **named}
-
-
-def tensors_of_llama(
-    make: Any, hidden: int, inner: int, layers: int, heads: int, groups: int, vocabulary: int
-) -> dict[str, Tensor]:
-    """Returns the tensors of such a model: matrices from `make(name, shape)`, norms of 1."""
-    narrow = hidden // heads * groups
-    ones = plain(np.ones(hidden, np.float32))
-    found = {"token_embd.weight": make("token_embd.weight", (vocabulary, hidden))}
-    for n in range(layers):
-        for part, shape in (
-            ("attn_q", (hidden, hidden)), ("attn_k", (narrow, hidden)),
-            ("attn_v", (narrow, hidden)), ("attn_output", (hidden, hidden)),
-            ("ffn_gate", (inner, hidden)), ("ffn_up", (inner, hidden)),
-            ("ffn_down", (hidden, inner)),
-        ):  # fmt: skip
-            name = f"blk.{n}.{part}.weight"
-            found[name] = make(name, shape)
-        found |= {f"blk.{n}.{part}_norm.weight": ones for part in ("attn", "ffn")}
-    head = make("output.weight", (vocabulary, hidden))
-    return {**found, "output_norm.weight": ones, "output.weight": head}

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.frontends.gguf.models import file_of
 
 import clew
 from clew.frontends.gguf import load
 from clew.ir.interpret import interpret
 from gguf_files import plain
-from tests.frontends.gguf.models import file_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

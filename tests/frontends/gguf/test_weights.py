@@ -9,27 +9,41 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.frontends.gguf.reference import NUMBERS
 
 import clew
+from clew.frontends.building import call
 from clew.frontends.checkpoint import load as load_folder
 from clew.frontends.gguf import load
 from clew.frontends.gguf.blocks import KINDS
 from clew.frontends.gguf.container import read_container
 from clew.frontends.gguf.weights import Stored
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
-from gguf_files import BLOCKS, Array, Tensor, blocks, plain, written
-from tests.frontends.gguf.models import metadata_of_llama, tensors_of_llama
-from tests.frontends.gguf.reference import NUMBERS
+from gguf_files import (
+    BLOCKS,
+    Array,
+    Tensor,
+    blocks,
+    metadata_of_llama,
+    plain,
+    tensors_of_llama,
+    written,
+)
 
-_SIZES = (256, 512, 1, 4, 2)  # hidden, inner, layers, heads, groups
+_SIZES = (256, 256, 1, 4, 2)  # hidden, inner, layers, heads, groups
 
 
 def numbers_of(tensor: Tensor, kind: str) -> Array:
     """Returns the numbers of a tensor, through the reader's functions."""
     _, elements, size = BLOCKS[kind]
     data, form = np.frombuffer(tensor.data, np.uint8).reshape(-1, size), KINDS[tensor.kind]
-    assert form.name == kind and form.codes is not None and form.scales is not None
+    assert form.name == kind
+    assert form.codes is not None
+    assert form.scales is not None
     count = elements // form.group
     scales = np.repeat(form.scales(data).reshape(-1, count), form.group, 1).astype(np.float32)
     numbers = scales * (form.codes(data).astype(np.float32) - form.zero)
@@ -40,23 +54,49 @@ def numbers_of(tensor: Tensor, kind: str) -> Array:
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_numbers(kind: str, tmp_path: Path) -> None:
-    """They equal those of ggml bit for bit, in the interpreter and in native code."""
+    """They equal those of ggml bit for bit."""
     _, elements, size = BLOCKS[kind]
     tensor = blocks(kind, (2, elements), np.random.default_rng(0))
     parts = [tensor.data[n * size : (n + 1) * size] for n in range(2)]
     expected = np.array([[NUMBERS[kind](b, n) for n in range(elements)] for b in parts])
     assert np.array_equal(expected, numbers_of(tensor, kind))
-    path = tmp_path / "w.gguf"
+    weight = stored(tmp_path, tensor)
+    found = interpret(module_of([], weight.joined(weight.constants("w"))), {})["y"]
+    assert np.array_equal(found, expected)
+
+
+def stored(folder: Path, tensor: Tensor) -> Stored:
+    """Returns a tensor in a file."""
+    path = folder / "w.gguf"
     path.write_bytes(written({}, {"w": tensor}))
-    weight = Stored(read_container(path).tensors["w"])
+    return Stored(read_container(path).tensors["w"])
+
+
+def module_of(params: list[Var], result: Expr) -> Module:
+    """Returns a module of one result."""
+    return Module({"main": Function(params, Tuple([result]), {"outputs": ("y",)})})
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_products(kind: str, tmp_path: Path) -> None:
+    """They are compiled without widening the weight, and so are rows of it."""
+    tensor = blocks(kind, (160, 256), np.random.default_rng(0))
+    weight, wide = stored(tmp_path, tensor), numbers_of(tensor, kind)
     constants = weight.constants("w")
-    places = clew.ir.expr.Var("i", clew.ir.types.TensorType((2,), "i32"))
-    rows = [clew.frontends.building.call("gather", c, places, axis=0) if c.tensor.rank else c
-            for c in constants]  # fmt: skip
-    body = weight.joined(rows)
-    module = clew.ir.module.Module({"main": clew.ir.expr.Function([places], body)})
-    found = clew.compile(module, threads=1, cache=False)(np.array([1, 0], np.int32))
-    assert np.array_equal(found[::-1], expected)
+    x, i = Var("x", TensorType((3, 256), "f32")), Var("i", TensorType((3,), "i32"))
+    rows = [call("gather", c, i, axis=0) if c.tensor.rank else c for c in constants]
+    product = call("nn.dense", x, weight.joined(constants), weight_layout="NK")
+    result = call("concatenate", product, weight.joined(rows), axis=1)
+    compiled = clew.compile(module_of([x, i], result), threads=1, cache=False)
+    data = np.random.default_rng(1).standard_normal((3, 256), np.float32)
+    found = compiled(data, np.array([5, 0, 159], np.int32))
+    expected = data.astype(np.float64) @ wide.T.astype(np.float64)
+    error = np.abs(found[:, :160] - expected).max()
+    assert error < 1e-5 * np.abs(expected).max()
+    assert np.array_equal(found[:, 160:], wide[[5, 0, 159]])
+    body = compiled.module.main.body
+    held = [n.tensor for n in post_order(body, into_functions=True) if isinstance(n, Constant)]
+    assert max((t.size for t in held if t.dtype == "f32"), default=0) <= wide.size // 16
 
 
 def drawn(kind: str, wide: dict[str, Array]) -> Any:
@@ -70,7 +110,7 @@ def drawn(kind: str, wide: dict[str, Array]) -> Any:
             return tensor
         values = draw.standard_normal(shape).astype(np.float32) * np.float32(0.1)
         if kind == "BF16":
-            values = values.astype(clew.ir.types.to_numpy("bf16"))
+            values = values.astype(to_numpy("bf16"))
         elif kind == "F16":
             values = values.astype(np.float16)
         wide[name] = values.astype(np.float32)
@@ -115,22 +155,28 @@ def folder_of(folder: Path, wide: dict[str, Array], vocabulary: int) -> Path:
 
 @pytest.mark.parametrize("kind", [*BLOCKS, "F32", "F16", "BF16"])
 def test_logits(kind: str, tmp_path: Path) -> None:
-    """They equal those of the same numbers from a folder, interpreted and compiled."""
+    """They equal those of the same numbers from a folder."""
+    module, given, expected = both(kind, tmp_path)
+    found = interpret(module, given)["logits"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", pytest.param("Q4_K", marks=pytest.mark.exhaustive)])
+def test_compiled_logits(kind: str, tmp_path: Path) -> None:
+    module, given, expected = both(kind, tmp_path)
+    session = clew.compile(module, threads=1, cache=False).session()
+    found = session(given["input_ids"])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def both(kind: str, folder: Path) -> tuple[Module, dict[str, Array], Array]:
+    """Returns the module of a file, inputs, and the logits of a folder with the same numbers."""
     wide: dict[str, Array] = {}
     tensors = tensors_of_llama(drawn(kind, wide), *_SIZES, 96)
-    path = tmp_path / "model.gguf"
+    path = folder / "model.gguf"
     path.write_bytes(written(metadata_of_llama(*_SIZES), tensors))
     ids = np.random.default_rng(0).integers(0, 96, (1, 5))
     empty = np.zeros((1, 2, 0, 64), np.float32)
     given = {"input_ids": ids} | {f"past_key_values.0.{k}": empty for k in ("key", "value")}
-    expected = interpret(load_folder(folder_of(tmp_path / "folder", wide, 96)), given)["logits"]
-    tolerance = 1e-5 * np.abs(expected).max()
-    module = load(path)
-    np.testing.assert_allclose(interpret(module, given)["logits"], expected, atol=tolerance)
-    compiled = clew.compile(module, threads=1, cache=False)
-    np.testing.assert_allclose(compiled.session()(ids), expected, rtol=0, atol=tolerance)
-    if kind in BLOCKS:
-        final = compiled.module
-        held = [n for n in post_order(final.main.body, into_functions=True)
-                if isinstance(n, clew.ir.expr.Constant) and n.tensor.dtype == "f32"]  # fmt: skip
-        assert max(c.tensor.size for c in held) <= 512 * 256 // 16  # no widened weight
+    whole = load_folder(folder_of(folder / "folder", wide, 96))
+    return load(path), given, interpret(whole, given)["logits"]

@@ -21,7 +21,7 @@ from clew.ir.types import bits
 from clew.support.dataclass import dataclass
 
 Array: TypeAlias = NDArray[Any]
-_Unpack: TypeAlias = Callable[[Array], Array]
+Unpack: TypeAlias = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class TensorKind:
     elements: int
     size_bytes: int
     group: int = 0
-    codes: _Unpack | None = None
-    scales: _Unpack | None = None
-    offsets: _Unpack | None = None
+    codes: Unpack | None = None
+    scales: Unpack | None = None
+    offsets: Unpack | None = None
     scale_dtype: str = "f32"
     zero: int = 0
 
@@ -57,11 +57,11 @@ def _half(blocks: Array, at: int) -> Array:
     return blocks[:, at : at + 2].copy().view(np.float16)
 
 
-def _halves(at: int) -> _Unpack:
+def _halves(at: int) -> Unpack:
     return lambda blocks: _half(blocks, at)
 
 
-def _wide_halves(at: int) -> _Unpack:
+def _wide_halves(at: int) -> Unpack:
     return lambda blocks: _half(blocks, at).astype(np.float32)
 
 
@@ -86,7 +86,7 @@ def _fifth_bits(data: Array) -> Array:
 # --- blocks of 32 ---------------------------------------------------------------------------------
 
 
-def _codes_5(at: int, zero: int) -> _Unpack:
+def _codes_5(at: int, zero: int) -> Unpack:
     def unpack(blocks: Array) -> Array:
         codes = _nibbles(blocks[:, at + 4 :], 16) | _fifth_bits(blocks[:, at : at + 4])
         return codes.astype(np.int8) - np.int8(zero)

@@ -166,8 +166,8 @@ def _gemma(settings: Settings) -> dict[str, Any]:
 
 
 def _score_scale(settings: Settings, largest: int) -> dict[str, Any]:
-    """Returns the scale of scores. Files lack it: llama.cpp tells the largest model by its number of
-    layers. That model divides by a head's share of the embedding, others by the size of a key.
+    """Returns the scale of scores, which files lack. llama.cpp recognizes the largest model by its
+    number of layers: it divides by a head's share of the embedding, others by the size of a key.
     """
     width, heads = settings.get("embedding_length"), settings.get("attention.head_count")
     size = settings.get("attention.key_length")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.frontends.building import call, scalar
+from clew.frontends.gguf.blocks import TensorKind, Unpack
 from clew.frontends.gguf.container import Tensor
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import TensorType, to_numpy
+from clew.support.arrays import aligned_empty
 from clew.support.dataclass import dataclass
+
+_AT_ONCE: Final = 1 << 20  # elements
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,13 @@ class Stored:
         name: str,
         what: str,
         type_: TensorType,
-        unpack: Callable[[NDArray[Any]], NDArray[Any]] | None,
+        unpack: Unpack | None,
     ) -> Constant:
         def read() -> NDArray[Any]:
-            data = self._rows()
-            if unpack is not None:
-                data = unpack(data.reshape(-1, self.tensor.kind.size_bytes))
-            return np.ascontiguousarray(data).view(to_numpy(type_.dtype)).reshape(type_.concrete)
+            data, dtype = self._rows(), to_numpy(type_.dtype)
+            if unpack is None:
+                return data.view(dtype).reshape(type_.concrete)
+            return _unpacked(data, self.tensor.kind, unpack, type_)
 
         token = f"{self.tensor.part.token} {self.tensor.kind.name} {what} {self.heads}"
         return Constant.lazy(type_, read, name=name, token=token)
@@ -83,3 +87,18 @@ class Stored:
             return data
         pairs = data.reshape(self.heads, -1, 2, data.size // self.tensor.shape[0])
         return pairs.swapaxes(1, 2).reshape(-1)
+
+
+def _unpacked(
+    data: NDArray[np.uint8], kind: TensorKind, unpack: Unpack, type_: TensorType
+) -> NDArray[Any]:
+    """Returns a parameter from the blocks of a tensor. Some blocks are unpacked at a time, which
+    takes little memory besides the result.
+    """
+    blocks = data.reshape(-1, kind.size_bytes)
+    found = aligned_empty((len(blocks), type_.size // len(blocks)), to_numpy(type_.dtype))
+    step = max(1, _AT_ONCE // kind.elements)
+    for begin in range(0, len(blocks), step):
+        part = unpack(blocks[begin : begin + step])
+        found[begin : begin + step] = np.ascontiguousarray(part).view(found.dtype)
+    return found.reshape(type_.concrete)

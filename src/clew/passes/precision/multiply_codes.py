@@ -23,8 +23,10 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, constant_of, known_values, reshaped
 from clew.patterns.exactness import Exactness
+from clew.support.arrays import aligned_empty
 from clew.support.dataclass import dataclass
 
+_AT_ONCE: Final = 1 << 20  # elements that are packed
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _DEQUANTIZING: Final = ("dequantize", "dequantize_offset")
 _FLOATS: Final = ("f32", *NARROW_FLOATS)
@@ -265,14 +267,22 @@ def _block_in(block: int, most: int, row: int) -> int:
 
 
 def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
-    """Returns the codes in panels of columns, less `middle`."""
+    """Returns the codes in panels of columns, less `middle`. A few panels are packed at a time, to
+    need little memory besides the result.
+    """
     columns, given = weight.shape
+    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
 
     def make(data: Array) -> Array:
-        signed = weight.by_column(data).astype(np.int16) - np.int16(middle)
-        return pack_codes(np.pad(signed, ((0, 0), (0, depth - given))), weight.bits, width)
+        packed = aligned_empty(shape, np.int16)
+        step = max(1, _AT_ONCE // (width * depth))
+        for panel in range(0, shape[0], step):
+            some = weight.by_column(data)[panel * width : (panel + step) * width]
+            signed = some.astype(np.int16) - np.int16(middle)
+            padded = np.pad(signed, ((0, 0), (0, depth - given)))
+            packed[panel : panel + step] = pack_codes(padded, weight.bits, width)
+        return packed
 
-    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
     how = f"codes{weight.bits}[{middle}:{depth}:{width}:{weight.by_columns}]"
     return weight.codes.derived(how, TensorType(shape, "i16"), make)
 
