@@ -7,7 +7,12 @@ from typing import ClassVar, Final
 import numpy as np
 
 from clew.cost.policy.layouts import VECTORS_OF_CODE_PANELS
-from clew.cost.policy.precision import CODES_TO_KEEP, MOST_BLOCK_OF_CODES, ROWS_TO_WIDEN_CODES
+from clew.cost.policy.precision import (
+    CODES_PACKED_AT_ONCE,
+    CODES_TO_KEEP,
+    MOST_BLOCK_OF_CODES,
+    ROWS_TO_WIDEN_CODES,
+)
 from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
@@ -26,7 +31,6 @@ from clew.patterns.exactness import Exactness
 from clew.support.arrays import aligned_empty
 from clew.support.dataclass import dataclass
 
-_AT_ONCE: Final = 1 << 20  # elements that are packed
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
 _DEQUANTIZING: Final = ("dequantize", "dequantize_offset")
 _FLOATS: Final = ("f32", *NARROW_FLOATS)
@@ -275,7 +279,7 @@ def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
 
     def make(data: Array) -> Array:
         packed = aligned_empty(shape, np.int16)
-        step = max(1, _AT_ONCE // (width * depth))
+        step = max(1, CODES_PACKED_AT_ONCE // (width * depth))
         for panel in range(0, shape[0], step):
             some = weight.by_column(data)[panel * width : (panel + step) * width]
             signed = some.astype(np.int16) - np.int16(middle)
