@@ -26,19 +26,27 @@ _TOKENIZER: Final = {
 def seeds() -> list[Seed]:
     """Returns the corpus, always in the same order."""
     return [
-        Seed(name, "gguf", "model.gguf", {"model.gguf": data}, {"input_ids": np.array([[1, 2]])})
-        for name, data in _files()
+        Seed(name, "gguf", "model.gguf", {"model.gguf": data}, _inputs(*cache))
+        for name, data, cache in _files()
     ]
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
+def _inputs(groups: int, size: int) -> dict[str, Any]:
+    """Returns two tokens, and an empty cache."""
+    empty = np.zeros((1, groups, 0, size), np.float32)
+    cache = {f"past_key_values.0.{name}": empty for name in ("key", "value")}
+    return {"input_ids": np.array([[1, 2]]), **cache}
+
+
+def _files() -> Iterator[tuple[str, bytes, tuple[int, int]]]:
+    """Yields names, files, and the groups and sizes of their caches."""
     for kind in ("F32", "Q4_0", "Q4_1", "Q5_0", "Q8_0"):
-        yield f"llama_{kind}", _llama(kind, _SIZES)
+        yield f"llama_{kind}", _llama(kind, _SIZES), (1, 16)
     for kind in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"):
-        yield f"llama_{kind}", _llama(kind, _LARGE)
+        yield f"llama_{kind}", _llama(kind, _LARGE), (2, 64)
     for name in ("qwen2", "qwen3", "gemma", "gemma2", "gemma3", "smollm3"):
-        yield name, _like_llama(name)
-    yield "gpt2", _gpt2()
+        yield name, _like_llama(name), (1, 16)
+    yield "gpt2", _gpt2(), (2, 8)
 
 
 def _numbers(*shape: int) -> Tensor:

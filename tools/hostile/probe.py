@@ -133,6 +133,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         self._models = [s.data for s in self.seeds if s.kind in _MUTANTS]
+        _nest()  # the first compilation of a process reads the machine's costs from the cache
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
         """Returns a mutant's files, their origin, and the random state for further draws."""
