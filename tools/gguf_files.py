@@ -62,8 +62,8 @@ def blocks(kind: str, shape: Sequence[int], draw: np.random.Generator) -> Tensor
         numbers = draw.uniform(0.5, 1.5, count) * (middle if n else step)
         data[:, at : at + 2] = numbers.astype(np.float16)[:, None].view(np.uint8)
     if kind == "Q8_K":
-        numbers = draw.uniform(0.5, 1.5, count).astype(np.float32) * np.float32(step)
-        data[:, :4] = numbers[:, None].view(np.uint8)
+        steps = draw.uniform(0.5, 1.5, count).astype(np.float32) * np.float32(step)
+        data[:, :4] = steps[:, None].view(np.uint8)
     return Tensor(tuple(shape), number, data.tobytes())
 
 

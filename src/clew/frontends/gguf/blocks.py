@@ -170,7 +170,8 @@ _Q4_K: Final = TensorKind(
 
 def _codes_5k(blocks: Array) -> Array:
     fifth = _pieces(blocks[:, 16:48], 32, range(8)) & 1
-    return (_nibbles(blocks[:, 48:], 32) | fifth << 4).view(np.int8)
+    codes: Array = (_nibbles(blocks[:, 48:], 32) | fifth << 4).view(np.int8)
+    return codes
 
 
 _Q5_K: Final = TensorKind("Q5_K", "i8", 256, 176, 32, _codes_5k, _scales_k, _offsets_k)
@@ -178,7 +179,8 @@ _Q5_K: Final = TensorKind("Q5_K", "i8", 256, 176, 32, _codes_5k, _scales_k, _off
 
 def _codes_6k(blocks: Array) -> Array:
     high = _pieces(blocks[:, 128:192], 32, range(0, 8, 2)) & 3
-    return (_nibbles(blocks[:, :128], 64) | high << 4).view(np.int8) - np.int8(32)
+    codes: Array = (_nibbles(blocks[:, :128], 64) | high << 4).view(np.int8) - np.int8(32)
+    return codes
 
 
 _Q6_K: Final = TensorKind(
