@@ -104,8 +104,12 @@ def metadata_of(config: Any, architecture: str, **changes: Any) -> dict[str, Any
             "attention.key_length": size,
             "attention.value_length": size,
             "rope.dimension_count": size,
-            "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         }
+        if architecture in ("starcoder2", "stablelm"):
+            epsilon = "norm_epsilon" if architecture == "starcoder2" else "layer_norm_eps"
+            values["attention.layer_norm_epsilon"] = getattr(config, epsilon)
+        else:
+            values["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     named = {f"{architecture}.{key}": value for key, value in values.items()}
     return {"general.architecture": architecture, **named}

@@ -55,6 +55,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**_SMALL, "query_pre_attn_scalar": 8, "num_hidden_layers": 6},
         {"attention__sliding_window": 3, "rope__freq_base": 1000000.0},
     ),
+    "starcoder2": ("Starcoder2", {"sliding_window": 4}, {"attention__sliding_window": 4}),
+    "stablelm": (
+        "StableLm",
+        {"use_qkv_bias": True, "hidden_size": 64},
+        {"rope__dimension_count": 4},
+    ),
     "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}, {}),
 }
 

@@ -41,6 +41,8 @@ _GPT2_FIELDS: Final = {
     "n_inner": "feed_forward_length",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
+_CENTERED_FIELDS: Final = {**_FIELDS, "norm_epsilon": "attention.layer_norm_epsilon"}
+_STABLELM_FIELDS: Final = {**_FIELDS, "layer_norm_eps": "attention.layer_norm_epsilon"}
 _NAMES: Final = Names(
     embedding=_EMBEDDING,
     layer="blk.{}",
@@ -161,7 +163,7 @@ def _smollm3(settings: Settings) -> dict[str, Any]:
     return {**_usual(settings), "no_rope_layers": [int((n + 1) % 4 != 0) for n in range(count)]}
 
 
-def _gemma(settings: Settings) -> dict[str, Any]:
+def _with_gelu(settings: Settings) -> dict[str, Any]:
     return {**_usual(settings), "hidden_act": "gelu_pytorch_tanh"}
 
 
@@ -179,7 +181,7 @@ def _score_scale(settings: Settings, largest: int) -> dict[str, Any]:
 
 def _gemma2(settings: Settings) -> dict[str, Any]:
     window = settings.get("attention.sliding_window", 4096)
-    return {**_gemma(settings), **_score_scale(settings, 46), "sliding_window": window}
+    return {**_with_gelu(settings), **_score_scale(settings, 46), "sliding_window": window}
 
 
 def _gemma3(settings: Settings) -> dict[str, Any]:
@@ -194,12 +196,22 @@ def _gemma3(settings: Settings) -> dict[str, Any]:
         every = every if type(every) is int and every > 0 else 6
         near = [(n + 1) % every != 0 for n in range(count)]
     kinds = ["sliding_attention" if each else "full_attention" for each in near]
-    fields = _gemma(settings)
+    fields = _with_gelu(settings)
     theta = settings.get("rope.freq_base", 1e6)
     far = {"rope_type": "default", "rope_theta": theta, **fields.pop("rope_scaling")}
     local = {"rope_type": "default", "rope_theta": settings.get("rope.freq_base_swa", 10000.0)}
     fields["rope_parameters"] = {"sliding_attention": local, "full_attention": far}
     return {**fields, **_score_scale(settings, 62), "layer_types": kinds}
+
+
+def _stablelm(settings: Settings) -> dict[str, Any]:
+    """Returns fields of StableLM, of which llama.cpp tells some by the tensors."""
+    tensors = settings.container.tensors
+    return {
+        **_usual(settings),
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in tensors,
+        "qk_layernorm": "blk.0.attn_q_norm.weight" in tensors,
+    }
 
 
 def _gpt2(_: Settings) -> dict[str, Any]:
@@ -212,13 +224,17 @@ _ARCHITECTURES: Final = {
     "qwen3": _Architecture("qwen3", _HEAD_NORMS, _usual),
     "smollm3": _Architecture("smollm3", _NAMES, _smollm3, permuted=True),
     "phi3": _Architecture("phi3", replace(_JOINED, gate_up="ffn_up"), _usual),
-    "gemma": _Architecture("gemma", _NAMES, _gemma),
+    "gemma": _Architecture("gemma", _NAMES, _with_gelu),
     "gemma2": _Architecture("gemma2", _GEMMA2, _gemma2),
     "gemma3": _Architecture(
         "gemma3_text",
         replace(_GEMMA2, query_norm="attn_q_norm", key_norm="attn_k_norm"),
         _gemma3,
     ),
+    "starcoder2": _Architecture(
+        "starcoder2", replace(_NAMES, gate=""), _with_gelu, _CENTERED_FIELDS
+    ),
+    "stablelm": _Architecture("stablelm", _NAMES, _stablelm, _STABLELM_FIELDS),
     "gpt2": _Architecture(
         "gpt2", replace(_JOINED, positions="position_embd", gate=""), _gpt2, _GPT2_FIELDS
     ),
