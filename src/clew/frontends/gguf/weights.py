@@ -96,7 +96,7 @@ def _unpacked(
     takes little memory besides the result.
     """
     blocks = data.reshape(-1, kind.size_bytes)
-    found = aligned_empty((len(blocks), type_.size // len(blocks)), to_numpy(type_.dtype))
+    found = aligned_empty(type_.concrete, to_numpy(type_.dtype)).reshape(len(blocks), -1)
     step = max(1, _AT_ONCE // kind.elements)
     for begin in range(0, len(blocks), step):
         part = unpack(blocks[begin : begin + step])
