@@ -71,10 +71,8 @@ class Settings:
     def __init__(self, container: Container) -> None:
         self.container: Final = container
         self._metadata = container.metadata
-        found = self._metadata.get(_ARCHITECTURE)
-        if not isinstance(found, str):
-            Config({}, repr(container.shown)).text(_ARCHITECTURE)
-        self.architecture: Final = str(found)
+        whole = Config(self._metadata, repr(container.shown))
+        self.architecture: Final = whole.text(_ARCHITECTURE)
 
     def key(self, end: str) -> str:
         """Returns the whole key of a setting."""
