@@ -29,7 +29,7 @@ def _q4_1(b: bytes, n: int) -> np.float32:
 
 
 def _five(b: bytes, n: int, at: int) -> int:
-    byte, (high,) = b[at + 4 + n % 16], struct.unpack_from("<I", b, at)
+    byte, high = b[at + 4 + n % 16], int.from_bytes(b[at : at + 4], "little")
     return (byte & 15 if n < 16 else byte >> 4) + (high >> n & 1) * 16
 
 

@@ -88,6 +88,8 @@ def logits(model: Any, path: Path) -> tuple[Any, Any]:
         expected = model(torch.from_numpy(ids)).logits.numpy()
     module = load(path)
     _, groups, _, size = module.main.params[1].tensor.shape
+    assert isinstance(groups, int)
+    assert isinstance(size, int)
     empty = np.zeros((2, groups, 0, size), np.float32)
     cache = {param.name: empty for param in module.main.params[1:]}
     return interpret(module, {"input_ids": ids, **cache})["logits"], expected
