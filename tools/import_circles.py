@@ -30,13 +30,24 @@ HOMES: Final = {
     "torch": (*_TORCH, "clew.backends.torch", "clew.support"),
     # The predictor is trained with networks that it makes as ONNX messages.
     "clew.frontends.onnx": (*_ONNX, "clew.frontends.formats", "clew.predict"),
-    "clew.frontends.checkpoint": ("clew.frontends.checkpoint", "clew.frontends.formats"),
+    # GGUF files have the decoders of these folders.
+    "clew.frontends.checkpoint": (
+        "clew.frontends.checkpoint",
+        "clew.frontends.gguf",
+        "clew.frontends.formats",
+    ),
+    "clew.frontends.gguf": ("clew.frontends.gguf", "clew.frontends.formats"),
     "clew.frontends.tflite": (*_TFLITE, "clew.frontends.formats"),
     "clew.frontends.torch": (*_TORCH, "clew.backends.torch"),
     "clew.frontends.pt2": (*_TORCH, "clew.frontends.formats"),
 }
 """Modules that only files below some packages may import."""
-SUFFIXES: Final = {".onnx": _ONNX, ".pt2": _TORCH, ".tflite": _TFLITE}
+SUFFIXES: Final = {
+    ".onnx": _ONNX,
+    ".pt2": _TORCH,
+    ".tflite": _TFLITE,
+    ".gguf": ("clew.frontends.gguf",),
+}
 """Suffixes that only files below some packages may name."""
 BY_NAME: Final = {
     "clew.cli.program": "after it has prepared for Ctrl-C",

@@ -3,6 +3,7 @@
     python tools/mutate.py 100000 --out runs/mutants     continues a stopped run
     python tools/mutate.py 1 --from 4711 --show          one mutant again, with its traceback
     python tools/mutate.py 100000 --tflite               of TFLite files
+    python tools/mutate.py 100000 --gguf                 of GGUF files
 
 Each mutant is read; a share of the readable ones is compiled with small budgets and run behind
 guard pages. Every outcome except a result or a coded error is a defect: an exception without a
@@ -31,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hostile import tflite_corpus
+from hostile import gguf_corpus, tflite_corpus
 from hostile.corpus import Seed, seeds
 from hostile.probe import Ending, Probe, Watch, lay_out
 
@@ -246,10 +247,14 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a small corpus")
     parser.add_argument("--tflite", action="store_true", help="mutate TFLite files")
+    parser.add_argument("--gguf", action="store_true", help="mutate GGUF files")
     parser.add_argument("--files", type=Path, help="a folder of more TFLite files")
     parser.add_argument("--show", action="store_true", help="print every outcome")
     given = parser.parse_args()
-    corpus = tflite_corpus.seeds(given.files) if given.tflite else seeds(given.quick)
+    if given.gguf:
+        corpus = gguf_corpus.seeds()
+    else:
+        corpus = tflite_corpus.seeds(given.files) if given.tflite else seeds(given.quick)
     path = (given.out or Path("none")) / "result.json"
     result = resumed(path, given.seed, given.first, given.share)
     gc.freeze()

@@ -34,8 +34,8 @@ _OPS: Final = [op for op in all_ops() if op.is_builtin and op.name in written_op
 _WITHOUT_RULE: Final = {
     **ELSEWHERE_UNKNOWN,
     "no operators of this opset": """
-        cholesky cummax cummin cumprod extremes forest.leaves forest.votes inverse nn.deform_columns
-        resize_u8 svm.coupled
+        cholesky cummax cummin cumprod dequantize_offset extremes forest.leaves forest.votes inverse
+        nn.deform_columns resize_u8 svm.coupled
     """,
 }
 

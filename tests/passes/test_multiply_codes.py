@@ -50,6 +50,7 @@ def product(
     *,
     block: int = 0,
     zeros: bool = False,
+    offsets: bool = False,
     layout: str = "NK",
     seed: int = 0,
 ) -> Module:
@@ -58,13 +59,15 @@ def product(
     blocks = -(-depth // block) if block else 1
     weight, scale = codes(dtype, units, depth, seed=seed), scales(units, blocks, seed=seed)
     points = [codes(dtype, units, blocks, seed=seed + 1)] if zeros else []
+    if offsets:
+        points = [scales(units, blocks, seed=seed + 1) * np.float32(-5)]
     axis = 1
     if layout == "KN":
         weight, scale, axis = weight.T, scale.T, 0
         points = [p.T for p in points]
     operands = [kit.const(np.ascontiguousarray(a)) for a in (weight, scale, *points)]
     where = {"axis": axis, "block": block} if block else {}
-    matrix = kit.layer("dequantize", *operands, **where)
+    matrix = kit.layer("dequantize_offset" if offsets else "dequantize", *operands, **where)
     if x.tensor.dtype != "f32":
         matrix = kit.layer("cast", matrix, dtype=x.tensor.dtype)
     if layout == "NK":
@@ -96,6 +99,9 @@ FORMS = [
     ("i2", {"block": 32}),
     ("u2", {"block": 16, "zeros": True}),
     ("i8", {"block": 96}),
+    ("u4", {"block": 32, "offsets": True}),
+    ("i8", {"block": 16, "offsets": True, "layout": "KN"}),
+    ("u2", {"offsets": True}),
 ]
 
 

@@ -73,7 +73,8 @@ _CASES: list[tuple[str, bytes, str]] = [
     ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(99), "tflite"),
     ("m.onnx", b"\x1c\0\0\0TFL3" + bytes(99), "tflite"),
     ("m.tflite", b"\x1c\0\0\0CIR0" + bytes(99), "circle"),
-    ("m.gguf", b"GGUF\3\0\0\0", "gguf"),
+    ("m.bin", b"GGUF\3\0\0\0", "gguf"),
+    ("m.bin", b"tjgg\1\0\0\0", "ggml"),
     ("m.bin", struct.pack("<Q", 99) + b'{"a":{"dtype":"F32"}}', "safetensors"),
     ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "hdf5"),
     ("m.bin", _zip("metadata.json", "config.json", "model.weights.h5"), "keras"),
@@ -183,7 +184,7 @@ def test_archives_say_what_they_hold(tmp_path: Path) -> None:
     for data, said in [
         (gzip.compress(model.SerializeToString()), "a gzip file that holds an ONNX model"),
         (lzma.compress(b"\x1c\0\0\0TFL3" + bytes(99)), "an xz file that holds a TFLite model"),
-        (bz2.compress(b"GGUF\3\0\0\0"), "a bzip2 file that holds a file of weights"),
+        (bz2.compress(b"GGUF\3\0\0\0"), "a bzip2 file that holds a GGUF model"),
         (_tar(b"\x1c\0\0\0TFL3" + bytes(99)), "a tar archive that holds a TFLite model"),
         (gzip.compress(_tar(keras)), "holds a tar archive that holds a Keras model"),
         (gzip.compress(keras)[:-40], "a gzip file that holds a"),

@@ -23,7 +23,7 @@ from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
-from hostile import mutants, tflite_mutants
+from hostile import gguf_mutants, mutants, tflite_mutants
 from hostile.codes import OURS
 from hostile.corpus import Seed, network
 from hostile.mutants import INTS, blind
@@ -34,7 +34,11 @@ BUDGETS: Final = Budgets(
     total_bytes=1 << 25, folded_operations=1 << 24, run_bytes=1 << 24, run_operations=1 << 26,
     loop_steps=300,
 )  # fmt: skip
-_MUTANTS: Final = {"onnx": mutants.mutant, "tflite": tflite_mutants.mutant}
+_MUTANTS: Final = {
+    "onnx": mutants.mutant,
+    "tflite": tflite_mutants.mutant,
+    "gguf": gguf_mutants.mutant,
+}
 SECRET: Final = b"SECRETSECRETSECRET" * 8
 
 
@@ -129,6 +133,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         self._models = [s.data for s in self.seeds if s.kind in _MUTANTS]
+        _nest()  # the first compilation of a process reads the machine's costs from the cache
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
         """Returns a mutant's files, their origin, and the random state for further draws."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from clew.frontends.checkpoint.format import Checkpoint
 from clew.frontends.format import Format
+from clew.frontends.gguf.format import Gguf
 from clew.frontends.names import display
 from clew.frontends.onnx.format import Onnx
 from clew.frontends.pt2 import ExportedProgram
@@ -29,7 +30,14 @@ from clew.support.recognize import (
     kind_of_head,
 )
 
-OWN: Final[tuple[Format, ...]] = (Onnx(), ExportedProgram(), Tflite(), Checkpoint(), Text())
+OWN: Final[tuple[Format, ...]] = (
+    Onnx(),
+    ExportedProgram(),
+    Tflite(),
+    Checkpoint(),
+    Gguf(),
+    Text(),
+)
 _MOST_LAYERS: Final = 3  # of archives in each other that are looked into
 GROUP: Final = "clew.formats"
 """The entry point group of packages that add formats: instances of `Format`."""

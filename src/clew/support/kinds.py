@@ -60,11 +60,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         "it is compiled for ExecuTorch. Export the module itself: clew.from_torch(model, args)",
     ),
     "safetensors": Kind("a file of weights (safetensors)", _MODULE),
-    "gguf": Kind(
-        "a file of weights for llama.cpp (GGUF)",
-        "it holds no graph, only tensors and settings. Export the model as ONNX: optimum-cli "
-        "export onnx --model NAME FOLDER; or load it with transformers "
-        "(from_pretrained(..., gguf_file=...)) and call clew.from_torch",
+    "ggml": Kind(
+        "a file of weights for early versions of llama.cpp (GGML)",
+        "convert the model again, to GGUF",
     ),
     # TensorFlow, Keras, JAX.
     "circle": Kind(
@@ -254,11 +252,10 @@ UNKNOWN: Final = Kind(
 # By the first bytes.
 PREFIXES: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x89CLEW\r\n\x1a", "saved"),
-    (b"GGUF", "gguf"),
-    (b"GGML", "gguf"),
-    (b"lmgg", "gguf"),
-    (b"tjgg", "gguf"),
-    (b"fmgg", "gguf"),
+    (b"GGML", "ggml"),
+    (b"lmgg", "ggml"),
+    (b"tjgg", "ggml"),
+    (b"fmgg", "ggml"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
     (b"ptrt", "tensorrt"),
     (b"ftrt", "tensorrt"),
@@ -355,7 +352,7 @@ SUFFIXES: Final[Mapping[str, str]] = {
     ".ckpt": "torch_save", ".pt": "torch_save", ".pth": "torch_save", ".pkl": "pickle",
     ".pickle": "pickle", ".joblib": "pickle", ".py": "python", ".json": "json", ".mlir": "mlir",
     ".onnxtxt": "onnx_text", ".textproto": "onnx_text", ".xml": "openvino", ".cbm": "catboost",
-    ".index": "checkpoint", ".safetensors": "safetensors", ".gguf": "gguf", ".weights": "darknet",
+    ".index": "checkpoint", ".safetensors": "safetensors", ".weights": "darknet",
     ".cfg": "darknet", ".ubj": "xgboost", ".pmml": "pmml", ".clew": "saved", ".tar": "tar",
     ".pte": "executorch", ".ort": "ort", ".mnn": "mnn", ".rknn": "rknn",
     ".mar": "torchserve",

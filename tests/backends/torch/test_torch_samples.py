@@ -29,7 +29,7 @@ _WITHOUT_RULE: Final = {
         mel_weight_matrix nn.col2im nn.deform_columns nn.max_pool_places nn.max_roi_pool
         nn.roi_align resize_u8 reverse_sequence scale_fixed stft svm.coupled tensor_scatter window
     """,
-    "storage": "block_steps nn.dense_codes round_blocks to_exponent",
+    "storage": "block_steps dequantize_offset nn.dense_codes round_blocks to_exponent",
     "cheap enough elsewhere": "count_nonzero",
 }
 

@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("Gemma", {"head_dim": 8, "hidden_size": 64}),
     "gemma2": ("Gemma2", {**_NEAR, "layer_types": _KINDS, "final_logit_softcapping": 3.0}),
     "gemma3": ("Gemma3", {**_NEAR, "layer_types": _KINDS}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 4}),
+    "stablelm": ("StableLm", {"use_qkv_bias": True, "hidden_size": 64}),
     "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}),
 }
 

@@ -66,6 +66,9 @@ NEIGHBORS_TO_PAIR: Final = threshold(
 CODES_TO_KEEP: Final = threshold(
     1 << 14, "elements", "a smaller weight of few bits is widened when it is compiled"
 )
+CODES_PACKED_AT_ONCE: Final = threshold(
+    1 << 20, "elements", "of a weight are packed at a time, so that little memory holds wide copies"
+)
 MOST_BLOCK_OF_CODES: Final = threshold(
     128, "elements", "that share a scale; a longer block becomes several with the same scale"
 )

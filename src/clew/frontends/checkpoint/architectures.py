@@ -52,6 +52,8 @@ class Names:
     gate_up: str = ""
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
+    attention: str = "self_attn"
+    mlp: str = "mlp"
 
 
 @dataclass(frozen=True)
@@ -122,16 +124,19 @@ def _activation(config: Config, name: str) -> tuple[str, str]:
     return _ACTIVATIONS[found]
 
 
-def _rotary(config: Config, head_size: int, kind: str = "", base: str = "rope_theta") -> Rotary:
-    """Returns the rotary embedding of layers of a kind. Source: `modeling_rope_utils.py` of
-    transformers; Llama 3.1 for `llama3`.
+def _rotary(
+    config: Config, head_size: int, kind: str = "", base: str = "rope_theta", share: float = 1.0
+) -> Rotary:
+    """Returns the rotary embedding of layers of a kind. `share` of a head is rotated unless the
+    configuration says how much. Source: `modeling_rope_utils.py` of transformers; Llama 3.1 for
+    `llama3`.
     """
     given = config.part("rope_parameters")
     if kind and kind in given:
         given = given.part(kind)
     theta = given.real("rope_theta", config.real(base, 10000.0))
     scaling = given if "rope_type" in given else config.part("rope_scaling")
-    share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", 1.0))
+    share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", share))
     rotated = int(head_size * share)
     if rotated < 2 or rotated > min(head_size, _MOST_ROTATED) or rotated % 2:
         given.invalid("partial_rotary_factor")
@@ -176,12 +181,12 @@ def _windows(config: Config, layers: int) -> list[int]:
     return [window] * layers
 
 
-def _usual(config: Config, activation: str = "hidden_act") -> Decoder:
-    """Returns a decoder with the structure of Llama."""
+def _usual(config: Config, activation: str = "hidden_act", share: float = 1.0) -> Decoder:
+    """Returns a decoder with the structure of Llama. `share` is as in `_rotary`."""
     heads = config.count("num_attention_heads")
     hidden, layers = config.count("hidden_size"), config.layers("num_hidden_layers")
     head_size = config.count("head_dim", max(hidden // heads, 1))
-    rotary = _rotary(config, head_size)
+    rotary = _rotary(config, head_size, share=share)
     return Decoder(
         vocabulary=config.count("vocab_size"),
         hidden=hidden,
@@ -269,6 +274,24 @@ def _gemma3(config: Config) -> Decoder:
     return replace(whole, blocks=tuple(blocks))
 
 
+def _starcoder2(config: Config) -> Decoder:
+    return replace(
+        _usual(config),
+        epsilon=config.real("norm_epsilon", 1e-5),
+        names=Names(gate="", up="mlp.c_fc", down="mlp.c_proj"),
+        tied=config.flag("tie_word_embeddings", True),
+        centered=True,
+    )
+
+
+def _stablelm(config: Config) -> Decoder:
+    for field_ in ("use_parallel_residual", "qk_layernorm"):
+        if config.flag(field_, False):
+            raise unsupported(f"StableLM with {field_}")
+    whole = _usual(config, share=0.25)
+    return replace(whole, epsilon=config.real("layer_norm_eps", 1e-5), centered=True)
+
+
 def _gpt2(config: Config) -> Decoder:
     heads, hidden = config.count("n_head"), config.count("n_embd")
     if config.flag("scale_attn_by_inverse_layer_idx", False):
@@ -313,4 +336,6 @@ _ARCHITECTURES: Final[dict[str, _Read]] = {
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
     "gpt2": _gpt2,
+    "starcoder2": _starcoder2,
+    "stablelm": _stablelm,
 }

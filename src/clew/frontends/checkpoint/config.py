@@ -18,15 +18,21 @@ _MISSING: Final = object()
 
 
 class Config:
-    """The fields of a configuration. A null field counts as missing.
+    """The fields of a configuration, with the names of `config.json`. A null field counts as
+    missing. `keys` has the names of fields in another `file`.
 
     Errors of all methods: M071 for an invalid value.
-
-    Errors of all methods: M071 for a value that a field cannot have.
     """
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        file: str = CONFIGURATION,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
         self._fields = fields
+        self._file = file
+        self._keys = keys or {}
 
     @staticmethod
     def read(folder: Path) -> Config:
@@ -34,9 +40,9 @@ class Config:
         try:
             fields = read_json_file(folder / CONFIGURATION)
         except (OSError, ValueError) as error:
-            raise _wrong(f"cannot be read: {reason_of(error)}") from None
+            raise _wrong(CONFIGURATION, f"cannot be read: {reason_of(error)}") from None
         if not isinstance(fields, dict):
-            raise _wrong("is not an object")
+            raise _wrong(CONFIGURATION, "is not an object")
         return Config(fields)
 
     def __contains__(self, name: str) -> bool:
@@ -46,13 +52,14 @@ class Config:
         found = self._fields.get(name)
         if found is None:
             if default is _MISSING:
-                raise _wrong(f"lacks {name!r}")
+                raise _wrong(self._file, f"lacks {self._keys.get(name, name)!r}")
             return default
         return found
 
     def invalid(self, name: str) -> NoReturn:
         """Raises M071 for a field's value."""
-        raise _wrong(f"has {name}: {self._fields.get(name)!r:.60}")
+        shown = self._keys.get(name, name)
+        raise _wrong(self._file, f"has {shown}: {self._fields.get(name)!r:.60}")
 
     def count(self, name: str, default: Any = _MISSING) -> int:
         """Returns a positive integer."""
@@ -65,7 +72,7 @@ class Config:
         """Returns a number of layers. Errors: M009 for more than the budget `nodes`."""
         found, most = self.count(name), current().nodes
         if found > most:
-            raise over("M009", f"layers in {CONFIGURATION}", found, "nodes", most)
+            raise over("M009", f"layers in {self._file}", found, "nodes", most)
         return found
 
     def real(self, name: str, default: Any = _MISSING) -> float:
@@ -102,7 +109,7 @@ class Config:
         found = self._field(name, {})
         if not isinstance(found, dict):
             self.invalid(name)
-        return Config(found)
+        return Config(found, self._file, self._keys)
 
 
 def unsupported(what: str, hint: str = "") -> UnsupportedError:
@@ -112,7 +119,5 @@ def unsupported(what: str, hint: str = "") -> UnsupportedError:
     )
 
 
-def _wrong(what: str) -> ModelError:
-    return ModelError(
-        "M071", f"{CONFIGURATION} {what}", hint="save the model again, or download it"
-    )
+def _wrong(file: str, what: str) -> ModelError:
+    return ModelError("M071", f"{file} {what}", hint="save the model again, or download it")

@@ -9,9 +9,9 @@ names of the modules that own their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
 from clew.frontends.checkpoint.sizes import PAST, PRESENT, TOKENS, Sizes, cache_names
-from clew.frontends.checkpoint.tensors import Tensors
 from clew.frontends.lowering.attention import Attention, part, places
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.lowering.rotary import Rotation
@@ -28,24 +27,55 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float, to_numpy
+from clew.support.dataclass import dataclass
 from clew.support.errors import ModelError
 from clew.trace.span import Source
 
-FRONTEND: Final = "transformers"
 _COMPUTED: Final = "f32"
 
 
-class DecoderGraph:
-    """Builds the module of a decoder from the tensors of its folder.
+class Weight(Protocol):
+    """A weight in a file: numbers, or codes with their scales."""
 
-    Errors: M072 for a tensor that is missing or has another shape; those of `GraphBuilder`.
+    @property
+    def type(self) -> TensorType:
+        """The type of its numbers."""
+        ...
+
+    def constants(self, name: str) -> tuple[Constant, ...]:
+        """Returns its parameters. Those with axes have the same number of rows."""
+        ...
+
+    def joined(self, parts: Sequence[Expr]) -> Expr:
+        """Returns numbers from the parameters, or from the same rows of each of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the weights are: the reader's name, what messages call the place, and the hint if a
+    weight is missing.
     """
 
-    def __init__(self, decoder: Decoder, tensors: Tensors, sizes: Sizes) -> None:
+    frontend: str
+    place: str
+    hint: str
+
+
+class DecoderGraph:
+    """Builds the module of a decoder from its weights.
+
+    Errors: M072 for a weight that is missing or has another shape; those of `GraphBuilder`.
+    """
+
+    def __init__(
+        self, decoder: Decoder, weights: Mapping[str, Weight], sizes: Sizes, origin: Origin
+    ) -> None:
         self._of = decoder
-        self._tensors = tensors
-        self._builder = GraphBuilder(FRONTEND)
-        self._constants: dict[str, Constant] = {}
+        self._weights = weights
+        self._origin = origin
+        self._builder = GraphBuilder(origin.frontend)
+        self._constants: dict[str, tuple[Constant, ...]] = {}
         self._batch, self._rows, self._past = sizes.batch, sizes.rows, sizes.past
 
     def module(self) -> Module:
@@ -71,28 +101,39 @@ class DecoderGraph:
     def _layer(self, name: str, op: str, make: Callable[[], Expr]) -> Expr:
         """Returns the result of a layer."""
         self._builder.start_layer()
-        source = Source(name, op, FRONTEND)
+        source = Source(name, op, self._origin.frontend)
         with self._builder.layer(source) as results:
             value = results.bind(0, make(), name)
         self._builder.account(source, [value])
         return value
 
-    def _parameter(self, name: str, *shape: int) -> Constant:
-        """Returns a parameter, whose shape is checked."""
-        if name in self._constants:
-            return self._constants[name]
-        stored = self._tensors.get(name)
-        if stored is None:
-            raise _missing(f"lacks the tensor {display(name)!r}")
-        if stored.type.shape != shape or not is_float(stored.type.dtype):
-            raise _missing(f"has {display(name)!r} as {stored.type}, expected {list(shape)}")
-        with self._builder.parameter(name):
-            found = stored.constant(name)
-        self._constants[name] = found
-        return found
+    def _weight(self, name: str, *shape: int) -> tuple[Weight, tuple[Constant, ...]]:
+        """Returns a weight, whose shape is checked, and its parameters."""
+        weight = self._weights.get(name)
+        if weight is None:
+            raise self._missing(f"lacks the tensor {display(name)!r}")
+        if weight.type.shape != shape or not is_float(weight.type.dtype):
+            raise self._missing(f"has {display(name)!r} as {weight.type}, expected {list(shape)}")
+        if name not in self._constants:
+            with self._builder.parameter(name):
+                self._constants[name] = weight.constants(name)
+        return weight, self._constants[name]
+
+    def _missing(self, what: str) -> ModelError:
+        return ModelError("M072", f"{self._origin.place} {what}", hint=self._origin.hint)
 
     def _wide(self, name: str, *shape: int) -> Expr:
-        return cast(self._parameter(name, *shape), _COMPUTED)
+        weight, constants = self._weight(name, *shape)
+        return cast(weight.joined(constants), _COMPUTED)
+
+    def _looked_up(self, name: str, indices: Expr, *shape: int) -> Expr:
+        """Returns rows of a matrix. Those of codes are widened after they are chosen."""
+        weight, constants = self._weight(name, *shape)
+        parts = [
+            call("gather", c, indices, axis=0, from_end=False) if c.tensor.rank else c
+            for c in constants
+        ]
+        return cast(weight.joined(parts), _COMPUTED)
 
     # --- parts of the model ---
 
@@ -100,12 +141,13 @@ class DecoderGraph:
         of = self._of
 
         def tokens() -> Expr:
-            table = self._parameter(f"{of.names.embedding}.weight", of.vocabulary, of.hidden)
-            rows: Expr = cast(call("gather", table, ids, axis=0, from_end=False), _COMPUTED)
+            name = f"{of.names.embedding}.weight"
+            rows = self._looked_up(name, ids, of.vocabulary, of.hidden)
             if of.embedding_scale == 1:
                 return rows
             # transformers rounds the scale to the dtype of the weights.
-            rounded = np.float64(of.embedding_scale).astype(to_numpy(table.tensor.dtype))
+            dtype = self._weights[name].type.dtype
+            rounded = np.float64(of.embedding_scale).astype(to_numpy(dtype))
             return call("multiply", rows, scalar(float(rounded), _COMPUTED))
 
         x = self._layer(of.names.embedding, "embedding", tokens)
@@ -114,11 +156,10 @@ class DecoderGraph:
 
         def positions() -> Expr:
             name = f"{of.names.positions}.weight"
-            stored = self._tensors.get(name)
+            stored = self._weights.get(name)
             longest = stored.type.concrete[0] if stored and stored.type.rank == 2 else 1
-            table = self._wide(name, longest, of.hidden)
-            rows = call("gather", table, places(self._rows, self._past), axis=0)
-            return call("add", x, rows)
+            found = places(self._rows, self._past)
+            return call("add", x, self._looked_up(name, found, longest, of.hidden))
 
         return self._layer(of.names.positions, "embedding", positions)
 
@@ -145,7 +186,7 @@ class DecoderGraph:
             product = call(
                 "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
             )
-            if f"{name}.bias" not in self._tensors:
+            if f"{name}.bias" not in self._weights:
                 return product
             return call("add", product, self._wide(f"{name}.bias", outputs))
 
@@ -177,7 +218,10 @@ class DecoderGraph:
         found = self._mlp(layer, self._norm(f"{layer}.{names.before_mlp}", whole))
         if names.after_mlp:
             found = self._norm(f"{layer}.{names.after_mlp}", found)
-        return [self._layer(f"{layer}.mlp_add", "add", lambda: call("add", whole, found)), *cache]
+        return [
+            self._layer(f"{layer}.{names.mlp}_add", "add", lambda: call("add", whole, found)),
+            *cache,
+        ]
 
     def _mlp(self, layer: str, x: Expr) -> Expr:
         of, names = self._of, self._of.names
@@ -195,7 +239,7 @@ class DecoderGraph:
             found: Expr = call(op, gate, **attrs)
             return found if gate is up else call("multiply", found, up)
 
-        hidden = self._layer(f"{layer}.mlp.act_fn", op.removeprefix("nn."), activated)
+        hidden = self._layer(f"{layer}.{names.mlp}.act_fn", op.removeprefix("nn."), activated)
         return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
 
     def _attention(
@@ -222,15 +266,15 @@ class DecoderGraph:
             k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
         if block.rotary is not None:
             turn = self._rotation(block.rotary)
-            q = self._layer(f"{layer}.self_attn.rotary_q", "rotary", partial(turn.of, q))
-            k = self._layer(f"{layer}.self_attn.rotary_k", "rotary", partial(turn.of, k))
-        keys = self._joined(f"{layer}.self_attn.key_cache", past[0], k)
-        values = self._joined(f"{layer}.self_attn.value_cache", past[1], v)
+            q = self._layer(f"{layer}.{names.attention}.rotary_q", "rotary", partial(turn.of, q))
+            k = self._layer(f"{layer}.{names.attention}.rotary_k", "rotary", partial(turn.of, k))
+        keys = self._joined(f"{layer}.{names.attention}.key_cache", past[0], k)
+        values = self._joined(f"{layer}.{names.attention}.value_cache", past[1], v)
         todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
         todo.softcap = of.softcap
         if block.window:
             todo.masks.append(self._near(block.window))
-        attended = self._layer(f"{layer}.self_attn", "attention", todo.built)
+        attended = self._layer(f"{layer}.{names.attention}", "attention", todo.built)
         return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
 
     def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
@@ -261,11 +305,3 @@ class DecoderGraph:
         keys = self._past + self._rows
         first = call("subtract", rows, scalar(window, "i32"))
         return call("greater", reshaped(places(keys), (1, keys)), first)
-
-
-def _missing(what: str) -> ModelError:
-    return ModelError(
-        "M072",
-        f"the model's folder {what}",
-        hint="config.json and the safetensors files belong to different models, or one is missing",
-    )

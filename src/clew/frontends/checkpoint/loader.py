@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from clew.frontends.checkpoint.architectures import decoder_of
 from clew.frontends.checkpoint.config import Config
-from clew.frontends.checkpoint.decoder import DecoderGraph
+from clew.frontends.checkpoint.decoder import DecoderGraph, Origin
 from clew.frontends.checkpoint.sizes import Sizes
 from clew.frontends.checkpoint.tensors import Tensors
 from clew.ir.module import Module
 from clew.support.budgets import Budgets, in_force
+
+_ORIGIN: Final = Origin(
+    "transformers",
+    "the model's folder",
+    "config.json and the safetensors files belong to different models, or one is missing",
+)
 
 
 def load(
@@ -30,4 +37,4 @@ def load(
     with in_force(budgets):
         decoder = decoder_of(Config.read(folder))
         sizes = Sizes.given(decoder, inputs or {})
-        return DecoderGraph(decoder, Tensors(folder), sizes).module()
+        return DecoderGraph(decoder, Tensors(folder), sizes, _ORIGIN).module()

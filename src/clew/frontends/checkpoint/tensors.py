@@ -9,7 +9,7 @@ Source: safetensors, format description.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from clew.frontends.checkpoint.files import INDEX, WEIGHTS
 from clew.frontends.file_parts import FilePart, ModelFile
 from clew.frontends.limits import checked_size
 from clew.frontends.names import display
-from clew.ir.expr import Constant
+from clew.ir.expr import Constant, Expr
 from clew.ir.types import TensorType, bits, to_numpy
 from clew.support.budgets import current, exceeded
 from clew.support.dataclass import dataclass
@@ -43,9 +43,13 @@ class Stored:
     type: TensorType
     part: FilePart
 
-    def constant(self, name: str) -> Constant:
+    def constants(self, name: str) -> tuple[Constant, ...]:
         """Returns the tensor as a parameter that is read on first use."""
-        return Constant.lazy(self.type, self._read, name=name, token=self.part.token)
+        return (Constant.lazy(self.type, self._read, name=name, token=self.part.token),)
+
+    def joined(self, parts: Sequence[Expr]) -> Expr:
+        """Returns the parameter, or its rows."""
+        return parts[0]
 
     def _read(self) -> NDArray[Any]:
         return self.part.read().view(to_numpy(self.type.dtype)).reshape(self.type.concrete)

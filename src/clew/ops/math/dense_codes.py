@@ -7,7 +7,7 @@ of two numbers is one of integers; sums over a block are exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -176,6 +176,14 @@ def _round_blocks_reference(x: Array, steps: Array, *, block: int, parts: int) -
             bits=4, block=32, parts=2,
         ),
         Sample(i16(1, 16), f32(1), i16(1, 1, 8, 2), f32(1, 1, 8), bits=2, block=16),
+        Sample(
+            i16(3, 2, 32), f32(3, 2), i16(2, 4, 8, 2), f32(2, 2, 8), i32(3, 2, 2), f32(2, 2, 8),
+            bits=4, block=16, parts=2, units=13,
+        ),
+        Sample(
+            i16(1, 1, 16), f32(1, 2), i16(3, 4, 8, 2), f16(3, 2, 8), i32(1, 1, 2), f32(3, 2, 8),
+            bits=8, block=8,
+        ),
         Sample(i16(5, 1, 16), f32(5, 2), i16(2, 2, 8, 2), f16(2, 2, 8), bits=3, block=8,
                error="T107"),
         Sample(i16(5, 1, 16), f32(5, 2), i16(2, 3, 8, 2), f16(2, 2, 8), bits=4, block=8,
@@ -213,7 +221,8 @@ def dense_codes(
     first word those of even positions, the lowest bits first. `scales[N / width, K / block, width]`
     has the steps of the codes. `offsets` are the sums of the data over blocks,
     `i32[..., parts, K / block]`, and zero points, `i8[N / width, K / block, width]`: a number is
-    its scale times the difference of code and zero point. `units` is N if whole panels round it up.
+    its scale times the difference of code and zero point. With `f32` in place of zero points, it is
+    its scale times the code, plus this number. `units` is N if whole panels round it up.
 
     Each result is the sum over blocks of `steps * scales * (sum of data * codes)`, in which the
     inner sum is an exact `i32`. The caller sees to it that 32 bits hold it.
@@ -247,21 +256,35 @@ def dense_codes(
     shape = (*rows, parts, blocks, count)
     sums = te.compute(shape, summed, BLOCK_SUMS, axes=(*names, "p", "b", "n"), role=BLOCK_SUMS)
     b = te.reduce_axis(blocks, "b", roles.BLOCK)
+    zeros = offsets if offsets and offsets[1].dtype == "i8" else None
+    added = offsets if offsets and zeros is None else None
 
     def body(*i: Scalar) -> Scalar:
         *outer, n = i
         place = (n // across, b, n % across)
-        total: Scalar | None = None
-        for part in reversed(range(parts)):
+        step, scale = steps[(*outer, b)], te.cast("f32", scales[place])
+
+        def products(part: int) -> Scalar:
             whole = sums[(*outer, part, b, n)]
-            if offsets:
-                whole = whole - offsets[0][(*outer, part, b)] * te.cast("i32", offsets[1][place])
-            value = te.cast("f32", whole)
-            total = value if total is None else total * (1 / _PART) + value
-        assert total is not None
-        return te.sum(total * (te.cast("f32", scales[place]) * steps[(*outer, b)]), b)
+            if zeros is not None:
+                whole = whole - zeros[0][(*outer, part, b)] * te.cast("i32", zeros[1][place])
+            return whole
+
+        total = _joined(products, parts) * (scale * step)
+        if added is not None:
+            whole = _joined(lambda part: added[0][(*outer, part, b)], parts)
+            total = total + whole * (added[1][place] * step)
+        return te.sum(total, b)
 
     return te.compute((*rows, count), body, "dense", axes=(*names, "n"))
+
+
+def _joined(sums: Callable[[int], Scalar], parts: int) -> Scalar:
+    """Returns a sum as `f32`, from those of all parts."""
+    total = te.cast("f32", sums(parts - 1))
+    for part in reversed(range(parts - 1)):
+        total = total * (1 / _PART) + te.cast("f32", sums(part))
+    return total
 
 
 def _check(
@@ -280,7 +303,8 @@ def _check(
     Errors: as for `nn.dense_codes`.
     """
     dtypes = [t.dtype for t in (data, steps, weight, *offsets)]
-    if dtypes != ["i16", "f32", "i16", "i32", "i8"][: len(dtypes)] or len(offsets) == 1:
+    wanted = ["i16", "f32", "i16", *(["i32", "i8"] if "i8" in dtypes else ["i32", "f32"])]
+    if dtypes != wanted[: len(dtypes)] or len(offsets) not in (0, 2):
         raise GraphTypeError("T101", f"{name}: operands are of {', '.join(dtypes)}")
     if scales.dtype not in ("f16", "f32"):
         raise GraphTypeError("T101", f"{name}: scales are {scales.type}, expected f16 or f32")
@@ -368,12 +392,14 @@ def _dense_codes_reference(
     factors = rows_of_panels(scales)[: len(codes)].astype(np.float64)
     result = np.zeros((*outer, len(codes)))
     for b in range(blocks):
-        sums = np.matmul(x[..., b, :], matrices[:, b].T)
+        sums = np.matmul(x[..., b, :], matrices[:, b].T) * factors[:, b]
         if offsets:
-            zeros = rows_of_panels(offsets[1])[: len(codes), b].astype(np.float64)
-            sums = sums - offsets[0][..., b, None] * zeros
+            numbers = rows_of_panels(offsets[1])[: len(codes), b].astype(np.float64)
+            if offsets[1].dtype == np.int8:
+                numbers = -numbers * factors[:, b]
+            sums = sums + offsets[0][..., b, None] * numbers
         total = sums[..., 0, :]
         if parts > 1:
             total = total + sums[..., 1, :] / _PART
-        result += total * factors[:, b] * steps[..., b, None].astype(np.float64)
+        result += total * steps[..., b, None].astype(np.float64)
     return result.astype(np.float32)

@@ -200,6 +200,43 @@ def dequantize(
 
 
 @register_op(
+    "dequantize_offset",
+    traits=Traits(keeps_finite=True, well_conditioned=True, parameters=(1, 2)),
+    samples=(
+        Sample(u8(2, 7), f32(2, 3), f32(2, 3), axis=1, block=3, low=0, high=9),
+        Sample(i8(2, 3, 4), f32(3, 1), f32(3, 1), low=-9, high=9),
+        Sample(u8(4, 6), f16(4, 2), f32(4, 2), axis=1, block=3, dtype="f32", low=0, high=9),
+        Sample(u8(3), f32(2), f32(), error="T100", low=0, high=9),
+        Sample(u8(3), f32(), i8(), error="T142", low=0, high=9),
+        Sample(f32(3), f32(), f32(), error="T105"),
+    ),
+)
+def dequantize_offset(
+    x: Tensor, scale: Tensor, offset: Tensor, *, axis: int = 0, block: int = 0, dtype: str = ""
+) -> Tensor:
+    """`x * scale + offset`, in `dtype` (default: that of the scale). Both are rounded to `f32`.
+
+    Source: ggml, `ggml-quants.c` (Q4_1, Q4_K and their kin).
+    """
+    name = "dequantize_offset"
+    if not is_integer(x.dtype) and x.dtype not in STORAGE:
+        raise GraphTypeError("T105", f"{name}: {x.dtype} is not a dtype of quantized tensors")
+    for parameter in (scale, offset):
+        _need_scale(name, parameter)
+    dtype = dtype or scale.dtype
+    if not is_float(dtype) or dtype in STORAGE:
+        raise GraphTypeError("T106", f"{name}: a result of {dtype}", hint="set dtype to f32")
+    given = _Parameters(name, x, scale, (offset,), axis, block)
+    wide = _wide(scale.dtype)
+
+    def body(*i: Scalar) -> Scalar:
+        value = te.cast(wide, x[i]) * te.cast(wide, given.at(scale, i))
+        return te.cast(dtype, value + te.cast(wide, given.at(offset, i)))
+
+    return te.compute(x.shape, body, name, layout=x.layout)
+
+
+@register_op(
     "quantize",
     traits=Traits(keeps_finite=True, parameters=(1, 2)),
     samples=(

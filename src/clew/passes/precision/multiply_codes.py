@@ -7,7 +7,12 @@ from typing import ClassVar, Final
 import numpy as np
 
 from clew.cost.policy.layouts import VECTORS_OF_CODE_PANELS
-from clew.cost.policy.precision import CODES_TO_KEEP, MOST_BLOCK_OF_CODES, ROWS_TO_WIDEN_CODES
+from clew.cost.policy.precision import (
+    CODES_PACKED_AT_ONCE,
+    CODES_TO_KEEP,
+    MOST_BLOCK_OF_CODES,
+    ROWS_TO_WIDEN_CODES,
+)
 from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
@@ -23,9 +28,11 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, constant_of, known_values, reshaped
 from clew.patterns.exactness import Exactness
+from clew.support.arrays import aligned_empty
 from clew.support.dataclass import dataclass
 
 _INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
+_DEQUANTIZING: Final = ("dequantize", "dequantize_offset")
 _FLOATS: Final = ("f32", *NARROW_FLOATS)
 
 
@@ -47,7 +54,8 @@ class MultiplyCodes(Pass):
 
     With `parts=2`, data are rounded to two `i16` and keep the precision of `f32`. One part rounds
     to 1 / 65534 of the largest number in the block. Scales become `f16` if that is exact. A block
-    of the weight of more than `most_block` elements becomes several with the same scale.
+    of the weight of more than `most_block` elements becomes several with the same scale. Offsets
+    of blocks (`dequantize_offset`) are multiplied by the sums of the data.
 
     Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
     are those of layers with at least `many_rows` rows, if their number is known and the target
@@ -75,13 +83,14 @@ class MultiplyCodes(Pass):
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight as codes: `scale * (code - zero)`. `by_columns`: whether its axes are `[N, K]`, and
-    `block` is the number of elements along K with one scale.
+    """A weight as codes: `scale * (code - zero) + offset`. `by_columns`: whether its axes are
+    `[N, K]`, and `block` is the number of elements along K with one scale.
     """
 
     codes: Constant
     scale: Expr
     zero: Expr | None
+    offset: Expr | None
     block: int
     by_columns: bool
 
@@ -147,13 +156,18 @@ class _Multiplier(Rewriter):
         rows = product(tuple(data.tensor.shape[:-1]))
         if isinstance(rows, int) and rows >= options.many_rows and self._floats_gain(parts):
             return f"with {rows} rows, products of {options.dtype} are faster", call
-        scales, zeros = weight.rows(weight.scale), None
-        if weight.zero is not None:
-            zeros = weight.rows(weight.zero)
-        if scales is None or (weight.zero is not None and zeros is None):
+        given = (weight.scale, weight.zero, weight.offset)
+        scales, zeros, offsets = (None if p is None else weight.rows(p) for p in given)
+        if (
+            scales is None
+            or (zeros is None) != (weight.zero is None)
+            or ((offsets is None) != (weight.offset is None))
+        ):
             return "its scales or zero points are not constants by column and block", call
         middle = 0 if weight.codes.tensor.dtype[0] == "i" else 1 << (weight.bits - 1)
         points = np.full((1, 1), -middle) if zeros is None else zeros.astype(np.int32) - middle
+        if offsets is not None and middle:
+            offsets, points = offsets + scales.astype(np.float32) * middle, np.zeros((1, 1), "i4")
         known = (int(points.max()), int(points.min())) == (0, 0)
         most = min(options.most_block, _most_block(weight.bits, centered=known))
         block = _block_in(weight.block, most, codes_of_row(weight.bits))
@@ -168,7 +182,11 @@ class _Multiplier(Rewriter):
             rounded, steps, _packed(weight, middle, padded, width),
             _of_blocks(weight, _halved(scales), block, width, "scales"),
         ]  # fmt: skip
-        if not known:
+        if offsets is not None:
+            numbers = offsets.astype(np.float32)
+            operands.append(_sums(rounded, block))
+            operands.append(_of_blocks(weight, numbers, block, width, "offsets"))
+        elif not known:
             operands.append(_sums(rounded, block))
             points = np.broadcast_to(points, scales.shape).astype(np.int8)
             operands.append(_of_blocks(weight, points, block, width, "zeros"))
@@ -218,9 +236,11 @@ def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
             operand, by_columns = operand.args[0], not by_columns
         else:
             break
-    if not isinstance(operand, Call) or operand.op_name != "dequantize":
+    if not isinstance(operand, Call) or operand.op_name not in _DEQUANTIZING:
         return None
-    integers, scale, *zeros = operand.args
+    integers, scale, *rest = operand.args
+    offset = rest.pop() if operand.op_name == "dequantize_offset" else None
+    zero = rest[0] if rest else None
     codes = constant_of(integers) if integers.tensor.rank == 2 else None
     if codes is None:
         return None
@@ -231,7 +251,7 @@ def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
     block, axis = operand.attrs.block, operand.attrs.axis % 2
     if block and axis != depth_axis:
         return None
-    return _Weight(codes, scale, zeros[0] if zeros else None, block or depth, by_columns)
+    return _Weight(codes, scale, zero, offset, block or depth, by_columns)
 
 
 def _most_block(width: int, *, centered: bool) -> int:
@@ -251,14 +271,22 @@ def _block_in(block: int, most: int, row: int) -> int:
 
 
 def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
-    """Returns the codes in panels of columns, less `middle`."""
+    """Returns the codes in panels of columns, less `middle`. A few panels are packed at a time, to
+    need little memory besides the result.
+    """
     columns, given = weight.shape
+    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
 
     def make(data: Array) -> Array:
-        signed = weight.by_column(data).astype(np.int16) - np.int16(middle)
-        return pack_codes(np.pad(signed, ((0, 0), (0, depth - given))), weight.bits, width)
+        packed = aligned_empty(shape, np.int16)
+        step = max(1, CODES_PACKED_AT_ONCE // (width * depth))
+        for panel in range(0, shape[0], step):
+            some = weight.by_column(data)[panel * width : (panel + step) * width]
+            signed = some.astype(np.int16) - np.int16(middle)
+            padded = np.pad(signed, ((0, 0), (0, depth - given)))
+            packed[panel : panel + step] = pack_codes(padded, weight.bits, width)
+        return packed
 
-    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
     how = f"codes{weight.bits}[{middle}:{depth}:{width}:{weight.by_columns}]"
     return weight.codes.derived(how, TensorType(shape, "i16"), make)
 

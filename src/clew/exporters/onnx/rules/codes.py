@@ -59,9 +59,11 @@ def dense_codes(w: Writing) -> str:
     matrix, zeros = _weight(w)
     data = _numbers(w, w.inputs[0], w.attrs.block)
     result = w.emit("MatMul", data, matrix)
-    if zeros is None:
+    if len(w.inputs) == 4:
         return result
     sums = _numbers(w, w.inputs[4], 1)
+    if zeros is None:
+        return w.emit("Add", result, w.emit("MatMul", sums, _columns(w, 5, "f32")))
     scaled = w.emit("Mul", w.cast(zeros, "f32"), _scales(w))
     return w.emit("Sub", result, w.emit("MatMul", sums, scaled))
 
@@ -119,7 +121,8 @@ def _weight(w: Writing, zero_points: bool = False) -> tuple[str, str | None]:
         return np.ascontiguousarray(unpack_codes(x, bits)[:units].T)
 
     codes = w.derived(w.inputs[2], f"codes {bits} {units}", change, dtype)
-    zeros = _columns(w, 5, dtype) if len(w.inputs) > 4 else None
+    has_zeros = len(w.inputs) > 4 and w.call.args[5].tensor.dtype == "i8"
+    zeros = _columns(w, 5, dtype) if has_zeros else None
     given = [zeros] if zero_points and zeros else []
     matrix = w.emit(
         "DequantizeLinear",
@@ -159,7 +162,7 @@ def _fits(call: Call) -> bool:
     if len(call.args) == 4:
         return True
     zeros = call.args[5]
-    if not isinstance(zeros, Constant):
+    if not isinstance(zeros, Constant) or zeros.tensor.dtype != "i8":
         return False
     half = 1 << (8 if _DTYPES[call.attrs.bits] == "i8" else 4) - 1
     within = -half <= int(zeros.data.min(initial=0)) <= int(zeros.data.max(initial=0)) < half

@@ -1,0 +1,15 @@
+"""GGUF files, the models of llama.cpp: settings, a tokenizer, and weights in blocks of few bits.
+
+The file has weights but no graph. `container.py` reads its table, `blocks.py` the types of its
+tensors, and `settings.py` turns its metadata into the configuration from which the folders of
+`transformers` are built, too. `vocabulary.py` reads the tokenizer, and `tokenizer.py` turns it into
+a file of the library `tokenizers`.
+"""
+
+from __future__ import annotations
+
+from clew.frontends.gguf.loader import load
+from clew.frontends.gguf.tokenizer import tokenizer_json
+from clew.frontends.gguf.vocabulary import Vocabulary, vocabulary_of
+
+__all__ = ["Vocabulary", "load", "tokenizer_json", "vocabulary_of"]
