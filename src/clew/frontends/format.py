@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from clew.frontends.cutting import Cutter
 from clew.frontends.listing import Listing
 from clew.frontends.quantized import Operand, Product
+from clew.frontends.texts import ModelTexts
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.dataclass import dataclass
@@ -115,6 +116,12 @@ class Format(ABC):
     def recognizes_folder(self, names: Sequence[str]) -> bool:
         """Whether a folder with files of these names is a model of this format."""
         return False
+
+    def texts(self, path: Path) -> ModelTexts | None:
+        """Returns what a language model's file says about texts; None if files of this format say
+        nothing, as the model's folder has them.
+        """
+        return None
 
     def source_of(self, model: Any) -> Source | None:
         """Returns an object that holds a model as a source that `load` takes; None for others. No

@@ -9,15 +9,14 @@ from typing import Any
 
 import clew.api.compile as compiler
 from clew.api.loaded_model import load_compiled
+from clew.generation.companions import Companions
 from clew.generation.decoder import Decoder
-from clew.generation.folder import home_of, model_in
+from clew.generation.folder import model_in
 from clew.generation.settings import Settings
-from clew.generation.template import ChatTemplate
-from clew.generation.tokenizer import FILE as TOKENIZER
 from clew.generation.tokenizer import Tokenizer
 from clew.generation.wiring import Wiring
 from clew.serving.model import Model
-from clew.support.errors import ClewError, InputError
+from clew.support.errors import InputError
 from clew.support.locks import Lock
 from clew.support.shown import Shown
 
@@ -32,13 +31,10 @@ class LanguageModel(Shown):
     its whole prompt.
     """
 
-    def __init__(self, model: Any, folder: Path | None) -> None:
+    def __init__(self, model: Any, companions: Companions) -> None:
         self._model = model
         self._wiring = Wiring(model)
-        self._tokenizer, self._no_tokenizer = _tokenizer_in(folder)
-        self._template = None if folder is None else ChatTemplate.read(folder)
-        self._settings = Settings() if folder is None else Settings.read(folder)
-        self._folder = folder
+        self._tokenizer, self._no_tokenizer, self._template, self._settings = companions
         self._lock = Lock()
         self._kept: Decoder | None = None
 
@@ -59,17 +55,17 @@ class LanguageModel(Shown):
 
     @property
     def settings(self) -> Settings:
-        """The settings of the model's folder."""
+        """The settings of the model's folder or file."""
         return self._settings
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None if the folder has none."""
+        """The tokenizer; None if the model has none."""
         return self._tokenizer
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the folder has a chat template."""
+        """Whether the model has a chat template."""
         return self._template is not None
 
     def encode(self, text: str) -> list[int]:
@@ -133,14 +129,15 @@ def language_model(
     """Returns a model that generates text.
 
     `source` is a folder that `transformers` saved, a folder with an ONNX model (Optimum, ONNX
-    Runtime GenAI), an ONNX or `.clew` file, or a compiled model. `folder` has the tokenizer and the
-    settings, by default next to the model. Options are those of `clew.compile`.
+    Runtime GenAI), a GGUF, ONNX or `.clew` file, or a compiled model. `folder` has the tokenizer
+    and the settings; by default, they are those in the model's file or next to it. Options are
+    those of `clew.compile`.
 
     Errors: I484 (no language model), I485 (tokenizers is not installed), M073 to M075 (damaged
     files of the folder), I014 (options of a model that is compiled already), and those of
     `clew.compile`.
     """
-    home = None if folder is None else Path(folder)
+    found = None if folder is None else Companions.in_folder(Path(folder))
     if isinstance(source, Model):
         model = source
         if options:
@@ -151,26 +148,10 @@ def language_model(
             )
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        home = home_of(path) if home is None else home
-        found = model_in(path)
-        saved = found.suffix == ".clew"
-        model = load_compiled(found, **options) if saved else compiler.compile(found, **options)
+        file = model_in(path)
+        saved = file.suffix == ".clew"
+        model = load_compiled(file, **options) if saved else compiler.compile(file, **options)
+        found = Companions.beside(path) if found is None else found
     else:
         model = compiler.compile(source, **options)
-    return LanguageModel(model, home)
-
-
-def _tokenizer_in(folder: Path | None) -> tuple[Tokenizer | None, ClewError]:
-    """Returns the tokenizer of a folder, and the error for its absence: ids need none."""
-    where = "" if folder is None else f" in {str(folder)!r}"
-    absent: ClewError = InputError(
-        "I485",
-        f"texts need a tokenizer, and there is no {TOKENIZER}{where}",
-        hint="give token ids, or folder= with the tokenizer of the model",
-    )
-    if folder is None or not os.path.isfile(folder / TOKENIZER):
-        return None, absent
-    try:
-        return Tokenizer.read(folder / TOKENIZER), absent
-    except InputError as error:  # the library is not installed
-        return None, error
+    return LanguageModel(model, Companions.none() if found is None else found)

@@ -23,6 +23,17 @@ class Tokenizer:
     @staticmethod
     def read(path: Path) -> Tokenizer:
         """Returns the tokenizer in a file. Errors: I485 without the library, M073."""
+        try:
+            text = read_text(path)
+        except (OSError, ValueError) as error:
+            raise _unreadable(FILE, error) from None
+        return Tokenizer.of_text(text, FILE)
+
+    @staticmethod
+    def of_text(text: str, name: str) -> Tokenizer:
+        """Returns the tokenizer that the text of a `tokenizer.json` describes. `name` is for
+        messages. Errors: I485 without the library, M073.
+        """
         library = optional_library(
             "tokenizers",
             InputError(
@@ -32,18 +43,11 @@ class Tokenizer:
             ),
         )
         try:
-            return Tokenizer(library.Tokenizer.from_str(read_text(path)))
+            return Tokenizer(library.Tokenizer.from_str(text))
         except PASSED_ON:
             raise
         except BaseException as error:
-            raise _refused(
-                error,
-                ModelError(
-                    "M073",
-                    f"{FILE} cannot be read: {reason_of(error)}",
-                    hint="the file is damaged, or of a newer version of the library tokenizers",
-                ),
-            ) from None
+            raise _refused(error, _unreadable(name, error)) from None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Returns the ids of a text. `special` adds what the model expects around a text, such as a
@@ -73,6 +77,14 @@ class Tokenizer:
         """Returns the id of a token; None if there is none of that text."""
         found: int | None = self._tokenizer.token_to_id(token)
         return found
+
+
+def _unreadable(name: str, error: BaseException) -> ModelError:
+    return ModelError(
+        "M073",
+        f"{name} cannot be read: {reason_of(error)}",
+        hint="the file is damaged, or of a newer version of the library tokenizers",
+    )
 
 
 def _refused(error: BaseException, coded: ClewError) -> BaseException:

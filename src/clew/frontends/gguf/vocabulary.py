@@ -50,10 +50,14 @@ def vocabulary_of(
     Errors: M070 for a damaged file, M071 for invalid metadata.
     """
     with in_force(budgets):
-        container = read_container(source)
-        if f"{_PREFIX}model" not in container.metadata:
-            return None
-        return _Fields(container).vocabulary()
+        return vocabulary_in(read_container(source))
+
+
+def vocabulary_in(container: Container) -> Vocabulary | None:
+    """Returns the tokenizer of a file that was read; None if it has none. Errors: M071."""
+    if f"{_PREFIX}model" not in container.metadata:
+        return None
+    return _Fields(container).vocabulary()
 
 
 class _Fields:

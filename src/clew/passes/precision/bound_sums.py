@@ -26,8 +26,8 @@ class BoundSums(Pass):
     After:
         %3 = scale_fixed(%2, factor, shift, bounded=true)
 
-    Preconditions: runs before weights are packed. Non-goals: `i64` sums, and products that are rounded
-    once.
+    Preconditions: runs before weights are packed. Non-goals: `i64` sums, and products
+    that are rounded once.
     """
 
     opt_level: ClassVar[int] = 2
