@@ -67,6 +67,7 @@ from clew.ops.movement import (  # noqa: F401  registers operators
     fold,
     indexing,
     scatter,
+    overwriting,
     slicing,
     transform,
 )
