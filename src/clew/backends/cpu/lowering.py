@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.kernel_sizes import KernelSizes
+from clew.backends.cpu.one_query import one_query
 from clew.backends.cpu.one_row import OneRow
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
@@ -242,6 +243,12 @@ class KernelSource(Shown):
             for number, where in enumerate(_where(self.sizes.function))
             if where != 0
         ]
+        shared = one_query(self.sizes.function)
+        if shared is not None:
+            function, alone = shared
+            return [(_SourceOfOneQuery(self, function), 1)] if alone == 1 else [
+                (self, 1 - alone), (_SourceOfOneQuery(self, function), alone)
+            ]
         found, (_, where) = OneRow.of(self.nest), ways[0]
         if found is not None and substitute(where, found.sizes) == 1:
             one = _SourceOfOneRow(self, found)
@@ -367,6 +374,35 @@ class _SourceOfOneRow(KernelSource):
     def nest(self) -> Nest:
         assert self._first is not None
         return at_sizes(self._first.nest, self._sizes)
+
+
+class _SourceOfOneQuery(KernelSource):
+    """The way to compute attention for one query, by a kernel for the same memory in other
+    shapes.
+    """
+
+    def __init__(self, first: KernelSource, function: Function) -> None:
+        super().__init__(
+            first.function,
+            first.target,
+            (),
+            first.bounds,
+            first.use,
+            first,
+            expected=first.expected,
+        )
+        self._alone = function
+
+    @cached_property
+    def sizes(self) -> KernelSizes:
+        assert self._first is not None
+        return replace(self._first.sizes, function=self._alone)
+
+    @cached_property
+    def nest(self) -> Nest:
+        made = self._stages_of_nest
+        with self._expecting():
+            return lower(self.name, made.inputs, made.outputs)
 
 
 @dataclass(frozen=True, repr=False)
