@@ -7,6 +7,7 @@ of the buffer (`overwrite`), and reads a slice of the result. `WriteInPlace` mak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -52,10 +53,6 @@ class _Growing:
     axis: int
     length: SymDim
 
-    @property
-    def added(self) -> Dim:
-        return self.joined.tensor.shape[self.axis] - self.length
-
 
 def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldStates:
     """Returns a module with growing states in buffers. `pairs` are the names of state inputs and of
@@ -75,37 +72,56 @@ def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldSt
     return HeldStates(_Holder(found, spares).rewrite_module(module), spares, reasons)
 
 
-def _growing(
+def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns the names of the sizes of states along the axes along which they grow."""
+    return list(dict.fromkeys(str(length) for *_, length in _candidates(module, pairs)))
+
+
+def _candidates(
     module: Module, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[_Growing], dict[str, str]]:
-    """Returns the states that can lie in buffers, and why others that grow cannot, by name."""
+) -> list[tuple[Var, int, Expr, int, SymDim]]:
+    """Returns the states that grow along one axis: each with the number of its output, the output,
+    the axis and the size.
+    """
     main = module.main
     params = {param.name: param for param in main.params}
     numbers = {name: n for n, name in enumerate(module.output_names)}
     results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    found = []
+    for name, output in pairs:
+        param, number = params[name], numbers[output]
+        grown = _grown(param, results[number])
+        if grown is not None:
+            found.append((param, number, results[number], *grown))
+    return found
+
+
+def _growing(
+    module: Module, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[_Growing], dict[str, str]]:
+    """Returns the states that can lie in buffers, and why others that grow cannot, by name."""
     readers: dict[int, list[Expr]] = {}
-    for node in all_nodes(main):
+    for node in all_nodes(module.main):
         for child in node.children:
             readers.setdefault(child.id, []).append(node)
-    fed: dict[str, int] = {}
-    for _, output in pairs:
-        fed[output] = fed.get(output, 0) + 1
+    fed = Counter(output for _, output in pairs)
     found, reasons = list[_Growing](), dict[str, str]()
-    for name, output in pairs:
-        param, result = params[name], results[numbers[output]]
-        grown = _grown(param, result)
-        if grown is None:
-            continue
-        axis, length = grown
-        uses = readers[param.id]
+    added: dict[str, Dim] = {}
+    for param, output, result, axis, length in _candidates(module, pairs):
+        name = param.name
+        more = result.tensor.shape[axis] - length
         if not isinstance(result, Call) or not _joins(result, param, axis):
             reasons[name] = "its output is no concatenation that begins with it"
-        elif fed[output] > 1:
+        elif fed[module.output_names[output]] > 1:
             reasons[name] = "its output feeds several inputs"
-        elif any(node is not result for node in uses) or result.args.count(param) > 1:
+        elif any(node is not result for node in readers[param.id]):
             reasons[name] = "more than the concatenation reads it"
+        elif result.args.count(param) > 1:
+            reasons[name] = "it occurs twice in the concatenation"
+        elif added.setdefault(str(length), more) != more:
+            reasons[name] = f"others of size {length} grow by {added[str(length)]}, it by {more}"
         else:
-            found.append(_Growing(param, numbers[output], result, axis, length))
+            found.append(_Growing(param, output, result, axis, length))
     return found, reasons
 
 

@@ -18,6 +18,7 @@ from clew.ir.deciding import deciding_params
 from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
+from clew.ir.types import dims_in
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
@@ -103,6 +104,20 @@ class CompiledParts:
         # An error concerns only calls with these sizes, which report it.
         with suppress(ClewError), in_force(self.maker.options.budgets):
             self.variants.get(variant)
+
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
+        """Returns the chain of the model whose growing states lie in buffers; None if no state can
+        lie in one, or if one build cannot serve all lengths.
+        """
+        sizes = self.all_sizes
+        if sizes is None or sizes.sized.unsized:
+            return None
+        # The model itself serves the sessions for whose form there is an error.
+        with suppress(ClewError), in_force(self.maker.options.budgets):
+            chain = self.variants.get(Variant(held=pairs))
+            if chain is not None and _serves_from_zero(chain):
+                return chain
+        return None
 
     def build(self) -> Build:
         """Returns the build of a model without free sizes. Errors: those of a build."""
@@ -292,6 +307,15 @@ def _variant(maker: Maker, sizes: AllSizes | None, variant: Variant, module: Mod
     # Calls without elements are short and rare, so builds for single sizes do not pay off.
     options = replace(options, passes=passes, specialize=False)
     return chain_of(module, options, maker.cache, is_stored=False, told=maker.told)
+
+
+def _serves_from_zero(chain: ModuleChain) -> bool:
+    """Whether one build serves all lengths of states in buffers, 0 included."""
+    own = chain.all_sizes
+    if own is None or own.sized.unsized:
+        return False
+    least = {name for p in own.module.main.params for d in dims_in(p.type) for name in d.from_zero}
+    return own.sized.template.from_zero >= least
 
 
 def _chain_of(

@@ -192,6 +192,7 @@ class Model(Shown, ABC, Generic[K, B]):
         pair), I042 and I043 (`initial`).
         """
         with LOADING, held_interrupts():
+            from clew.runtime.held import HeldForm  # noqa: PLC0415
             from clew.runtime.session import Session  # noqa: PLC0415
             from clew.runtime.state import (  # noqa: PLC0415
                 conventional_pairs,
@@ -208,7 +209,9 @@ class Model(Shown, ABC, Generic[K, B]):
         self._expect_empty(growing_names(pairs))
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names}
-        return Session(self, pairs, {**first, **(initial or {})}, self._form)
+        held = self._chain.held(tuple((p.input.name, p.output.name) for p in pairs))
+        form = None if held is None else HeldForm(held, self._inputs)
+        return Session(self, pairs, {**first, **(initial or {})}, self._form, form)
 
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
