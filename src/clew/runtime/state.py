@@ -180,8 +180,8 @@ def _tensor(given: InputSpec) -> tuple[Any, Sequence[int | str | None] | None] |
 
 
 def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges: `past` if a state of size `past` is followed
-    by one of size `past + new`.
+    """Returns the named sizes that calls enlarge: `past` if a state of size `past` is followed by one
+    of size `past + new`, or `max(past, total)`.
     """
     found = set()
     for pair in pairs:
@@ -189,7 +189,8 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
         if after is None or len(after) != len(pair.input.shape):
             continue
         for size, later in zip(pair.input.shape, after, strict=True):
-            if isinstance(size, str) and isinstance(later, str) and _is_sum_with(size, later):
+            if isinstance(size, str) and isinstance(later, str) and _extends(size, later):
+
                 found.add(size)
     return frozenset(found)
 
@@ -204,8 +205,11 @@ def growing_by_convention(
         return frozenset()
 
 
-def _is_sum_with(size: str, later: str) -> bool:
+def _extends(size: str, later: str) -> bool:
+    """Whether a size is the sum of another and more, or the larger one of it and another."""
     terms = later.split(" + ")
+    if later.startswith("max(") and later.endswith(")"):
+        return size in later[4:-1].split(", ")
     return len(terms) > 1 and size in terms and " - " not in later
 
 

@@ -19,6 +19,7 @@ from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.ir.types import dims_in
+from clew.passes.hold_states import growing_sizes
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
@@ -109,8 +110,10 @@ class CompiledParts:
         """Returns the chain of the model whose growing states lie in buffers; None if no state can
         lie in one, or if one build cannot serve all lengths.
         """
-        sizes = self.all_sizes
-        if sizes is None or sizes.sized.unsized:
+        sizes, model = self.all_sizes, self.maker.model
+        if sizes is None or sizes.sized.unsized or not isinstance(model, Module):
+            return None
+        if not accepts_empty(self.maker.options.sizes, growing_sizes(model, pairs)):
             return None
         # The model itself serves the sessions for whose form there is an error.
         with suppress(ClewError), in_force(self.maker.options.budgets):

@@ -206,11 +206,12 @@ class Model(Shown, ABC, Generic[K, B]):
             if state is None and not own
             else given_pairs(self._inputs, self._outputs, own if state is None else state)
         )
-        self._expect_empty(growing_names(pairs))
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names}
         held = self._chain.held(tuple((p.input.name, p.output.name) for p in pairs))
         form = None if held is None else HeldForm(held, self._inputs)
+        if form is None:
+            self._expect_empty(growing_names(pairs))
         return Session(self, pairs, {**first, **(initial or {})}, self._form, form)
 
     def _expect_empty(self, names: Collection[str]) -> None:
