@@ -80,7 +80,8 @@ def _stage(
         value = _on_buffers(stage.body, names, buffers)
         places: Sequence[Scalar] = axes
         if begin:
-            places = [axis + size(at) for axis, at in zip(axes, begin, strict=True)]
+            pairs = zip(axes, begin, strict=True)
+            places = [axis if at == 0 else axis + size(at) for axis, at in pairs]
         return [nested(axes, Store(buffer, tuple(places), value, stage.name))]
     assert not begin, "a part of a buffer is a plain stage"
     over = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.body.axes]
