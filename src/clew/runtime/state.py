@@ -195,14 +195,20 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
     return frozenset(found)
 
 
-def growing_by_convention(
-    inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
-) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges; none if names do not identify the state."""
+def pairs_of(inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> list[StatePair]:
+    """Returns the states that the model itself has, else those that names identify; none if they do
+    not.
+    """
+    own = {i.name: i.fed_by for i in inputs if i.fed_by}
     try:
-        return growing_names(conventional_pairs(inputs, outputs))
+        return given_pairs(inputs, outputs, own) if own else conventional_pairs(inputs, outputs)
     except InputError:
-        return frozenset()
+        return []
+
+
+def pair_names(pairs: Sequence[StatePair]) -> tuple[tuple[str, str], ...]:
+    """Returns the names of state inputs and of the outputs that feed them."""
+    return tuple((pair.input.name, pair.output.name) for pair in pairs)
 
 
 def _extends(size: str, later: str) -> bool:

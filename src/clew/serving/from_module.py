@@ -25,7 +25,7 @@ from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
 from clew.runtime.cache import Cache
 from clew.runtime.output_spec import OutputSpec
-from clew.runtime.state import growing_by_convention
+from clew.runtime.state import growing_names, pair_names, pairs_of
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
 from clew.serving.build_key import build_key
@@ -67,12 +67,13 @@ class CompiledParts:
         self._stored = stored
         options, model = maker.options, maker.model
         # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
+        self._pairs = pairs_of(interface.inputs, outputs)
         self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
         is_free = interface.is_free or not isinstance(model, Module)
         # Other backends take regions of known shapes.
         if is_free and free is not None and not options.backends:
-            self.growing = growing_by_convention(interface.inputs, outputs)
+            self.growing = growing_names(self._pairs)
             if accepts_empty(options.sizes, self.growing):
                 with suppress(ClewError):  # a build for size 0 alone may be possible
                     free = with_sizes_from_zero(free, self.growing)
@@ -105,6 +106,11 @@ class CompiledParts:
         # An error concerns only calls with these sizes, which report it.
         with suppress(ClewError), in_force(self.maker.options.budgets):
             self.variants.get(variant)
+
+    def expect_held(self) -> None:
+        """Makes the form that sessions run, if the model has states that grow."""
+        if self.growing:
+            self.held(pair_names(self._pairs))
 
     def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
         """Returns the chain of the model whose growing states lie in buffers; None if no state can
@@ -186,6 +192,7 @@ class CompiledParts:
 
     def write(self, chain: ModuleChain, path: str | Path) -> None:
         """Writes all builds to a file. Errors: as `saving.save`."""
+        self.expect_held()
         save(self.saved(chain), path)
 
 
@@ -258,6 +265,8 @@ def chain_of(
     if stored is not None or common is not None:
         chain.stored_key = place.key
     if common is not None:
+        if place.key is not None:
+            parts.expect_held()  # a start from the cache would have to import and compile it
         about = {"target": options.target.name, "kernels": len(common.uses)}
         place.keep(lambda: contents(parts.saved(chain)), common.constant_bytes, about, maker.warned)
     return chain

@@ -198,6 +198,7 @@ class Model(Shown, ABC, Generic[K, B]):
                 conventional_pairs,
                 given_pairs,
                 growing_names,
+                pair_names,
             )
 
         own = {i.name: i.fed_by for i in self._inputs if i.fed_by}
@@ -208,7 +209,7 @@ class Model(Shown, ABC, Generic[K, B]):
         )
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names}
-        held = self._chain.held(tuple((p.input.name, p.output.name) for p in pairs))
+        held = self._chain.held(pair_names(pairs))
         form = None if held is None else HeldForm(held, self._inputs)
         if form is None:
             self._expect_empty(growing_names(pairs))
