@@ -20,7 +20,16 @@ from clew.runtime.state import conventional_pairs
 from clew.support.errors import ClewError
 
 from .session_models import (
-    HEAD, HEADS, KEY, VALUE, WIDTH, compiled, decoder, floats, model, random,
+    HEAD,
+    HEADS,
+    KEY,
+    VALUE,
+    WIDTH,
+    compiled,
+    decoder,
+    floats,
+    model,
+    random,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -306,6 +315,6 @@ def test_a_session_without_growing_states_has_no_length() -> None:
     )
     session = clew.compile(given, threads=1, cache=False).session()
     with pytest.raises(ClewError, match="I375"):
-        session.length
+        assert session.length
     with pytest.raises(ClewError, match="I375"):
         session.rewind(0)

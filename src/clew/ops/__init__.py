@@ -66,8 +66,8 @@ from clew.ops.movement import (  # noqa: F401  registers operators
     compaction,
     fold,
     indexing,
-    scatter,
     overwriting,
+    scatter,
     slicing,
     transform,
 )

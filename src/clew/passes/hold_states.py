@@ -18,7 +18,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.size_names import names_in
 from clew.ir.state import STATE
-from clew.ir.types import TensorType, dims_in
+from clew.ir.types import TensorType
 from clew.ir.visit import all_nodes
 from clew.ops.registry import Op, get_op
 from clew.support.dataclass import dataclass

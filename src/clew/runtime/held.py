@@ -12,18 +12,16 @@ behind these. Any other write needs buffers of its own first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.ir.dim_places import size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.runtime.input_spec import InputSpec, bound_sizes, elements
 from clew.support.arrays import aligned_empty
 from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
-
-if TYPE_CHECKING:
-    from clew.serving.served import Served
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Lengths: TypeAlias = "Mapping[str, int]"
@@ -42,7 +40,7 @@ class HeldModel(Protocol):
         """Its inputs: those of the model, then one for each length and each room."""
         ...
 
-    def serve(self, arrays: Sequence[Any]) -> Served[Any]:
+    def serve(self, arrays: Sequence[Any]) -> Any:
         """Returns what serves a call with checked inputs."""
         ...
 
@@ -79,7 +77,16 @@ class HeldForm:
             if spare in dim.symbols
         }
         # One state for each length; all others of the length grow with it.
-        self._first = {state.length: state for state in reversed(self.states.values())}
+        self.first = {state.length: state for state in reversed(self.states.values())}
+        # By length: the number of new elements, and the places of the sizes that it consists of.
+        self._more: dict[str, Dim] = {
+            name: state.needed - SymDim.symbol(name, 0) for name, state in self.first.items()
+        }
+        held = {state.position for state in self.states.values()}
+        dims = [() if n in held else spec.dims for n, spec in enumerate(inputs)]
+        wanted = {n for dim in self._more.values() for n in getattr(dim, "symbols", ())}
+        self._places = [place for place in size_places(dims) if place.name in wanted]
+        self._needs_lengths = bool(wanted & self.spares.keys())
         self._added: dict[tuple[Any, ...], dict[str, int]] = {}
 
     def lengths_of(self, arrays: Sequence[Any]) -> Lengths:
@@ -94,19 +101,14 @@ class HeldForm:
         """Returns, for each length, how many elements a call adds. `arrays` are all inputs of the
         model; those of held states do not matter.
         """
-        held = {state.position for state in self.states.values()}
-        shapes = tuple([None if n in held else a.shape for n, a in enumerate(arrays)])
-        key = (shapes, *lengths.values())
+        known = tuple([arrays[p.argument].shape[p.axis] for p in self._places])
+        key = (known, *lengths.values()) if self._needs_lengths else known
         found = self._added.get(key)
         if found is None:
-            given = [(s, a) for n, (s, a) in enumerate(zip(self._inputs, arrays, strict=True))
-                     if n not in held]  # fmt: skip
-            specs, known = [s for s, _ in given], [a for _, a in given]
-            sizes = {**bound_sizes(specs, known), **lengths}
-            found = {
-                length: value_at(state.needed, sizes) - lengths[length]
-                for length, state in self._first.items()
-            }
+            sizes = dict(lengths)
+            for place, elements_ in zip(self._places, known, strict=True):
+                sizes.setdefault(place.name, place.size(elements_))
+            found = {name: value_at(dim, sizes) for name, dim in self._more.items()}
             if len(self._added) >= _KEPT_SIZES:
                 self._added.clear()
             self._added[key] = found
@@ -124,7 +126,7 @@ class Caches:
 
     def capacity(self, length: str) -> int:
         """Returns the number of elements for which the buffers of a length have room."""
-        state = self.form._first[length]
+        state = self.form.first[length]
         return int(self.arrays[state.name].shape[state.axis])
 
     def lend(self, lengths: Lengths) -> None:

@@ -72,8 +72,8 @@ class LoopTemplate:
 @dataclass(frozen=True)
 class SegmentTemplate:
     """A segment for all sizes. `arena_bytes` holds the size of each arena buffer, and `copied` the
-    bytes of copies whose size is not a number, by their place in the order. `written` are the inputs
-    that kernels write to.
+    bytes of copies whose size is not a number, by their place in the order. `written` are the
+    inputs that kernels write to.
     """
 
     steps: tuple[Step, ...]

@@ -52,9 +52,7 @@ class Stateless(Protocol):
         """The outputs in order."""
         ...
 
-    def run_checked(
-        self, checked: Sequence[Any], held: Held, *, served: Any = None
-    ) -> list[Any]:
+    def run_checked(self, checked: Sequence[Any], held: Held, *, served: Any = None) -> list[Any]:
         """Returns the outputs for checked inputs; all but the held ones own their memory. `served`
         is what serves the call, if that is known.
         """
@@ -217,9 +215,7 @@ class Session(Shown):
         """Returns an independent session with the same state and initial state. No array is copied
         before the copy is called: then buffers with growing states are.
         """
-        made = Session(
-            self._model, self._pairs, form=self._whole_form, held_form=self._held_form
-        )
+        made = Session(self._model, self._pairs, form=self._whole_form, held_form=self._held_form)
         made._initial, made._now = self._initial, self._now
         if made._now.caches is not None:
             made._now.caches.lend(made._now.lengths)
@@ -259,7 +255,7 @@ class Session(Shown):
                 raise InputError(
                     "I376",
                     f"rewind to {length}, but the session has {self.length} positions",
-                    hint=f"give a number from 0 to {self.length}; session.length is the current one",
+                    hint=f"give a number from 0 to session.length, which is {self.length}",
                 )
             now = self._now
             state = dict(now.state)
@@ -320,24 +316,21 @@ class Session(Shown):
     def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state, with growing states in buffers."""
         now = self._now
+        whole: State = now.state if now.caches is None else {**now.state, **now.caches.arrays}
+        if len(whole) < len(self._specs):
+            whole = self._completed(arrays)
+        given = list(self._arrange([*arrays, *(whole[name] for name in self._specs)]))
         if now.caches is None:
-            state = now.state
-            if len(state) < len(self._specs):
-                state = self._completed(arrays)
-            given = self._arrange([*arrays, *(state[name] for name in self._specs)])
-            now = _Now(state, None, form.lengths_of(given))
-        else:
-            whole = {**now.state, **now.caches.arrays}
-            given = self._arrange([*arrays, *(whole[name] for name in self._specs)])
+            now = _Now(whole, None, form.lengths_of(given))
         added = form.added(given, now.lengths)
         caches = now.caches
-        if caches is None or not caches.admits(self._owner, now.lengths, added):
-            with in_force(self._model.budgets):
+        with in_force(self._model.budgets):
+            if caches is None or not caches.admits(self._owner, now.lengths, added):
                 caches = make_caches(form, self._valid(form, now), now.lengths, added, self._owner)
-        whole = {**now.state, **caches.arrays}
-        given = self._arrange([*arrays, *(whole[name] for name in self._specs)])
-        given = [*given, *caches.given(now.lengths, added)]
-        served = form.model.serve(given)
+            for name, state in form.states.items():
+                given[state.position] = caches.arrays[name]
+            given += caches.given(now.lengths, added)
+            served = form.model.serve(given)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
         caches.arrays = {name: kept.pop(name) for name in caches.arrays}

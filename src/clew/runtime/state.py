@@ -180,8 +180,8 @@ def _tensor(given: InputSpec) -> tuple[Any, Sequence[int | str | None] | None] |
 
 
 def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
-    """Returns the named sizes that calls enlarge: `past` if a state of size `past` is followed by one
-    of size `past + new`, or `max(past, total)`.
+    """Returns the named sizes that calls enlarge: `past` if a state of size `past` is followed by
+    one of size `past + new`, or `max(past, total)`.
     """
     found = set()
     for pair in pairs:
@@ -190,7 +190,6 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
             continue
         for size, later in zip(pair.input.shape, after, strict=True):
             if isinstance(size, str) and isinstance(later, str) and _extends(size, later):
-
                 found.add(size)
     return frozenset(found)
 

@@ -53,7 +53,9 @@ class StageInfo:
         """
         kept = set()
         for place in self.store.indices:
-            moved = isinstance(place, Binary) and place.op == "add" and isinstance(place.b, (Size, Imm))
+            moved = (
+                isinstance(place, Binary) and place.op == "add" and isinstance(place.b, (Size, Imm))
+            )
             kept.add(id(place.a if moved else place))  # type: ignore[attr-defined]
         return kept
 

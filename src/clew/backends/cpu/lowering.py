@@ -246,9 +246,11 @@ class KernelSource(Shown):
         shared = one_query(self.sizes.function)
         if shared is not None:
             function, alone = shared
-            return [(_SourceOfOneQuery(self, function), 1)] if alone == 1 else [
-                (self, 1 - alone), (_SourceOfOneQuery(self, function), alone)
-            ]
+            return (
+                [(_SourceOfOneQuery(self, function), 1)]
+                if alone == 1
+                else [(self, 1 - alone), (_SourceOfOneQuery(self, function), alone)]
+            )
         found, (_, where) = OneRow.of(self.nest), ways[0]
         if found is not None and substitute(where, found.sizes) == 1:
             one = _SourceOfOneRow(self, found)
