@@ -11,6 +11,7 @@ ELSEWHERE_UNKNOWN: Final = {
         nonzero_positions room signal_phases sorted_kinds space_to_batch split_image
         split_parts
     """,
+    "the form that sessions run": "overwrite",
     "sizes that depend on data": """
         best_boxes compress kept_boxes non_max_suppression nonzero size_of sized soft_best_boxes
         unique

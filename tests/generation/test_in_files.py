@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.frontends.gguf.models import arrays, metadata_of
 
 import clew
 from gguf_files import plain, written
-from tests.frontends.gguf.models import arrays, metadata_of
 
 from .folders import CONFIG, TEMPLATE, write_model, write_tokenizer
 
@@ -50,7 +50,7 @@ def _file(folder: Path, **tokenizer: Any) -> Path:
         **{f"tokenizer.ggml.{name}": value for name, value in fields.items()},
         "tokenizer.chat_template": TEMPLATE,
     }
-    tensors = arrays(_weights(folder), "llama", heads, heads)
+    tensors = arrays(_weights(folder), "llama", 2, 2)
     made = folder.parent / "model.gguf"
     made.write_bytes(written(metadata, {name: plain(value) for name, value in tensors.items()}))
     return made

@@ -37,11 +37,11 @@ def test_deep_chains_pass(kit: Any, current: Pass) -> None:
     assert len(kit.op_names(after)) == 6_000
 
 
-# Without a call of a function, a list, an empty value, a loop, a branch or a narrow float these do
-# not start to rewrite.
+# Without a call of a function, a list, an empty value, a loop, a branch, a narrow float or a state
+# these do not start to rewrite.
 IDLE = (
     "InlineComposites", "FoldStructure", "FoldEmpty", "StackAppends", "UnrollLoops",
-    "BindConstants", "WidenHalves", "RelateSizes", "StackSequences",
+    "BindConstants", "WidenHalves", "RelateSizes", "StackSequences", "WriteInPlace",
 )  # fmt: skip
 
 

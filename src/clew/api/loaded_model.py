@@ -35,7 +35,7 @@ class LoadedModel(ProfiledModel[LoadedKernel, LoadedBuild]):
         parts = ["all sizes"] if chain.template is not None else []
         if chain.builds and chain.template is None:
             parts.append(counted(len(chain.builds), "size"))
-        at = listed([*parts, *map(str, chain.variants)])
+        at = listed([*parts, *(str(v) for v in chain.variants if not v.held)])
         return f"{super()._about()}, saved for {at}"
 
     @property

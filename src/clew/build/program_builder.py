@@ -39,6 +39,7 @@ from clew.ir.types import (
 )
 from clew.ops.registry import Op
 from clew.passes.fusion.views import part_offsets, view_offsets
+from clew.passes.fusion.write_in_place import IN_PLACE
 from clew.runtime.program import (
     Branch,
     Instruction,
@@ -94,8 +95,8 @@ class ProgramBuilder:
         self._shown: dict[int, int] = {}
         # The views that exist, by instructions or as outputs of segments.
         self._viewed: set[int] = set()
-        # For native branches and loops, by node: the builders of their parts, and the results of
-        # loops that are views of initial states.
+        # For native branches and loops, by node: the builders of their parts. For loops and kernels
+        # that write in place: the results that are views of initial states, or of operands.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
         # Branches and loops that are not native.
@@ -222,6 +223,10 @@ class ProgramBuilder:
                 slots = self._new_slots(node)
                 self._kernels().append(node)
                 self.made_in.update(dict.fromkeys(slots, len(self._groups)))
+                if IN_PLACE in function.attrs:
+                    old = node.args[function.attrs[IN_PLACE]]
+                    self.views[slots[0]] = self.slots[old.id][0], 0
+                    self._passed_on[node.id] = {0}
             case Call() if (offsets := view_offsets(node)) is not None:
                 source = self.slots[node.args[0].id][0]
                 for slot, offset in zip(self._new_slots(node), offsets, strict=True):

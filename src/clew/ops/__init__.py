@@ -70,6 +70,7 @@ from clew.ops.movement import (  # noqa: F401  registers operators
     compaction,
     fold,
     indexing,
+    overwriting,
     rows,
     scatter,
     slicing,

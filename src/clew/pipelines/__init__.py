@@ -23,6 +23,7 @@ from clew.passes.convolution.vectorize_signals import VectorizeSignals
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
+from clew.passes.fusion.write_in_place import WriteInPlace
 from clew.passes.placement.annotate_target import AnnotateTarget
 from clew.passes.placement.claims import Claims
 from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
@@ -127,6 +128,7 @@ def pipeline(
         DeadCode(),  # removes what folding left unused
         InlineComposites(),  # composites that a pass above built: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
+        WriteInPlace(),  # needs kernels
         PlaceParts(),  # last: it depends on the kernels and their order
     ]
 

@@ -256,7 +256,12 @@ class GuardedMemory:
             _fill(buffer, array)
 
     def check(self, inputs: Sequence[np.ndarray]) -> None:
-        """Asserts that padding, inputs and constants are unchanged since before the call."""
+        """Asserts that padding, inputs and constants are unchanged since before the call. Copies
+        the inputs that kernels write to back.
+        """
+        for number in self._plan.written:
+            whole = self.inputs[number].data.view(inputs[number].dtype)
+            inputs[number][...] = whole.reshape(inputs[number].shape)
         groups = {
             "input": self.inputs,
             "output": self.outputs,
@@ -268,8 +273,9 @@ class GuardedMemory:
         for name, buffers in groups.items():
             for number, buffer in enumerate(buffers):
                 buffer.check(f"{name} {number}")
+        read = [n for n in range(len(inputs)) if n not in self._plan.written]
         for name, buffers, arrays in (
-            ("input", self.inputs, inputs),
+            ("input", [self.inputs[n] for n in read], [inputs[n] for n in read]),
             ("constant", self.constants, self._constants),
         ):
             for number, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):

@@ -236,7 +236,7 @@ def elements(number: int) -> Array:
 
 def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
     """Returns the names of the free dimensions of inputs, in order."""
-    return list(dict.fromkeys(place.name for place in _places(inputs)))
+    return list(dict.fromkeys(place.name for place in places_of(inputs)))
 
 
 def size_names(inputs: Sequence[InputSpec]) -> set[str]:
@@ -244,24 +244,34 @@ def size_names(inputs: Sequence[InputSpec]) -> set[str]:
     return {*free_sizes(inputs), *(name for spec in inputs for name in spec.value_names)}
 
 
-def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:
-    """Returns the values of the free dimensions of inputs, and of named elements, by name.
+def bound_sizes(
+    inputs: Sequence[InputSpec],
+    arrays: Sequence[Any],
+    places: Sequence[SizePlace] | None = None,
+) -> dict[str, int]:
+    """Returns the values of the free dimensions of inputs, and of named elements, by name. `places`
+    are those of the inputs, if they are known.
 
     Errors: I042 if a size has two values.
     """
-    found = shape_sizes(inputs, arrays)
+    found = shape_sizes(inputs, arrays, places)
     for spec, array in zip(inputs, arrays, strict=True):
         found.update(spec.named_values(array))
     return found
 
 
-def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:
-    """Returns the values of the free dimensions of inputs, by name.
+def shape_sizes(
+    inputs: Sequence[InputSpec],
+    arrays: Sequence[Any],
+    places: Sequence[SizePlace] | None = None,
+) -> dict[str, int]:
+    """Returns the values of the free dimensions of inputs, by name. `places` are those of the
+    inputs, if they are known.
 
     Errors: I042 if a size has two values.
     """
     found: dict[str, int] = {}
-    for place in _places(inputs):
+    for place in places_of(inputs) if places is None else places:
         size = place.size(arrays[place.argument].shape[place.axis])
         if found.setdefault(place.name, size) != size:
             name = inputs[place.argument].name
@@ -272,24 +282,30 @@ def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
     return found
 
 
-def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
-    """Checks the sizes of checked inputs: named sizes, those that other sizes determine, and rules.
+def check_sizes(
+    inputs: Sequence[InputSpec],
+    arrays: Sequence[Any],
+    ranges: SizeRanges,
+    places: Sequence[SizePlace],
+) -> None:
+    """Checks the sizes of checked inputs, which are at `places`: named sizes, those that other
+    sizes determine, and rules.
 
     Errors: I317 for a size outside its range, I042 for sizes that contradict each other, I318 for a
     rule that does not hold.
     """
-    for place in _places(inputs) if ranges else ():
+    for place in places if ranges else ():
         allowed = ranges.get(place.name)
         size = place.size(arrays[place.argument].shape[place.axis])
         if allowed is not None and size not in allowed:
             raise _out_of_range(inputs[place.argument].name, place.name, size, allowed)
     if any(spec.expressions or spec.rules for spec in inputs):
-        sizes = shape_sizes(inputs, arrays)
+        sizes = shape_sizes(inputs, arrays, places)
         for spec, array in zip(inputs, arrays, strict=True):
             spec.check_sizes(array, sizes)
 
 
-def _places(inputs: Sequence[InputSpec]) -> list[SizePlace]:
+def places_of(inputs: Sequence[InputSpec]) -> list[SizePlace]:
     """Returns the axes of inputs that give the sizes that have names."""
     found = size_places([spec.dims for spec in inputs])
     return [place for place in found if place.name.replace(".", "_").isidentifier()]

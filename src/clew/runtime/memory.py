@@ -361,6 +361,7 @@ def plan_segment(
     arena_sizes_bytes: Sequence[int],
     order: Sequence[int | Flow] = (),
     loops: Sequence[LoopPlan] = (),
+    written: Sequence[int] = (),
 ) -> SegmentPlan:
     """Returns the plan of a segment. Arena references in `steps` are indices into
     `arena_sizes_bytes`.
@@ -376,6 +377,7 @@ def plan_segment(
         0,
         order=tuple(order),
         loops=tuple(loops),
+        written=tuple(written),
     )
     offsets, total = plan_arena(arena_lifetimes(plan.entries, arena_sizes_bytes))
     arena = tuple(map(ArenaBuffer, arena_sizes_bytes, offsets))

@@ -177,7 +177,8 @@ class SegmentPlan:
 
     If `arena` is empty, the arena is a single buffer of `arena_bytes`, and references into it are
     `BufferRef(ARENA, 0, offset)`. `order` holds the steps' numbers with control flow in between; it
-    is empty if the steps run one after the other. `runtime.memory.plan_segment` makes plans.
+    is empty if the steps run one after the other. `written` are the inputs that kernels write to.
+    `runtime.memory.plan_segment` makes plans.
     """
 
     steps: tuple[Step, ...]
@@ -188,6 +189,7 @@ class SegmentPlan:
     arena: tuple[ArenaBuffer, ...] = ()
     order: tuple[int | Flow, ...] = ()
     loops: tuple[LoopPlan, ...] = ()
+    written: tuple[int, ...] = ()
 
     @property
     def entries(self) -> tuple[Step | Flow, ...]:

@@ -72,7 +72,8 @@ class LoopTemplate:
 @dataclass(frozen=True)
 class SegmentTemplate:
     """A segment for all sizes. `arena_bytes` holds the size of each arena buffer, and `copied` the
-    bytes of copies whose size is not a number, by their place in the order.
+    bytes of copies whose size is not a number, by their place in the order. `written` are the
+    inputs that kernels write to.
     """
 
     steps: tuple[Step, ...]
@@ -83,6 +84,7 @@ class SegmentTemplate:
     order: tuple[int | Flow, ...] = ()
     loops: tuple[LoopTemplate, ...] = ()
     copied: Mapping[int, Dim] = field(default_factory=dict)
+    written: tuple[int, ...] = ()
 
     @property
     def is_static(self) -> bool:
@@ -100,7 +102,8 @@ class SegmentTemplate:
         """The arguments of `plan_segment` for a static segment."""
         specs = ([spec.at(_NONE) for spec in part] for part in (self.inputs, self.outputs))
         loops = tuple(loop.at(_NONE) for loop in self.loops)
-        return (self.steps, *specs, self.constants, self.arena_bytes, self.order, loops)
+        parts = (self.steps, *specs, self.constants, self.arena_bytes, self.order, loops)
+        return (*parts, self.written)
 
     @property
     def entries(self) -> tuple[Step | Flow, ...]:
@@ -149,6 +152,7 @@ class SegmentTemplate:
             arena,
             tuple(order),
             tuple([loop.at(sizes) for loop in self.loops]),
+            self.written,
         )
 
 

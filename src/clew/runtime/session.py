@@ -1,18 +1,20 @@
 """Sessions: a model with state, whose outputs of one call are inputs of the next.
 
-The arrays of a state are never written to: each call makes new ones, which replace the old ones
-when it has succeeded. So copies of a session share them, and a failed call changes nothing.
+States that grow lie in buffers (`held.py`); a call writes its new elements behind the valid ones.
+The arrays of all other states are never written to: each call makes new ones, which replace the old
+ones when it has succeeded. So copies of a session share both, and a failed call changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.runtime.drawing import sizes_of
+from clew.runtime.held import Caches, HeldForm, Lengths, make_caches
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
@@ -50,9 +52,21 @@ class Stateless(Protocol):
         """The outputs in order."""
         ...
 
-    def run_checked(self, checked: Sequence[Any], held: Held) -> list[Any]:
-        """Returns the outputs for checked inputs; all but the held ones own their memory."""
+    def run_checked(self, checked: Sequence[Any], held: Held, *, served: Any = None) -> list[Any]:
+        """Returns the outputs for checked inputs; all but the held ones own their memory. `served`
+        is what serves the call, if that is known.
+        """
         ...
+
+
+class _Now(NamedTuple):
+    """The state of a session between two calls: whole arrays by input name, and the buffers of
+    other states with the lengths of their valid parts.
+    """
+
+    state: State
+    caches: Caches | None = None
+    lengths: Lengths = MappingProxyType({})
 
 
 class Session(Shown):
@@ -75,8 +89,11 @@ class Session(Shown):
         pairs: Sequence[StatePair],
         initial: Mapping[str, Any] = _NOTHING,
         form: CallForm | None = None,
+        held_form: HeldForm | None = None,
     ) -> None:
-        """`form` is that of the model's calls, if inputs and outputs are parts of nested values."""
+        """`form` is that of the model's calls, if inputs and outputs are parts of nested values.
+        With `held_form`, growing states lie in buffers.
+        """
         self._model = model
         self._pairs = tuple(pairs)
         self._specs = {pair.input.name: pair.input for pair in pairs}
@@ -97,8 +114,11 @@ class Session(Shown):
         self._shown_of, self._kept_of = picker(shown), picker(self._kept)
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
+        self._held_form = held_form
+        # The owner of the buffers that the session may write to.
+        self._owner = object()
         # In the order of the pairs, as far as it is known.
-        self._state: State = self._in_order(self._initial)
+        self._now = _Now(self._in_order(self._initial))
         self._turn = Turn()
         self._always_fit = all(map(_always_fits, pairs))
         # For each input of the model, its place among those of a call and the states behind them.
@@ -137,9 +157,7 @@ class Session(Shown):
         do not change them. Before the first call it lacks the states whose sizes that call
         determines.
         """
-        state = self._state
-        found = {n: state[n] for n in self._specs if n in state}
-        return MappingProxyType({name: _view(array) for name, array in found.items()})
+        return MappingProxyType({n: _view(array) for n, array in self._whole(self._now).items()})
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Returns the output, or a tuple if there are none or several, and updates the state.
@@ -175,7 +193,7 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = self._in_order({**self._state, **changed})
+            self._now = _Now(self._in_order({**self._whole(self._now), **changed}))
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
@@ -188,18 +206,85 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = self._in_order(self._initial)
+            self._now = _Now(self._in_order(self._initial))
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
 
     def copy(self) -> Session:
-        """Returns an independent session with the same state and initial state. No array is copied:
-        calls replace the arrays of a state and never write to them.
+        """Returns an independent session with the same state and initial state. No array is copied
+        before the copy is called: then buffers with growing states are.
         """
-        made = Session(self._model, self._pairs, form=self._whole_form)
-        made._initial, made._state = self._initial, self._state
+        made = Session(self._model, self._pairs, form=self._whole_form, held_form=self._held_form)
+        made._initial, made._now = self._initial, self._now
+        if made._now.caches is not None:
+            made._now.caches.lend(made._now.lengths)
         return made
+
+    @property
+    def length(self) -> int:
+        """The number of positions in the growing states, such as key-value caches: the size of the
+        axis along which they grow; 0 before the first call.
+
+        Errors: I375 if no state grows, or if several sizes grow.
+        """
+        if len(self._growing) != 1:
+            what = "no state grows" if not self._growing else "several sizes grow"
+            raise InputError(
+                "I375",
+                f"the session has no length: {what}",
+                hint="a state grows if its input has the size `past`, its output `past + seq`",
+            )
+        now = self._now
+        for name in now.lengths:
+            if name in self._growing:
+                return now.lengths[name]
+        places = self._places_of_length()
+        return next((now.state[n].shape[axis] for n, axis in places if n in now.state), 0)
+
+    def rewind(self, length: int) -> None:
+        """Shortens the growing states to their first positions, so that the next call continues
+        from there. States that do not grow remain as they are.
+
+        Errors: I374 (a call is running), I375 (no state grows), I376 (there are fewer positions).
+        """
+        call = object()
+        try:
+            self._begin(call)
+            if not 0 <= length <= self.length:
+                raise InputError(
+                    "I376",
+                    f"rewind to {length}, but the session has {self.length} positions",
+                    hint=f"give a number from 0 to session.length, which is {self.length}",
+                )
+            now = self._now
+            state = dict(now.state)
+            for name, axis in self._places_of_length():
+                if name in state:
+                    first = state[name][(slice(None),) * axis + (slice(length),)]
+                    state[name] = np.array(first, order="C")
+            lengths = {n: length if n in self._growing else size for n, size in now.lengths.items()}
+            self._now = _Now(state, now.caches, lengths)
+        finally:
+            if self._turn.holder is call:
+                self._turn.holder = None
+
+    def _places_of_length(self) -> list[tuple[str, int]]:
+        """Returns the growing states and their axes that grow."""
+        return [
+            (name, axis)
+            for name, spec in self._specs.items()
+            for axis, size in enumerate(spec.shape)
+            if size in self._growing
+        ]
+
+    def _whole(self, now: _Now) -> State:
+        """Returns all states as arrays, in order; buffers keep the elements that these show."""
+        caches, found = now.caches, dict(now.state)
+        if caches is not None:
+            caches.lend(now.lengths)
+            found |= {name: caches.shown(name, now.lengths) for name in caches.arrays}
+        return self._in_order(found)
 
     def _begin(self, call: object) -> None:
         """Errors: I374 if another call is running."""
@@ -215,16 +300,57 @@ class Session(Shown):
         try:
             if not self._turn.begin(call):
                 raise _is_running()
-            state = self._state
+            if self._held_form is not None:
+                return self._held_step(self._held_form, arrays)
+            state = self._now.state
             if len(state) < len(self._specs):
                 state = self._completed(arrays)
             given = self._arrange([*arrays, *state.values()])
             results = self._model.run_checked(given, self._held)
-            self._state = self._next_state(self._kept_of(results))
+            self._now = _Now(self._next_state(self._kept_of(results)))
             return self._shown_of(results)
         finally:
             if self._turn.holder is call:
                 self._turn.holder = None
+
+    def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the outputs of a call that are not state, with growing states in buffers."""
+        now = self._now
+        whole: State = now.state if now.caches is None else {**now.state, **now.caches.arrays}
+        if len(whole) < len(self._specs):
+            whole = self._completed(arrays)
+        given = list(self._arrange([*arrays, *(whole[name] for name in self._specs)]))
+        if now.caches is None:
+            now = _Now(whole, None, form.lengths_of(given))
+        added = form.added(given, now.lengths)
+        caches = now.caches
+        with in_force(self._model.budgets):
+            if caches is None or not caches.admits(self._owner, now.lengths, added):
+                caches = make_caches(form, self._valid(form, now), now.lengths, added, self._owner)
+            for name, state in form.states.items():
+                given[state.position] = caches.arrays[name]
+            given += caches.given(now.lengths, added)
+            served = form.model.serve(given)
+        results = self._model.run_checked(given, self._held, served=served)
+        kept = dict(zip(self._specs, self._kept_of(results), strict=True))
+        caches.arrays = {name: kept.pop(name) for name in caches.arrays}
+        after = {name: length + added[name] for name, length in now.lengths.items()}
+        self._now = _Now(self._next_plain(kept), caches, after)
+        return self._shown_of(results)
+
+    def _valid(self, form: HeldForm, now: _Now) -> State:
+        """Returns the valid parts of the states that lie in buffers."""
+        caches = now.caches
+        if caches is None:
+            return {name: now.state[name] for name in form.states}
+        return {name: caches.shown(name, now.lengths) for name in form.states}
+
+    def _next_plain(self, values: Mapping[str, Any]) -> State:
+        """Errors: I372 for a value that its input does not accept."""
+        if self._always_fit:
+            return dict(values)
+        pairs = {pair.input.name: pair for pair in self._pairs}
+        return {name: _next_value(pairs[name], value) for name, value in values.items()}
 
     def _next_state(self, values: Sequence[Any]) -> State:
         """Errors: I372 for a value that its input does not accept."""
@@ -265,7 +391,7 @@ class Session(Shown):
 
         Errors: I373.
         """
-        state = self._state
+        state = self._now.state
         known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
         sizes = sizes_of(self._model.inputs, known)
         with in_force(self._model.budgets):

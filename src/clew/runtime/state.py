@@ -181,8 +181,8 @@ def _tensor(given: InputSpec) -> tuple[Any, Sequence[int | str | None] | None] |
 
 
 def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges: `past` if a state of size `past` is followed
-    by one of size `past + new`.
+    """Returns the named sizes that calls enlarge: `past` if a state of size `past` is followed by
+    one of size `past + new`, or `max(past, total)`.
     """
     found = set()
     for pair in pairs:
@@ -190,23 +190,32 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
         if after is None or len(after) != len(pair.input.shape):
             continue
         for size, later in zip(pair.input.shape, after, strict=True):
-            if isinstance(size, str) and isinstance(later, str) and _is_sum_with(size, later):
+            if isinstance(size, str) and isinstance(later, str) and _extends(size, later):
                 found.add(size)
     return frozenset(found)
 
 
-def growing_by_convention(
-    inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
-) -> frozenset[str]:
-    """Returns the named sizes that each call enlarges; none if names do not identify the state."""
+def pairs_of(inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> list[StatePair]:
+    """Returns the states that the model itself has, else those that names identify; none if they do
+    not.
+    """
+    own = {i.name: i.fed_by for i in inputs if i.fed_by}
     try:
-        return growing_names(conventional_pairs(inputs, outputs))
+        return given_pairs(inputs, outputs, own) if own else conventional_pairs(inputs, outputs)
     except InputError:
-        return frozenset()
+        return []
 
 
-def _is_sum_with(size: str, later: str) -> bool:
+def pair_names(pairs: Sequence[StatePair]) -> tuple[tuple[str, str], ...]:
+    """Returns the names of state inputs and of the outputs that feed them."""
+    return tuple((pair.input.name, pair.output.name) for pair in pairs)
+
+
+def _extends(size: str, later: str) -> bool:
+    """Whether a size is the sum of another and more, or the larger one of it and another."""
     terms = later.split(" + ")
+    if later.startswith("max(") and later.endswith(")"):
+        return size in later[4:-1].split(", ")
     return len(terms) > 1 and size in terms and " - " not in later
 
 

@@ -20,11 +20,14 @@ from clew.support.dataclass import dataclass
 class Variant:
     """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
     by name. `ones` names the sizes that are 1, if no others are; None if that does not matter.
+    `held` are the inputs that a session holds, each with the output that feeds it: those that grow
+    lie in buffers (`HeldForm`).
     """
 
     empty: tuple[str, ...] = ()
     ranks: tuple[tuple[str, int], ...] = ()
     ones: tuple[str, ...] | None = None
+    held: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{name} = 0" for name in self.empty]
@@ -32,19 +35,23 @@ class Variant:
         if self.ones is not None:
             parts += [f"{name} = 1" for name in self.ones]
             parts.append("other sizes of at least 2" if self.ones else "sizes of at least 2")
+        if self.held:
+            parts.append("growing states in buffers")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the variant as JSON values."""
         found: dict[str, Any] = {"empty": self.empty, "ranks": self.ranks}
-        return found if self.ones is None else {**found, "ones": self.ones}
+        found |= {} if self.ones is None else {"ones": self.ones}
+        return {**found, "held": self.held} if self.held else found
 
     @staticmethod
     def from_json(record: Any) -> Variant:
         """Returns the variant of JSON values from `to_json`."""
         ranks = tuple((str(name), int(rank)) for name, rank in record["ranks"])
         ones = tuple(map(str, record["ones"])) if "ones" in record else None
-        return Variant(tuple(map(str, record["empty"])), ranks, ones)
+        held = tuple((str(given), str(fed)) for given, fed in record.get("held", ()))
+        return Variant(tuple(map(str, record["empty"])), ranks, ones, held)
 
     @staticmethod
     def by_ones(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> Variant | None:

@@ -47,6 +47,19 @@ class StageInfo:
     """Another stage continues writing its elements, as updates do."""
 
     @property
+    def _spatial(self) -> set[int]:
+        """The ids of the variables of spatial loops, each the position along an axis of the result,
+        or its distance from the first position that is written.
+        """
+        kept = set()
+        for place in self.store.indices:
+            moved = (
+                isinstance(place, Binary) and place.op == "add" and isinstance(place.b, (Size, Imm))
+            )
+            kept.add(id(place.a if moved else place))  # type: ignore[attr-defined]
+        return kept
+
+    @property
     def is_reduction(self) -> bool:
         """Whether the stage reduces."""
         return bool(self.store.combiner)
@@ -66,13 +79,13 @@ class StageInfo:
     @property
     def axis_roles(self) -> tuple[str, ...]:
         """Roles of the spatial loops in order."""
-        kept = {id(i) for i in self.store.indices}
+        kept = self._spatial
         return tuple(n.index.role for n in self.loops if id(n.index) in kept)
 
     @property
     def reduction_roles(self) -> tuple[str, ...]:
         """Roles of the reduction loops in order."""
-        kept = {id(i) for i in self.store.indices}
+        kept = self._spatial
         return tuple(n.index.role for n in self.loops if id(n.index) not in kept)
 
     def axis_of(self, role: str) -> str:
@@ -83,7 +96,7 @@ class StageInfo:
     @property
     def axes(self) -> list[str]:
         """Names of the spatial loops in order."""
-        kept = {id(i) for i in self.store.indices}
+        kept = self._spatial
         return [n.name for n in self.loops if id(n.index) in kept]
 
     def axes_in(self, stage: str) -> list[str]:
@@ -93,7 +106,7 @@ class StageInfo:
     @property
     def reduction_axes(self) -> list[str]:
         """Names of the reduction loops in order."""
-        kept = {id(i) for i in self.store.indices}
+        kept = self._spatial
         return [n.name for n in self.loops if id(n.index) not in kept]
 
     @property

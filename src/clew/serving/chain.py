@@ -118,6 +118,12 @@ class Chain(Generic[B]):
             declined.append(answer)
         return declined
 
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> Chain[B] | None:
+        """Returns the chain of the model whose growing states lie in buffers, given the names of
+        state inputs and of the outputs that feed them; None if it has none.
+        """
+        return None
+
     def _keep(self, served: Served[B]) -> None:
         """Keeps a program for the next call with its key, in place of the oldest ones."""
         if self._deciding != self.interface.deciding:  # keys of earlier programs lack values

@@ -81,9 +81,12 @@ class LoadedChain(Chain[LoadedBuild]):
             only = loaded(SavedBuilds.name, builds[0].key, {}, builds[0])
         known = [_sizes(key[0]) for key in self.builds]
         known = [*(["other sizes"] if template is not None else []), *known]
-        known += map(str, self.variants)
+        known += [str(variant) for variant in self.variants if not variant.held]
         refuse = partial(_refusal, known, bool(interface.deciding))
         super().__init__(interface, self._providers(interface), only, refuse)
+
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> LoadedChain | None:
+        return self.variants.get(Variant(held=pairs))
 
     def prepare(self) -> None:
         """Makes programs at likely sizes, so that the first call is no slower than later ones."""

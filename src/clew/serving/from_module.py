@@ -18,12 +18,14 @@ from clew.ir.deciding import deciding_params
 from clew.ir.defaults import Defaults
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
+from clew.ir.types import dims_in
+from clew.passes.hold_states import growing_sizes
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
 from clew.runtime.cache import Cache
 from clew.runtime.output_spec import OutputSpec
-from clew.runtime.state import growing_by_convention
+from clew.runtime.state import growing_names, pair_names, pairs_of
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
 from clew.serving.build_key import build_key
@@ -65,12 +67,13 @@ class CompiledParts:
         self._stored = stored
         options, model = maker.options, maker.model
         # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
+        self._pairs = pairs_of(interface.inputs, outputs)
         self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
         is_free = interface.is_free or not isinstance(model, Module)
         # Other backends take regions of known shapes.
         if is_free and free is not None and not options.backends:
-            self.growing = growing_by_convention(interface.inputs, outputs)
+            self.growing = growing_names(self._pairs)
             if accepts_empty(options.sizes, self.growing):
                 with suppress(ClewError):  # a build for size 0 alone may be possible
                     free = with_sizes_from_zero(free, self.growing)
@@ -103,6 +106,27 @@ class CompiledParts:
         # An error concerns only calls with these sizes, which report it.
         with suppress(ClewError), in_force(self.maker.options.budgets):
             self.variants.get(variant)
+
+    def expect_held(self) -> None:
+        """Makes the form that sessions run, if the model has states that grow."""
+        if self.growing:
+            self.held(pair_names(self._pairs))
+
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
+        """Returns the chain of the model whose growing states lie in buffers; None if no state can
+        lie in one, or if one build cannot serve all lengths.
+        """
+        sizes, model = self.all_sizes, self.maker.model
+        if sizes is None or sizes.sized.unsized or not isinstance(model, Module):
+            return None
+        if not accepts_empty(self.maker.options.sizes, growing_sizes(model, pairs)):
+            return None
+        # The model itself serves the sessions for whose form there is an error.
+        with suppress(ClewError), in_force(self.maker.options.budgets):
+            chain = self.variants.get(Variant(held=pairs))
+            if chain is not None and _serves_from_zero(chain):
+                return chain
+        return None
 
     def build(self) -> Build:
         """Returns the build of a model without free sizes. Errors: those of a build."""
@@ -168,6 +192,7 @@ class CompiledParts:
 
     def write(self, chain: ModuleChain, path: str | Path) -> None:
         """Writes all builds to a file. Errors: as `saving.save`."""
+        self.expect_held()
         save(self.saved(chain), path)
 
 
@@ -240,6 +265,8 @@ def chain_of(
     if stored is not None or common is not None:
         chain.stored_key = place.key
     if common is not None:
+        if place.key is not None:
+            parts.expect_held()  # a start from the cache would have to import and compile it
         about = {"target": options.target.name, "kernels": len(common.uses)}
         place.keep(lambda: contents(parts.saved(chain)), common.constant_bytes, about, maker.warned)
     return chain
@@ -292,6 +319,15 @@ def _variant(maker: Maker, sizes: AllSizes | None, variant: Variant, module: Mod
     # Calls without elements are short and rare, so builds for single sizes do not pay off.
     options = replace(options, passes=passes, specialize=False)
     return chain_of(module, options, maker.cache, is_stored=False, told=maker.told)
+
+
+def _serves_from_zero(chain: ModuleChain) -> bool:
+    """Whether one build serves all lengths of states in buffers, 0 included."""
+    own = chain.all_sizes
+    if own is None or own.sized.unsized:
+        return False
+    least = {name for p in own.module.main.params for d in dims_in(p.type) for name in d.from_zero}
+    return own.sized.template.from_zero >= least
 
 
 def _chain_of(

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
+from clew.ir.dim_places import SizePlace
+from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, places_of
 from clew.runtime.sizes_key import SizesKey, sizes_key
 from clew.support.errors import locate
+from clew.support.lazy import cached_property
 from clew.support.size_ranges import SizeRanges
 
 _FEW: Final = 8
@@ -43,6 +45,10 @@ class Interface:
         """Whether sizes of the inputs, or values that decide sizes, are known only in a call."""
         return bool(self.deciding) or any(not spec.is_static for spec in self.inputs)
 
+    @cached_property
+    def _places(self) -> list[SizePlace]:
+        return places_of(self.inputs)
+
     def decide_by(self, positions: Sequence[int]) -> None:
         """Sets which inputs' values decide sizes."""
         for number, spec in enumerate(self.inputs):
@@ -58,14 +64,14 @@ class Interface:
 
         Errors: I042 if sizes contradict each other.
         """
-        return bound_sizes(self.inputs, arrays)
+        return bound_sizes(self.inputs, arrays, self._places)
 
     def check(self, arrays: Sequence[Any]) -> None:
         """Checks the sizes of checked inputs.
 
         Errors: I042, I317 and I318.
         """
-        check_sizes(self.inputs, arrays, self.ranges)
+        check_sizes(self.inputs, arrays, self.ranges, self._places)
 
     def about(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
         """Returns a context that adds the shapes of a call's inputs to errors."""

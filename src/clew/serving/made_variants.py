@@ -11,7 +11,8 @@ from clew.ir.expr import Call, Expr, If, While
 from clew.ir.module import Module
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import all_nodes
-from clew.passes.specialize import with_sizes
+from clew.passes.hold_states import growing_sizes, with_held_states
+from clew.passes.specialize import with_sizes, with_sizes_from_zero
 from clew.runtime.variant import Variant
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
@@ -58,6 +59,8 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
     or is invalid at these sizes.
     """
     module: Module | None
+    if variant.held:
+        return _held(model, variant) if isinstance(model, Module) else None
     if isinstance(model, Module):
         module = model
     else:
@@ -71,6 +74,16 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
     except ClewError:  # a build for the sizes of the call says why
         return None
     return None if _computes_nothing(found) else found
+
+
+def _held(model: Module, variant: Variant) -> Module | None:
+    """Returns the module with growing states in buffers; None if no state can lie in one."""
+    try:
+        whole = with_sizes_from_zero(model, growing_sizes(model, variant.held))
+        found = with_held_states(whole, variant.held)
+    except ClewError:  # a growing size of 0 is invalid
+        return None
+    return found.module if found.lengths else None
 
 
 def _computes_nothing(module: Module) -> bool:

@@ -195,11 +195,13 @@ class Model(Shown, ABC, Generic[K, B]):
         pair), I042 and I043 (`initial`).
         """
         with LOADING, held_interrupts():
+            from clew.runtime.held import HeldForm  # noqa: PLC0415
             from clew.runtime.session import Session  # noqa: PLC0415
             from clew.runtime.state import (  # noqa: PLC0415
                 conventional_pairs,
                 given_pairs,
                 growing_names,
+                pair_names,
             )
 
         own = {i.name: i.fed_by for i in self._inputs if i.fed_by}
@@ -208,10 +210,13 @@ class Model(Shown, ABC, Generic[K, B]):
             if state is None and not own
             else given_pairs(self._inputs, self._outputs, own if state is None else state)
         )
-        self._expect_empty(growing_names(pairs))
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names - self._rows}
-        return Session(self, pairs, {**first, **(initial or {})}, self._form)
+        held = self._chain.held(pair_names(pairs))
+        form = None if held is None else HeldForm(held, self._inputs)
+        if form is None:
+            self._expect_empty(growing_names(pairs))
+        return Session(self, pairs, {**first, **(initial or {})}, self._form, form)
 
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""

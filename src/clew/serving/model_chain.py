@@ -80,6 +80,10 @@ class Parts(Protocol):
     def expect_empty(self, variant: Variant) -> None:
         """Makes the variant in which some sizes are 0 if no build serves it."""
 
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
+        """Returns the chain of the model whose growing states lie in buffers; see `Chain.held`."""
+        ...
+
     def build(self) -> Build:
         """Returns the build of a model without free sizes. Errors: those of a build."""
         ...
@@ -183,6 +187,12 @@ class ModuleChain(Chain["Build"]):
         if self.stored is not None and variant in self.stored.variants:
             return
         self.parts.expect_empty(variant)
+
+    def held(self, pairs: tuple[tuple[str, str], ...]) -> Chain[Any] | None:
+        if not self.is_free:
+            return None
+        stored = self.stored.held(pairs) if self.stored is not None else None
+        return stored or self.parts.held(pairs)
 
     @property
     def common(self) -> BuildTemplate | None:

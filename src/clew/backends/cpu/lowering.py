@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.kernel_sizes import KernelSizes
+from clew.backends.cpu.one_query import one_query
 from clew.backends.cpu.one_row import OneRow
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
@@ -41,7 +42,7 @@ from clew.ir.visit import post_order
 from clew.loop.either import either
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
-from clew.loop.lower import lower
+from clew.loop.lower import Part, lower
 from clew.loop.needs import needs_of
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
@@ -50,6 +51,7 @@ from clew.machine.target import Target
 from clew.ops.common import assumptions
 from clew.ops.registry import Op
 from clew.passes.apply_history import TUNED
+from clew.passes.fusion.write_in_place import IN_PLACE
 from clew.schedules import (
     NO_REQUEST,
     RULES,
@@ -225,7 +227,8 @@ class KernelSource(Shown):
         """The plain loop nest."""
         like, made = self._first.nest if self._first is not None else None, self._stages_of_nest
         with self._expecting():
-            return lower(self.name, made.inputs, made.outputs, like)
+            part = _part(self.sizes.function)
+            return lower(self.name, made.inputs, made.outputs, like, part)
 
     @cached_property
     def ways(self) -> list[tuple[KernelSource, Dim]]:
@@ -240,6 +243,14 @@ class KernelSource(Shown):
             for number, where in enumerate(_where(self.sizes.function))
             if where != 0
         ]
+        shared = one_query(self.sizes.function)
+        if shared is not None:
+            function, alone = shared
+            return (
+                [(_SourceOfOneQuery(self, function), 1)]
+                if alone == 1
+                else [(self, 1 - alone), (_SourceOfOneQuery(self, function), alone)]
+            )
         found, (_, where) = OneRow.of(self.nest), ways[0]
         if found is not None and substitute(where, found.sizes) == 1:
             one = _SourceOfOneRow(self, found)
@@ -367,6 +378,35 @@ class _SourceOfOneRow(KernelSource):
         return at_sizes(self._first.nest, self._sizes)
 
 
+class _SourceOfOneQuery(KernelSource):
+    """The way to compute attention for one query, by a kernel for the same memory in other
+    shapes.
+    """
+
+    def __init__(self, first: KernelSource, function: Function) -> None:
+        super().__init__(
+            first.function,
+            first.target,
+            (),
+            first.bounds,
+            first.use,
+            first,
+            expected=first.expected,
+        )
+        self._alone = function
+
+    @cached_property
+    def sizes(self) -> KernelSizes:
+        assert self._first is not None
+        return replace(self._first.sizes, function=self._alone)
+
+    @cached_property
+    def nest(self) -> Nest:
+        made = self._stages_of_nest
+        with self._expecting():
+            return lower(self.name, made.inputs, made.outputs)
+
+
 @dataclass(frozen=True, repr=False)
 class KernelBinary(Brief):
     """A kernel's native code in the form of the cache, with the names of its schedule rules."""
@@ -399,6 +439,17 @@ class KernelBinary(Brief):
         return KernelBinary(
             code, ObjectCode(code.key, data[_HEADER.size + length :], symbols), rules
         )
+
+
+def _part(function: Function) -> Part | None:
+    """Returns the part of its result that a kernel writes; None if it writes all of it."""
+    if IN_PLACE not in function.attrs:
+        return None
+    root = function.body
+    assert isinstance(root, Call)
+    begin: list[Dim] = [0] * root.tensor.rank
+    begin[root.attrs.axis] = root.attrs.begin
+    return Part(root.tensor.shape, tuple(begin))
 
 
 def _where(function: Function) -> list[Dim]:
@@ -446,6 +497,12 @@ def _to_stages(function: Function, way: int = 0) -> Stages:
                 values[node.id] = (values[node.value.id][node.index],)
             case _:
                 raise AssertionError(f"{node} in a primitive function")
+    if _part(function) is not None:
+        assert isinstance(function.body, Call)
+        # Only the new elements: the others are in the result's memory already.
+        (whole,), new = values[function.body.id], values[function.body.args[1].id][0]
+        name = whole.name
+        values[function.body.id] = (compute(new.shape, _reader(new), name),)
     outputs = _distinct(values[function.body.id], taken, ops, count)
     return Stages(tuple(inputs), outputs, ops)
 

@@ -113,6 +113,7 @@ class SegmentWriter(FlowWriter):
         self._loops: list[LoopTemplate] = []
         self._moving = 0
         self._constants: list[np.ndarray[Any, Any]] = []
+        self._written: set[int] = set()
 
     def write(self, group: Sequence[Work]) -> SegmentTemplate:
         """Returns the segment of a group of nodes."""
@@ -139,6 +140,7 @@ class SegmentWriter(FlowWriter):
             tuple(flow),
             tuple(self._loops),
             self._copied,
+            tuple(sorted(renumber[n] for n in self._written)),
         )
 
     def _spec(self, slot: int) -> SizedSpec:
@@ -182,6 +184,8 @@ class SegmentWriter(FlowWriter):
         code = builder.codes[call.op.id]
         slots = (*builder.reads(call), *builder.slots[call.id])
         args = [self._ref(scope, s) for s in slots]
+        results = args[len(slots) - len(builder.slots[call.id]) :]
+        self._written |= {ref.index for ref in results if ref.kind is BufferKind.INPUT}
         args += map(self._room, code.workspace_bytes)
         self._order.append(len(self._steps))
         self._steps.append(Step(code, tuple(args), call.title, _checked(call.op, code)))

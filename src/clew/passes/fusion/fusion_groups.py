@@ -492,7 +492,8 @@ class Grouper:
         """Whether a user reads elements of the group's result several times, and recomputing them
         has a cost.
         """
-        if all(self._kinds[m.id] is Kind.INJECTIVE for m in group.members):
+        moves = (self._kinds[m.id] is Kind.INJECTIVE or _is_strided(m) for m in group.members)
+        if all(moves):  # a slice from the start is elementwise
             return False
         if self._kinds[user.id] is Kind.REDUCTION or is_reshape(user):
             return False

@@ -1,0 +1,185 @@
+"""Buffers for the growing states of sessions: key-value caches with room for more.
+
+A session runs the form of its model that overwrites a part of a buffer (`passes/hold_states.py`).
+The valid elements are the first ones along the axis that grows. A call writes behind them, so a
+call that fails changes nothing that is valid.
+
+Several sessions may share buffers, and arrays that were given away show their first elements. The
+buffers belong to one session; `lent` is the number of elements that others see. The owner writes
+behind these. Any other write needs buffers of its own first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from clew.ir.dim_places import size_places
+from clew.ir.dims import Dim, SymDim, value_at
+from clew.runtime.input_spec import InputSpec, bound_sizes, elements
+from clew.support.arrays import aligned_empty
+from clew.support.budgets import check_run_bytes
+from clew.support.dataclass import dataclass
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Lengths: TypeAlias = "Mapping[str, int]"
+
+# Positions by which buffers grow at least.
+_LEAST_ROOM: Final = 64
+# Sets of sizes whose new elements are remembered.
+_KEPT_SIZES: Final = 64
+
+
+class HeldModel(Protocol):
+    """The chain of a model with growing states in buffers."""
+
+    @property
+    def interface(self) -> Any:
+        """Its inputs: those of the model, then one for each length and each room."""
+        ...
+
+    def serve(self, arrays: Sequence[Any]) -> Any:
+        """Returns what serves a call with checked inputs."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A state in a buffer: its position among the inputs, the axis along which it grows, and the
+    names of the length and of the room there. `needed` is the size of its next value.
+    """
+
+    name: str
+    position: int
+    axis: int
+    length: str
+    needed: Dim
+
+
+class HeldForm:
+    """The form of a model that a session runs: which states lie in buffers, and how they grow."""
+
+    def __init__(self, model: HeldModel, inputs: Sequence[InputSpec]) -> None:
+        """`inputs` are those of the model without buffers."""
+        self.model = model
+        self.specs: tuple[InputSpec, ...] = model.interface.inputs
+        self._inputs = tuple(inputs)
+        counts = [str(spec.shape[0]) for spec in self.specs[len(inputs) :]]
+        # By length: the name of the room.
+        self.spares = dict(zip(counts[::2], counts[1::2], strict=True))
+        self.states = {
+            spec.name: _Held(spec.name, position, axis, length, dim - SymDim.symbol(spare, 0))
+            for position, spec in enumerate(self.specs[: len(inputs)])
+            for axis, dim in spec.expressions.items()
+            for length, spare in self.spares.items()
+            if spare in dim.symbols
+        }
+        # One state for each length; all others of the length grow with it.
+        self.first = {state.length: state for state in reversed(self.states.values())}
+        # By length: the number of new elements, and the places of the sizes that it consists of.
+        self._more: dict[str, Dim] = {
+            name: state.needed - SymDim.symbol(name, 0) for name, state in self.first.items()
+        }
+        held = {state.position for state in self.states.values()}
+        dims = [() if n in held else spec.dims for n, spec in enumerate(inputs)]
+        wanted = {n for dim in self._more.values() for n in getattr(dim, "symbols", ())}
+        self._places = [place for place in size_places(dims) if place.name in wanted]
+        self._needs_lengths = bool(wanted & self.spares.keys())
+        self._added: dict[tuple[Any, ...], dict[str, int]] = {}
+
+    def lengths_of(self, arrays: Sequence[Any]) -> Lengths:
+        """Returns the lengths of states that are whole arrays, given all inputs of the model.
+
+        Errors: I042 if they contradict each other.
+        """
+        sizes = bound_sizes(self._inputs, arrays)
+        return {length: sizes[length] for length in self.spares}
+
+    def added(self, arrays: Sequence[Any], lengths: Lengths) -> Mapping[str, int]:
+        """Returns, for each length, how many elements a call adds. `arrays` are all inputs of the
+        model; those of held states do not matter.
+        """
+        known = tuple([arrays[p.argument].shape[p.axis] for p in self._places])
+        key = (known, *lengths.values()) if self._needs_lengths else known
+        found = self._added.get(key)
+        if found is None:
+            sizes = dict(lengths)
+            for place, elements_ in zip(self._places, known, strict=True):
+                sizes.setdefault(place.name, place.size(elements_))
+            found = {name: value_at(dim, sizes) for name, dim in self._more.items()}
+            if len(self._added) >= _KEPT_SIZES:
+                self._added.clear()
+            self._added[key] = found
+        return found
+
+
+class Caches:
+    """The buffers of held states, by name. `owner` writes to them, behind `lent` elements."""
+
+    def __init__(self, form: HeldForm, arrays: dict[str, Array], owner: object) -> None:
+        self.form = form
+        self.arrays = arrays
+        self.owner = owner
+        self.lent = dict.fromkeys(form.spares, 0)
+
+    def capacity(self, length: str) -> int:
+        """Returns the number of elements for which the buffers of a length have room."""
+        state = self.form.first[length]
+        return int(self.arrays[state.name].shape[state.axis])
+
+    def lend(self, lengths: Lengths) -> None:
+        """Keeps the owner from changing the first elements."""
+        for name, length in lengths.items():
+            self.lent[name] = max(self.lent[name], length)
+
+    def shown(self, name: str, lengths: Lengths) -> Array:
+        """Returns the valid part of a state, as a view."""
+        state = self.form.states[name]
+        return _first_of(self.arrays[name], state.axis, lengths[state.length])
+
+    def admits(self, owner: object, lengths: Lengths, added: Lengths) -> bool:
+        """Whether a session may write so many new elements behind the valid ones."""
+        return self.owner is owner and all(
+            length >= self.lent[name] and length + added[name] <= self.capacity(name)
+            for name, length in lengths.items()
+        )
+
+    def given(self, lengths: Lengths, added: Lengths) -> list[Array]:
+        """Returns the inputs that tell the lengths and the room behind the new elements."""
+        counts = []
+        for name, length in lengths.items():
+            spare = self.capacity(name) - length - added[name]
+            counts += [elements(length), elements(spare)]
+        return counts
+
+
+def make_caches(
+    form: HeldForm,
+    values: Mapping[str, Array],
+    lengths: Lengths,
+    added: Lengths,
+    owner: object,
+) -> Caches:
+    """Returns buffers with room for new elements, and for as many again as they hold then.
+
+    `values` are the valid parts of the states.
+
+    Errors: I265 (bytes).
+    """
+    arrays = {}
+    for name, value in values.items():
+        state = form.states[name]
+        needed = lengths[state.length] + added[state.length]
+        shape = list(value.shape)
+        shape[state.axis] = needed + max(needed, _LEAST_ROOM)
+        whole = aligned_empty(tuple(shape), value.dtype)
+        check_run_bytes(f"state {name!r}", whole.nbytes)
+        _first_of(whole, state.axis, value.shape[state.axis])[...] = value
+        arrays[name] = whole
+    return Caches(form, arrays, owner)
+
+
+def _first_of(array: Array, axis: int, count: int) -> Array:
+    return array[(slice(None),) * axis + (slice(0, count),)]

@@ -1,0 +1,81 @@
+"""A decoder of ONNX Runtime's operators at all lengths of its cache, the empty one included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
+
+HEADS, GROUPS, WIDTH, MOST = 4, 2, 16, 64
+KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
+
+
+def decoder() -> onnx.ModelProto:
+    """Returns a layer as model builders write it: lengths follow from an attention mask."""
+    rng, node = np.random.default_rng(0), helper.make_node
+    angles = np.arange(MOST)[:, None] / 50.0 ** np.linspace(0, 1, WIDTH // 2)
+    constants: dict[str, Any] = {"one": np.array([1]), "axis": np.array(1)}
+    constants |= {"cos": np.cos(angles).astype("f4"), "sin": np.sin(angles).astype("f4")}
+    for name, heads in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
+        shape = (HEADS * WIDTH, heads * WIDTH)
+        constants[f"w{name}"] = (0.3 * rng.standard_normal(shape)).astype("f4")
+    given = ["q", "k", "v", KEY, VALUE, "last", "total", "cos", "sin"]
+    nodes = [
+        node("ReduceSum", ["mask", "one"], ["count"], keepdims=1),
+        node("Sub", ["count", "one"], ["place"]),
+        node("Cast", ["place"], ["last"], to=TensorProto.INT32),
+        node("Shape", ["mask"], ["sizes"]),
+        node("Gather", ["sizes", "axis"], ["length"], axis=0),
+        node("Cast", ["length"], ["total"], to=TensorProto.INT32),
+        *(node("MatMul", ["x", f"w{name}"], [name]) for name in "qkv"),
+        node(
+            "GroupQueryAttention", given, ["y", "present.0.key", "present.0.value"],
+            domain="com.microsoft", num_heads=HEADS, kv_num_heads=GROUPS, do_rotary=1,
+        ),
+    ]  # fmt: skip
+    info, floats = helper.make_tensor_value_info, TensorProto.FLOAT
+    inputs = [info("x", floats, ["b", "s", HEADS * WIDTH])]
+    inputs += [info(name, floats, ["b", GROUPS, "past", WIDTH]) for name in (KEY, VALUE)]
+    inputs.append(info("mask", TensorProto.INT64, ["b", "total_length"]))
+    outputs = [info("y", floats, ["b", "s", HEADS * WIDTH])]
+    outputs += [
+        info(f"present.0.{name}", floats, ["b", GROUPS, "present", WIDTH])
+        for name in ("key", "value")
+    ]
+    weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "decoder", inputs, outputs, weights)
+    domains = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9)
+
+
+def test_one_build_serves_all_lengths() -> None:
+    file = decoder()
+    compiled, runtime = (
+        clew.compile(file, threads=1),
+        ort.InferenceSession(file.SerializeToString()),
+    )
+    made = compiled.builds_made
+    session = compiled.session()
+    rng = np.random.default_rng(1)
+    for lengths in ((5, 1, 1), (7, 1, 2), (9,), (1, 1)):
+        session.reset()
+        cache = np.zeros((1, GROUPS, 0, WIDTH), np.float32)
+        state, total = {KEY: cache, VALUE: cache}, 0
+        for rows in lengths:
+            total += rows
+            x = rng.standard_normal((1, rows, HEADS * WIDTH)).astype("f4")
+            mask = np.ones((1, total), np.int64)
+            y, *present = runtime.run(None, {"x": x, "mask": mask, **state})
+            found = compiled.run({"x": x, "mask": mask, **state})
+            state = dict(zip((KEY, VALUE), present, strict=True))
+            for value in (found["y"], session(x, mask)):
+                np.testing.assert_allclose(value, y, rtol=1e-4, atol=1e-5)
+            for name, value in zip((KEY, VALUE), list(found.values())[1:], strict=True):
+                np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(session.state[name], state[name], rtol=1e-4, atol=1e-5)
+    assert compiled.builds_made == made
