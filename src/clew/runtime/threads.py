@@ -14,9 +14,11 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
+from clew.codegen.driver import call as native_call
 from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
 from clew.runtime.memory import aligned_bytes
@@ -44,10 +46,14 @@ _MOST_THREADS = 1024
 SAMPLING_SIGNAL: int | None = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 
 
+_Cell: TypeAlias = ctypes.c_int64 * (native_call.POOL_CELL_BYTES // 8)  # type: ignore[misc]
+
+
 class _Workers:
     """The running threads of a pool and their shared memory."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, cell: _Cell):
+        self._cell = cell
         self.block = aligned_bytes(native.POOL_BYTES + count * native.RECORD_BYTES, zero=True)
         self.block[:] = 0
         self.address = address_of(self.block)
@@ -71,6 +77,7 @@ class _Workers:
             self._start(count)
         except BaseException:
             self.stop()
+            cell[:] = 0, 0
             raise
 
     def _start(self, count: int) -> None:
@@ -114,6 +121,7 @@ class _Workers:
     def stop(self) -> None:
         """Ends the threads after any call in progress; the pool stays locked."""
         self.entry = None
+        self._cell[:] = 0, 1
         if self.process != os.getpid():
             return
         deadline = time.monotonic() + _STOP_PATIENCE_S
@@ -157,6 +165,8 @@ class ThreadPool:
         self.threads = threads if driver().supports_threads else 1
         self._lock = Lock()
         self._workers: _Workers | None = None
+        # What native calls read instead of `address`: see `codegen.driver.call`.
+        self.cell = _Cell()
         self._finalizer: weakref.finalize[[], ThreadPool] | None = None
         self._closed = False
         _pools.add(self)
@@ -173,10 +183,11 @@ class ThreadPool:
             return None
         with self._lock:
             if self._workers is None:
-                made = _Workers(self.threads - 1)
+                made = _Workers(self.threads - 1, self.cell)
                 # Also runs at exit: a thread must not outlive its code.
                 self._finalizer = weakref.finalize(self, made.stop)
                 self._workers = made
+                self.cell[:] = self._workers.entry or 0, 1
             return self._workers.entry
 
     @property
@@ -189,6 +200,7 @@ class ThreadPool:
     def close(self) -> None:
         """Ends the workers. Later calls run on their own thread only."""
         self._closed = True
+        self.cell[:] = 0, 1
         if self._finalizer is not None:
             self._finalizer()
 
@@ -198,6 +210,7 @@ class ThreadPool:
             self._finalizer.detach()
         self._workers = None
         self._finalizer = None
+        self.cell[:] = 0, 0
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
