@@ -20,10 +20,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from clew.codegen.driver import call as native
+from clew.codegen.driver import driver as driver_native
 from clew.cost.policy.threads import KEPT_GIL_NS
 from clew.runtime.driver import driver
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.budgets import DEFAULT_LOOP_STEPS, IN_FORCE
 from clew.support.locks import once
 
 NativeCall: TypeAlias = "Any"
@@ -73,7 +75,8 @@ class Running(NamedTuple):
     """What a call runs: the lists of idle contexts and of idle working memory (None: none needed),
     the most entries of both, the bytes of working memory that a run needs, the size from which
     memory is left to Python, and the cell of a pool (None: one thread). `owners` keeps everything
-    alive that contexts refer to.
+    alive that contexts refer to. `has_loops` says whether runs may reach the budget of iterations,
+    and `varies` whether data decide how many iterations they take.
     """
 
     contexts: list[Any]
@@ -83,6 +86,8 @@ class Running(NamedTuple):
     spare_bytes: int
     pool: Words | None
     owners: object
+    has_loops: bool = False
+    varies: bool = False
 
 
 class _Method(ctypes.Structure):
@@ -158,11 +163,11 @@ class _Maker:
             0 if running.pool is None else ctypes.addressof(running.pool),
             0 if ahead is None else ctypes.addressof(ahead),
             *(running.working_bytes, running.spare_bytes, *running.most),
-            *(0, _TIMED_RUNS, _ENDLESS, KEPT_GIL_NS),
-            len(results),
+            *(0, 0 if running.varies else _TIMED_RUNS, _ENDLESS, KEPT_GIL_NS),
+            *(len(results), ctypes.addressof(DEFAULT_LOOP_STEPS) if running.has_loops else 0),
         ]
         assert 8 * len(record) == native.CALL_RECORD_BYTES
-        own = (table(record), running.contexts, running.memories, owners)
+        own = (table(record), running.contexts, running.memories, IN_FORCE, owners)
         function: NativeCall = self._new(ctypes.byref(self._method), own, None)
         return function
 
@@ -184,9 +189,9 @@ def _answers(maker: _Maker) -> bool:
     """Whether a call of a segment without steps returns right arrays, and references of all objects
     are counted.
     """
-    segment = (_WORD * 6)()
+    segment = (_WORD * (driver_native.SEGMENT_BYTES // 8))()
     bases = (_WORD * 3)()
-    words = (_WORD * 5)(ctypes.addressof(segment), ctypes.addressof(bases))
+    words = (_WORD * (native.CONTEXT_BYTES // 8))(ctypes.addressof(segment), ctypes.addressof(bases))
     # Objects of no other thread, whose references nobody else counts meanwhile.
     dtypes = [np.dtype(kind, metadata={"of": "clew"}) for kind in (np.float32, np.int64)]
     inputs = [Input((2, 3), dtypes[0], 0)]

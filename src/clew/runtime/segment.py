@@ -106,7 +106,7 @@ class NativeSegment(Shown):
         )
         # The native form of a call, which the second call makes.
         self._native: NativeCall | None = None
-        self._makes_native = not (guard or bound.loops or bound.stacks)
+        self._makes_native = not (guard or bound.stacks)
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: IdleContexts = []  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
@@ -208,6 +208,8 @@ class NativeSegment(Shown):
             SPARE_BYTES,
             None if self._is_serial else self.pool.cell,
             (self._library, self.pool, self._memory),
+            bool(self._bound.loops),
+            any(loop.trips is None for loop in self._bound.loops),
         )
         return native_call(inputs, results, blocks_of(results), running, ahead)
 

@@ -50,8 +50,8 @@ class Stateless(Protocol):
         """The outputs in order."""
         ...
 
-    def run_checked(self, checked: Sequence[Any], held: Held) -> list[Any]:
-        """Returns the outputs for checked inputs; all but the held ones own their memory."""
+    def run_in_order(self, given: Sequence[Any], held: Held) -> list[Any]:
+        """Returns the outputs for inputs in order; all but the held ones own their memory."""
         ...
 
 
@@ -210,16 +210,17 @@ class Session(Shown):
         """Returns the outputs of a call that are not state."""
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
             given = self._arranged(given, named)
-        arrays = list(map(InputSpec.check, self._given, given))
         call = object()
         try:
             if not self._turn.begin(call):
                 raise _is_running()
             state = self._state
             if len(state) < len(self._specs):
-                state = self._completed(arrays)
-            given = self._arrange([*arrays, *state.values()])
-            results = self._model.run_checked(given, self._held)
+                given = list(map(InputSpec.check, self._given, given))
+                state = self._completed(given)
+            results = self._model.run_in_order(
+                self._arrange((*given, *state.values())), self._held
+            )
             self._state = self._next_state(self._kept_of(results))
             return self._shown_of(results)
         finally:

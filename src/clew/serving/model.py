@@ -220,7 +220,7 @@ class Model(Shown, ABC, Generic[K, B]):
         Errors: those of a call.
         """
         native = self._chain.native
-        if native is not None:
+        if native is not None and self.budgets is None:
             results: list[Any] | None = native(given)
             if results is not None:
                 return results

@@ -1,11 +1,12 @@
 """LLVM text of the function that Python calls to run a segment; see `runtime.native_call`.
 
 `ptr clew_call(self, given)` is a `PyCFunction` that takes one argument (METH_O). `self` is a tuple:
-the address of the call's record as an integer, the list of idle contexts, and the list of idle
-working memory or None. Entries of these lists are tuples that begin with the address of their
-words. `given` is the tuple of inputs. The function returns a list of new arrays, or None if the
-call is left to Python: an input does not fit exactly, no context is idle, memory is short, or an
-index was out of range. It never raises.
+the address of the call's record as an integer, the list of idle contexts, the list of idle working
+memory or None, and the context variable of the budgets in force. Entries of these lists are tuples
+that begin with the address of their words. `given` is the tuple of inputs. The function returns a
+list of new arrays, or None if the call is left to Python: an input does not fit exactly, no context
+is idle, memory is short, an index was out of range, or a loop was stopped at its limit. It only
+raises what a signal's handler raised during a loop.
 
 It calls CPython's and NumPy's C interfaces. Only the heads of objects and the fields of arrays are
 read in place; NumPy's own headers do the same, so these offsets are part of its binary interface.
@@ -19,6 +20,7 @@ import re
 from typing import Final
 
 from clew.codegen.driver import driver as native
+from clew.codegen.driver import flow
 
 # The head of an object, and the fields of an array, on 64-bit platforms.
 OBJECT_TYPE: Final = 8
@@ -38,7 +40,8 @@ CALL_N_INPUTS, CALL_INPUTS, CALL_N_BLOCKS, CALL_BLOCKS = 32, 40, 48, 56
 CALL_POOL, CALL_AHEAD, CALL_WORKING, CALL_SPARE = 64, 72, 80, 88
 CALL_CONTEXTS, CALL_MEMORIES = 96, 104
 CALL_KEEPS, CALL_TIMED, CALL_SHORTEST, CALL_LIMIT = 112, 120, 128, 136
-CALL_N_RESULTS, CALL_RECORD_BYTES = 144, 152
+# Then the number of results, and the address of the limit of iterations (0: there are no loops).
+CALL_N_RESULTS, CALL_LOOP_STEPS, CALL_RECORD_BYTES = 144, 152, 160
 # An input: its dtype, its rank, the address of its shape, and the position of its address in a
 # context's `bases` (-1: no kernel reads it).
 INPUT_DTYPE, INPUT_NDIM, INPUT_DIMS, INPUT_BASE, INPUT_BYTES = 0, 8, 16, 24, 32
@@ -51,7 +54,9 @@ RESULT_OFFSET, RESULT_BASE, RESULT_PLACE, RESULT_BYTES = 24, 32, 40, 48
 # The words of a context: its segment, its `bases`, the records of its checks and their number of
 # words, and the working memory that its tables refer to.
 CONTEXT_SEGMENT, CONTEXT_BASES, CONTEXT_RECORDS = 0, 8, 16
-CONTEXT_N_RECORDS, CONTEXT_MEMORY, CONTEXT_BYTES = 24, 32, 40
+CONTEXT_N_RECORDS, CONTEXT_MEMORY = 24, 32
+# And the words of its loops, what they are before a run, and the number of loops.
+CONTEXT_LOOPS, CONTEXT_FRESH, CONTEXT_N_LOOPS, CONTEXT_BYTES = 40, 48, 56, 64
 # The words of working memory: its address, and the bytes that have been used.
 MEMORY_ADDRESS, MEMORY_USED, MEMORY_BYTES = 0, 8, 16
 # The cell of a pool: its address (0: without workers), and whether that is valid.
@@ -61,9 +66,10 @@ EXPORTS: Final = ("clew_call",)
 IMPORTS: Final = (
     "PyTuple_GetItem", "PyTuple_Size", "PyList_New", "PyList_SetItem", "PyList_GetItem",
     "PyList_Size", "PyList_SetSlice", "PyList_Append", "PyLong_AsLongLong", "Py_IncRef",
-    "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "Py_DecRef", "PyErr_Clear", "PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyContextVar_Get",
 )  # fmt: skip
-"""Functions of CPython's stable interface."""
+"""Functions of CPython, all documented; only the last is not part of the stable interface."""
 NUMPY_IMPORTS: Final = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
 """Functions of NumPy, and their places in the table `_ARRAY_API`, which versions only extend."""
 
@@ -80,6 +86,8 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @PyErr_Clear()
+declare i32 @PyErr_CheckSignals()
+declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @PyArray_NewFromDescr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
@@ -277,19 +285,22 @@ done:
   ret i1 true
 }
 
-; Runs a segment. The GIL is released unless the runs before were short.
-define internal void @run(ptr %record, ptr %words, ptr %pool) nounwind {
+; Runs a segment. The GIL is released unless the runs before were short. Returns whether a signal's
+; handler has raised an exception, while a loop paused.
+define internal i1 @run(ptr %record, ptr %words, ptr %pool) nounwind {
 entry:
   %before = alloca [2 x i64], align 8
   %after = alloca [2 x i64], align 8
   %segment = call ptr @place(ptr %words, i64 {CONTEXT_SEGMENT})
   %bases = call ptr @place(ptr %words, i64 {CONTEXT_BASES})
+  br label %start
+start:
   %keeps = call i64 @word(ptr %record, i64 {CALL_KEEPS})
   %is_short = icmp ne i64 %keeps, 0
   br i1 %is_short, label %holding, label %releasing
 holding:
   %ran = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
-  ret void
+  br label %look
 releasing:
   %timed = call i64 @word(ptr %record, i64 {CALL_TIMED})
   %thread = call ptr @PyEval_SaveThread()
@@ -298,7 +309,7 @@ releasing:
 plain:
   %ran_apart = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
   call void @PyEval_RestoreThread(ptr %thread)
-  ret void
+  br label %look
 timing:
   call void @clew_clock(ptr %before)
   %ran_timed = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
@@ -319,7 +330,92 @@ timing:
   %both = and i1 %below, %last
   %decided = zext i1 %both to i64
   call void @set(ptr %record, i64 {CALL_KEEPS}, i64 %decided)
+  br label %look
+look:
+  %status = phi i32 [ %ran, %holding ], [ %ran_apart, %plain ], [ %ran_timed, %timing ]
+  %pauses = icmp sge i32 %status, {PAUSED}
+  br i1 %pauses, label %signals, label %over
+signals:
+  %raised = call i32 @PyErr_CheckSignals()
+  %goes_on = icmp eq i32 %raised, 0
+  br i1 %goes_on, label %start, label %interrupted
+over:
+  ret i1 false
+interrupted:
+  ret i1 true
+}
+
+; The budget of iterations, if it is that of the process; else 0.
+define internal i64 @limit_of(ptr %variable, ptr %none, ptr %steps) nounwind {
+entry:
+  %found = alloca ptr, align 8
+  store ptr null, ptr %found, align 8
+  %failed = call i32 @PyContextVar_Get(ptr %variable, ptr null, ptr %found)
+  %value = load ptr, ptr %found, align 8
+  %nothing = icmp eq ptr %value, null
+  br i1 %nothing, label %unknown, label %known
+unknown:
+  call void @PyErr_Clear()
+  ret i64 0
+known:
+  call void @Py_DecRef(ptr %value)
+  %is_default = icmp eq ptr %value, %none
+  %limit = load i64, ptr %steps, align 8
+  %allowed = select i1 %is_default, i64 %limit, i64 0
+  ret i64 %allowed
+}
+
+; Prepares the loops of a context for a run in which each may take `limit` iterations.
+define internal void @begin_loops(ptr %words, i64 %limit) nounwind {
+entry:
+  %loops = call ptr @place(ptr %words, i64 {CONTEXT_LOOPS})
+  %fresh = call ptr @place(ptr %words, i64 {CONTEXT_FRESH})
+  %count = call i64 @word(ptr %words, i64 {CONTEXT_N_LOOPS})
+  %bytes = mul i64 %count, {LOOP_BYTES}
+  br label %copy
+copy:
+  %at = phi i64 [ 0, %entry ], [ %at_after, %word ]
+  %more = icmp ult i64 %at, %bytes
+  br i1 %more, label %word, label %limits
+word:
+  %value = call i64 @word(ptr %fresh, i64 %at)
+  call void @set(ptr %loops, i64 %at, i64 %value)
+  %at_after = add i64 %at, 8
+  br label %copy
+limits:
+  %loop_at = phi i64 [ 0, %copy ], [ %loop_after, %set_limit ]
+  %more_loops = icmp ult i64 %loop_at, %bytes
+  br i1 %more_loops, label %set_limit, label %done
+set_limit:
+  %limit_at = add i64 %loop_at, {LOOP_LIMIT}
+  call void @set(ptr %loops, i64 %limit_at, i64 %limit)
+  %loop_after = add i64 %loop_at, {LOOP_BYTES}
+  br label %limits
+done:
   ret void
+}
+
+; Whether a loop was stopped at its limit.
+define internal i1 @is_stopped(ptr %words) nounwind {
+entry:
+  %loops = call ptr @place(ptr %words, i64 {CONTEXT_LOOPS})
+  %count = call i64 @word(ptr %words, i64 {CONTEXT_N_LOOPS})
+  %bytes = mul i64 %count, {LOOP_BYTES}
+  br label %next
+next:
+  %at = phi i64 [ 0, %entry ], [ %after, %loop ]
+  %any = phi i64 [ 0, %entry ], [ %joined, %loop ]
+  %more = icmp ult i64 %at, %bytes
+  br i1 %more, label %loop, label %done
+loop:
+  %fault_at = add i64 %at, {LOOP_FAULT}
+  %fault = call i64 @word(ptr %loops, i64 %fault_at)
+  %joined = or i64 %any, %fault
+  %after = add i64 %at, {LOOP_BYTES}
+  br label %next
+done:
+  %stopped = icmp ne i64 %any, 0
+  ret i1 %stopped
 }
 
 ; Clears the records of checks. Returns whether an index was out of range.
@@ -388,14 +484,24 @@ fitting:
 find_pool:
   %cell = call ptr @place(ptr %record, i64 {CALL_POOL})
   %serial = icmp eq ptr %cell, null
-  br i1 %serial, label %find_context, label %pooled
+  br i1 %serial, label %find_limit, label %pooled
 pooled:
   %known = call i64 @word(ptr %cell, i64 {POOL_IS_KNOWN})
   %workers = call ptr @place(ptr %cell, i64 {POOL_ADDRESS})
   %is_known = icmp ne i64 %known, 0
-  br i1 %is_known, label %find_context, label %declined
-find_context:
+  br i1 %is_known, label %find_limit, label %declined
+find_limit:
   %pool = phi ptr [ null, %find_pool ], [ %workers, %pooled ]
+  %steps = call ptr @place(ptr %record, i64 {CALL_LOOP_STEPS})
+  %no_loops = icmp eq ptr %steps, null
+  br i1 %no_loops, label %find_context, label %budget
+budget:
+  %variable = call ptr @PyTuple_GetItem(ptr %self, i64 3)
+  %budgeted = call i64 @limit_of(ptr %variable, ptr %none, ptr %steps)
+  %is_limited = icmp ne i64 %budgeted, 0
+  br i1 %is_limited, label %find_context, label %declined
+find_context:
+  %limit = phi i64 [ 0, %find_limit ], [ %budgeted, %budget ]
   %contexts = call ptr @PyTuple_GetItem(ptr %self, i64 1)
   %context = call ptr @take(ptr %contexts)
   %no_context = icmp eq ptr %context, null
@@ -464,12 +570,28 @@ count_call:
   store i64 %ahead_after, ptr %aheadp, align 8
   br label %go
 go:
-  call void @run(ptr %record, ptr %words, ptr %pool)
+  call void @begin_loops(ptr %words, i64 %limit)
+  %interrupted = call i1 @run(ptr %record, ptr %words, ptr %pool)
+  br i1 %interrupted, label %abandon, label %ran
+abandon:
+  ; Where a loop paused, the tables of the context are not those of a new run.
+  call void @Py_DecRef(ptr %context)
+  call void @Py_DecRef(ptr %list)
+  %has_memory_left = icmp ne ptr %memory, null
+  br i1 %has_memory_left, label %abandon_memory, label %raise
+abandon_memory:
+  call void @Py_DecRef(ptr %memory)
+  br label %raise
+raise:
+  ret ptr null
+ran:
   %faulty = call i1 @cleared(ptr %words)
-  %is_right = xor i1 %faulty, true
+  %stopped = call i1 @is_stopped(ptr %words)
+  %is_wrong = or i1 %faulty, %stopped
+  %is_right = xor i1 %is_wrong, true
   br label %give_back
 give_back:
-  %has_run = phi i1 [ false, %short_of_memory ], [ false, %fill ], [ %is_right, %go ]
+  %has_run = phi i1 [ false, %short_of_memory ], [ false, %fill ], [ %is_right, %ran ]
   %had_memory = icmp ne ptr %memory, null
   br i1 %had_memory, label %give_memory, label %give_context
 give_memory:
@@ -502,10 +624,11 @@ declined:
 """
 
 _WORDS: Final = {name: value for name, value in globals().items() if isinstance(value, int)}
+_WORDS |= {name: value for name, value in vars(flow).items() if name.startswith("LOOP_")}
+_WORDS |= {"PAUSED": native.PAUSED}
 _WORDS |= {"NEEDED": CONTIGUOUS | ALIGNED, "FRESH": CONTIGUOUS | ALIGNED | WRITEABLE}
 
 
 def call_text() -> str:
     """Returns the LLVM module of the function."""
-    assert native.PAUSED > native.RAN_SERIALLY, "runs without loops return no more than these"
     return re.sub(r"\{(\w+)\}", lambda found: str(_WORDS[found[1]]), _TEXT)
