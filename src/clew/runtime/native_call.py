@@ -71,6 +71,16 @@ class Block(NamedTuple):
     results: Sequence[tuple[int, int]]
 
 
+class State(NamedTuple):
+    """The state of a session: the list whose only item is the list of its values, the dict of its
+    turn, and the numbers of the model's inputs that are states, in their order.
+    """
+
+    cell: list[Any]
+    turn: dict[int, object]
+    inputs: Sequence[int]
+
+
 class Running(NamedTuple):
     """What a call runs: the lists of idle contexts and of idle working memory (None: none needed),
     the most entries of both, the bytes of working memory that a run needs, the size from which
@@ -107,16 +117,19 @@ def native_call(
     blocks: Sequence[Block],
     running: Running,
     ahead: ctypes.c_int64 | None = None,
+    state: State | None = None,
 ) -> NativeCall | None:
     """Returns the native form of a call; None if there is none on this platform, or if a value
     holds objects, whose elements have to be checked.
 
     `ahead` is the number of calls that it may answer, which each call decrements; None for all.
+    With `state`, inputs include the states, the last results are their next values, and calls take
+    the other inputs and return the other results.
     """
     make = _maker()
     if make is None or any(value.dtype.hasobject for value in (*inputs, *results)):
         return None
-    return make.call(inputs, results, blocks, running, ahead)
+    return make.call(inputs, results, blocks, running, ahead, state)
 
 
 class _Maker:
@@ -134,7 +147,8 @@ class _Maker:
         results: Sequence[Result],
         blocks: Sequence[Block],
         running: Running,
-        ahead: ctypes.c_int64 | None,
+        ahead: ctypes.c_int64 | None = None,
+        state: State | None = None,
     ) -> NativeCall:
         """Returns a function for these tables."""
         owners: list[object] = [running.owners, running.pool, ahead, inputs, results]
@@ -144,10 +158,12 @@ class _Maker:
             owners.append(kept)
             return ctypes.addressof(kept)
 
+        states = () if state is None else state.inputs
+        order = [*(n for n in range(len(inputs)) if n not in states), *states]
         rows = [
             word
-            for each in inputs
-            for word in (id(each.dtype), len(each.shape), table(each.shape), each.base)
+            for number, (shape, dtype, base) in enumerate(inputs)
+            for word in (id(dtype), len(shape), table(shape), base, order.index(number))
         ]
         made: list[int] = []
         for block in blocks:
@@ -165,9 +181,12 @@ class _Maker:
             *(running.working_bytes, running.spare_bytes, *running.most),
             *(0, 0 if running.varies else _TIMED_RUNS, _ENDLESS, KEPT_GIL_NS),
             *(len(results), ctypes.addressof(DEFAULT_LOOP_STEPS) if running.has_loops else 0),
+            *(len(inputs) - len(states), len(results) - len(states), int(state is not None)),
         ]
         assert 8 * len(record) == native.CALL_RECORD_BYTES
-        own = (table(record), running.contexts, running.memories, IN_FORCE, owners)
+        own = (table(record), running.contexts, running.memories, IN_FORCE)
+        own += () if state is None else (state.cell, state.turn, 0, object())
+        own += (owners,)
         function: NativeCall = self._new(ctypes.byref(self._method), own, None)
         return function
 
@@ -198,7 +217,7 @@ def _answers(maker: _Maker) -> bool:
     results = [Result((3, 2), dtypes[0], 1), Result((), dtypes[1], 2)]
     contexts = [(ctypes.addressof(words),)]
     running = Running(contexts, None, (1, 1), 0, 0, None, (segment, bases, words))
-    call = maker.call(inputs, results, [Block(128, [(0, 0), (1, 64)])], running, None)
+    call = maker.call(inputs, results, [Block(128, [(0, 0), (1, 64)])], running)
     given = np.zeros((2, 3), dtypes[0])
     watched = given, *dtypes, contexts[0]
     call((given,))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clew.runtime.native_call import Input, NativeCall, Result
+from clew.runtime.native_call import Input, NativeCall, Result, State
 from clew.runtime.program import Program, RunSegment, View
 from clew.runtime.segment import NativeSegment
 
@@ -27,9 +27,39 @@ def only_segment(program: Program) -> NativeSegment | None:
     return segment if isinstance(segment, NativeSegment) else None
 
 
-def native_program(
+class NativeForm:
+    """The native form of a program of one segment: `call` takes a tuple of inputs, and returns the
+    list of outputs, or None if the call is left to Python.
+    """
+
+    def __init__(
+        self,
+        segment: NativeSegment,
+        inputs: Sequence[Input],
+        results: Sequence[Result],
+        ahead: ctypes.c_int64 | None,
+        call: NativeCall,
+    ) -> None:
+        """Made by `native_form`."""
+        self.call = call
+        self._segment = segment
+        self._inputs, self._results = inputs, results
+        self._ahead = ahead
+
+    def with_state(self, state: State, outputs: Sequence[int]) -> NativeCall | None:
+        """Returns the native form of a session's calls: of the other inputs, for the other outputs.
+        `outputs` are the numbers of those that are the next state. None if one is so twice.
+        """
+        if len(set(outputs)) < len(outputs):
+            return None
+        shown = [each for n, each in enumerate(self._results) if n not in outputs]
+        results = [*shown, *(self._results[n] for n in outputs)]
+        return self._segment.native_call(self._inputs, results, self._ahead, state)
+
+
+def native_form(
     program: Program, inputs: Sequence[InputType], ahead: ctypes.c_int64 | None
-) -> NativeCall | None:
+) -> NativeForm | None:
     """Returns the native form of a program of one segment, for inputs of these shapes and dtypes.
     None if inputs or outputs of the segment are not those of the program, each once and whole.
 
@@ -45,7 +75,7 @@ def native_program(
     shown = [made.get(slot, -1) for slot in program.outputs]
     if len({*reads, -1}) != len(reads) + 1 or sorted(shown) != list(range(len(step.outputs))):
         return None
-    types, shapes = segment.types, {v.target: v.numbers for v in views if v.is_static}
+    types, shapes = segment.types, {v.target: v.numbers[0] for v in views if v.is_static}
     given = [
         Input(shape, dtype, reads.index(number) if number in reads else -1)
         for number, (shape, dtype) in enumerate(inputs)
@@ -54,11 +84,12 @@ def native_program(
     for slot, number in zip(program.outputs, shown, strict=True):
         base = len(step.inputs) + number
         shape, dtype = types[base]
-        results.append(Result(shapes.get(slot, (shape, 0))[0], dtype, base))
+        results.append(Result(shapes.get(slot, shape), dtype, base))
     for each in (*given, *results):
         if each.base >= 0 and not _is_whole(each, types[each.base]):
             return None
-    return segment.native_call(given, results, ahead)
+    call = segment.native_call(given, results, ahead)
+    return None if call is None else NativeForm(segment, given, results, ahead, call)
 
 
 def _numbers(slots: Sequence[int], views: Sequence[View]) -> Mapping[int, int]:

@@ -31,7 +31,7 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import aligned_bytes, check_plan
-from clew.runtime.native_call import Input, NativeCall, Result, Running, native_call
+from clew.runtime.native_call import Input, NativeCall, Result, Running, State, native_call
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.large_results import LARGE_BYTES
@@ -191,11 +191,11 @@ class NativeSegment(Shown):
         inputs: Sequence[Input],
         results: Sequence[Result],
         ahead: ctypes.c_int64 | None = None,
+        state: State | None = None,
     ) -> NativeCall | None:
         """Returns the native form of a call with these inputs that returns these results, which are
-        all of the segment's outputs. Only a segment whose `is_native` holds has one.
-
-        `ahead` is the number of calls that it may answer; None for all.
+        all of the segment's outputs (`runtime.native_call`). Only a segment whose `is_native` holds
+        has one.
         """
         if any(result.size_bytes >= LARGE_BYTES for result in results):
             return None
@@ -211,7 +211,7 @@ class NativeSegment(Shown):
             bool(self._bound.loops),
             any(loop.trips is None for loop in self._bound.loops),
         )
-        return native_call(inputs, results, blocks_of(results), running, ahead)
+        return native_call(inputs, results, blocks_of(results), running, ahead, state)
 
     @property
     def runs_in_place(self) -> bool:

@@ -14,6 +14,9 @@ import numpy as np
 
 from clew.runtime.drawing import sizes_of
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.native_call import NativeCall
+from clew.runtime.native_call import State as NativeState
+from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
@@ -34,6 +37,11 @@ class Stateless(Protocol):
     """The model of a session."""
 
     budgets: Budgets | None
+
+    @property
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none."""
+        ...
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -97,10 +105,14 @@ class Session(Shown):
         self._shown_of, self._kept_of = picker(shown), picker(self._kept)
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
-        # In the order of the pairs, as far as it is known.
-        self._state: State = self._in_order(self._initial)
+        # The only item has the values in the order of the pairs, None for those that are not known.
+        self._cell: list[list[Any]] = [self._in_order(self._initial)]
         self._turn = Turn()
         self._always_fit = all(map(_always_fits, pairs))
+        # The native form of a call, and that of the model that it was made from.
+        self._native: NativeCall | None = None
+        self._native_of: NativeForm | None = None
+        self._states = tuple(model.input_names.index(name) for name in self._specs)
         # For each input of the model, its place among those of a call and the states behind them.
         names = [*self._given_names, *self._specs]
         self._arrange = picker([names.index(name) for name in model.input_names])
@@ -137,9 +149,13 @@ class Session(Shown):
         do not change them. Before the first call it lacks the states whose sizes that call
         determines.
         """
-        state = self._state
-        found = {n: state[n] for n in self._specs if n in state}
-        return MappingProxyType({name: _view(array) for name, array in found.items()})
+        return MappingProxyType({name: _view(array) for name, array in self._known.items()})
+
+    @property
+    def _known(self) -> dict[str, Array]:
+        """The states whose values are known, by input name."""
+        found = zip(self._specs, self._cell[0], strict=True)
+        return {name: array for name, array in found if array is not None}
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Returns the output, or a tuple if there are none or several, and updates the state.
@@ -175,10 +191,10 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = self._in_order({**self._state, **changed})
+            self._cell[0] = self._in_order({**self._known, **changed})
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def reset(self) -> None:
         """Returns to the initial state. Sizes that the first call determines are open again.
@@ -188,17 +204,17 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._state = self._in_order(self._initial)
+            self._cell[0] = self._in_order(self._initial)
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def copy(self) -> Session:
         """Returns an independent session with the same state and initial state. No array is copied:
         calls replace the arrays of a state and never write to them.
         """
         made = Session(self._model, self._pairs, form=self._whole_form)
-        made._initial, made._state = self._initial, self._state
+        made._initial, made._cell[0] = self._initial, self._cell[0]
         return made
 
     def _begin(self, call: object) -> None:
@@ -208,33 +224,46 @@ class Session(Shown):
 
     def _step(self, given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state."""
+        if self._native is not None and not named:
+            results: Sequence[Any] | None = self._native(given)
+            if results is not None:
+                return results
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
             given = self._arranged(given, named)
         call = object()
         try:
             if not self._turn.begin(call):
                 raise _is_running()
-            state = self._state
-            if len(state) < len(self._specs):
+            state = self._cell[0]
+            if any(value is None for value in state):
                 given = list(map(InputSpec.check, self._given, given))
                 state = self._completed(given)
-            results = self._model.run_in_order(
-                self._arrange((*given, *state.values())), self._held
-            )
-            self._state = self._next_state(self._kept_of(results))
+            results = self._model.run_in_order(self._arrange((*given, *state)), self._held)
+            self._cell[0] = self._next_state(self._kept_of(results))
+            self._prepare_native()
             return self._shown_of(results)
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
-    def _next_state(self, values: Sequence[Any]) -> State:
+    def _prepare_native(self) -> None:
+        """Makes the native form of the next call, if the model has one and values of its outputs
+        need no check.
+        """
+        native = self._model.native if self._always_fit else None
+        if native is not self._native_of:
+            self._native_of, made = native, None
+            if native is not None and self._count > 0:
+                state = NativeState(self._cell, self._turn.held, self._states)
+                made = native.with_state(state, self._kept)
+            self._native = made
+
+    def _next_state(self, values: Sequence[Any]) -> list[Any]:
         """Errors: I372 for a value that its input does not accept."""
-        if not self._always_fit:
-            values = list(map(_next_value, self._pairs, values))
-        return dict(zip(self._specs, values))  # noqa: B905 - faster
+        return list(values if self._always_fit else map(_next_value, self._pairs, values))
 
-    def _in_order(self, state: State) -> State:
-        return {name: state[name] for name in self._specs if name in state}
+    def _in_order(self, state: State) -> list[Any]:
+        return [state.get(name) for name in self._specs]
 
     def _arranged(self, given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Returns the inputs of a call in order."""
@@ -261,19 +290,19 @@ class Session(Shown):
             self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
         )
 
-    def _completed(self, arrays: Sequence[Any]) -> State:
+    def _completed(self, arrays: Sequence[Any]) -> list[Any]:
         """Returns the state, with zeros for states that have no value yet.
 
         Errors: I373.
         """
-        state = self._state
-        known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
+        state = self._known
+        known = dict(zip(self._given_names, arrays, strict=True)) | state
         sizes = sizes_of(self._model.inputs, known)
         with in_force(self._model.budgets):
-            return {
-                name: state[name] if name in state else first_value(spec, sizes, self._growing)
+            return [
+                state[name] if name in state else first_value(spec, sizes, self._growing)
                 for name, spec in self._specs.items()
-            }
+            ]
 
     def _checked(self, values: Mapping[str, Any]) -> State:
         """Returns given states as arrays without other references.

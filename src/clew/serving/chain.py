@@ -8,7 +8,7 @@ from typing import Any, Final, Generic
 
 import numpy as np
 
-from clew.runtime.native_call import NativeCall
+from clew.runtime.native_program import NativeForm
 from clew.runtime.sizes_key import SizesKey, kept_sizes
 from clew.serving.interface import Interface
 from clew.serving.served import B, Declined, Provider, Request, Served
@@ -40,7 +40,7 @@ class Chain(Generic[B]):
         self.providers = providers
         self.only = only
         # One tuple, so that both always belong together.
-        self._current: tuple[Served[B] | None, NativeCall | None] = only, None
+        self._current: tuple[Served[B] | None, NativeForm | None] = only, None
         self._refuse = refuse
         self._kept: dict[SizesKey, Served[B]] = {}
         self._deciding = interface.deciding
@@ -58,11 +58,8 @@ class Chain(Generic[B]):
         return self._current[0]
 
     @property
-    def native(self) -> NativeCall | None:
-        """The native form of a call like the latest one: a function of a tuple of inputs, which
-        returns the outputs, or None if another program may have to serve these. None if there is no
-        such form.
-        """
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none."""
         return self._current[1]
 
     @property

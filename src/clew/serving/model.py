@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 import numpy as np
 
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.segment import NativeSegment
@@ -213,15 +214,22 @@ class Model(Shown, ABC, Generic[K, B]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
+    @property
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none, or if the model has
+        budgets of its own.
+        """
+        return self._chain.native if self.budgets is None else None
+
     def run_in_order(self, given: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs of a run with inputs in order; all but the held ones own their
         memory.
 
         Errors: those of a call.
         """
-        native = self._chain.native
-        if native is not None and self.budgets is None:
-            results: list[Any] | None = native(given)
+        native = self.native
+        if native is not None:
+            results: list[Any] | None = native.call(given)
             if results is not None:
                 return results
         served = self._chain.known(given)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from clew.runtime.native_call import NativeCall
-from clew.runtime.native_program import native_program, only_segment
+from clew.runtime.native_program import NativeForm, native_form, only_segment
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.variant import is_empty
@@ -91,7 +90,7 @@ class Served(Shown, Generic[B]):
 
     def native(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]
-    ) -> NativeCall | None:
+    ) -> NativeForm | None:
         """Returns the native form of the next calls, with inputs of the shapes of this key; None if
         there is none, or before the program has run a few times.
         """
@@ -104,7 +103,7 @@ class Served(Shown, Generic[B]):
             if segment is not None:
                 if not segment.is_native:
                     return None
-                native = native_program(program, list(zip(shapes, dtypes, strict=True)), ahead)
+                native = native_form(program, list(zip(shapes, dtypes, strict=True)), ahead)
             self.__dict__["_native"] = program, native
         return native
 

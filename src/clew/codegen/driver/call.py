@@ -2,11 +2,13 @@
 
 `ptr clew_call(self, given)` is a `PyCFunction` that takes one argument (METH_O). `self` is a tuple:
 the address of the call's record as an integer, the list of idle contexts, the list of idle working
-memory or None, and the context variable of the budgets in force. Entries of these lists are tuples
-that begin with the address of their words. `given` is the tuple of inputs. The function returns a
-list of new arrays, or None if the call is left to Python: an input does not fit exactly, no context
-is idle, memory is short, an index was out of range, or a loop was stopped at its limit. It only
-raises what a signal's handler raised during a loop.
+memory or None, the context variable of the budgets in force, and what a session has: the list whose
+only item is the list of its states, the dict of its turn, the key there, and a holder of it. Entries
+of lists of idle things are tuples that begin with the address of their words. `given` is the tuple
+of inputs. The function returns a list of new arrays, or None if the call is left to Python: an
+input does not fit exactly, no context is idle, memory is short, an index was out of range, a loop
+was stopped at its limit, or a session runs another call. It only raises what a signal's handler
+raised during a loop.
 
 It calls CPython's and NumPy's C interfaces. Only the heads of objects and the fields of arrays are
 read in place; NumPy's own headers do the same, so these offsets are part of its binary interface.
@@ -40,11 +42,16 @@ CALL_N_INPUTS, CALL_INPUTS, CALL_N_BLOCKS, CALL_BLOCKS = 32, 40, 48, 56
 CALL_POOL, CALL_AHEAD, CALL_WORKING, CALL_SPARE = 64, 72, 80, 88
 CALL_CONTEXTS, CALL_MEMORIES = 96, 104
 CALL_KEEPS, CALL_TIMED, CALL_SHORTEST, CALL_LIMIT = 112, 120, 128, 136
-# Then the number of results, and the address of the limit of iterations (0: there are no loops).
-CALL_N_RESULTS, CALL_LOOP_STEPS, CALL_RECORD_BYTES = 144, 152, 160
+# Then the number of results, the address of the limit of iterations (0: there are no loops), the
+# number of arrays that a call gives, and that of the results that are shown: the states of a session
+# are behind those, and whether there is a session.
+CALL_N_RESULTS, CALL_LOOP_STEPS = 144, 152
+CALL_N_GIVEN, CALL_N_SHOWN, CALL_HAS_SESSION, CALL_RECORD_BYTES = 160, 168, 176, 184
 # An input: its dtype, its rank, the address of its shape, and the position of its address in a
-# context's `bases` (-1: no kernel reads it).
-INPUT_DTYPE, INPUT_NDIM, INPUT_DIMS, INPUT_BASE, INPUT_BYTES = 0, 8, 16, 24, 32
+# context's `bases` (-1: no kernel reads it). And its number among the given arrays; that of a state,
+# among the states, if they are numbered behind those.
+INPUT_DTYPE, INPUT_NDIM, INPUT_DIMS, INPUT_BASE = 0, 8, 16, 24
+INPUT_PLACE, INPUT_BYTES = 32, 40
 # A block of memory that results share: its bytes, the number of results in it, and their table.
 BLOCK_SIZE, BLOCK_N_RESULTS, BLOCK_RESULTS, BLOCK_BYTES = 0, 8, 16, 24
 # A result: dtype, rank, address of the shape, offset in the block, position of its address in
@@ -67,9 +74,9 @@ IMPORTS: Final = (
     "PyTuple_GetItem", "PyTuple_Size", "PyList_New", "PyList_SetItem", "PyList_GetItem",
     "PyList_Size", "PyList_SetSlice", "PyList_Append", "PyLong_AsLongLong", "Py_IncRef",
     "Py_DecRef", "PyErr_Clear", "PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyContextVar_Get",
+    "PyList_GetSlice", "PyDict_DelItem", "PyContextVar_Get", "PyDict_SetDefault",
 )  # fmt: skip
-"""Functions of CPython, all documented; only the last is not part of the stable interface."""
+"""Functions of CPython, all documented. The last two are not part of the stable interface."""
 NUMPY_IMPORTS: Final = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
 """Functions of NumPy, and their places in the table `_ARRAY_API`, which versions only extend."""
 
@@ -86,6 +93,9 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @PyErr_Clear()
+declare ptr @PyList_GetSlice(ptr, i64, i64)
+declare ptr @PyDict_SetDefault(ptr, ptr, ptr)
+declare i32 @PyDict_DelItem(ptr, ptr)
 declare i32 @PyErr_CheckSignals()
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyEval_SaveThread()
@@ -441,6 +451,50 @@ done:
   ret i1 %faulty
 }
 
+; Ends the turn of a session. An exception that a signal's handler raised remains.
+define internal void @end_turn(ptr %self) nounwind {
+  %held = call ptr @PyTuple_GetItem(ptr %self, i64 5)
+  %key = call ptr @PyTuple_GetItem(ptr %self, i64 6)
+  %unused = call i32 @PyDict_DelItem(ptr %held, ptr %key)
+  ret void
+}
+
+; The array for an input: a given one or a state.
+define internal ptr @array_of(ptr %row, ptr %given, i64 %n_given, ptr %states) nounwind {
+entry:
+  %place = call i64 @word(ptr %row, i64 {INPUT_PLACE})
+  %is_given = icmp slt i64 %place, %n_given
+  br i1 %is_given, label %from_given, label %from_states
+from_given:
+  %array = call ptr @PyTuple_GetItem(ptr %given, i64 %place)
+  ret ptr %array
+from_states:
+  %number = sub i64 %place, %n_given
+  %state = call ptr @PyList_GetItem(ptr %states, i64 %number)
+  ret ptr %state
+}
+
+; Moves the states behind the shown results to the session. Returns whether there was memory.
+define internal i1 @keep_states(ptr %cell, ptr %list, i64 %n_shown, i64 %n_results) nounwind {
+entry:
+  %states = call ptr @PyList_GetSlice(ptr %list, i64 %n_shown, i64 %n_results)
+  %none = icmp eq ptr %states, null
+  br i1 %none, label %failed, label %shorten
+shorten:
+  %kept = call i32 @PyList_SetSlice(ptr %list, i64 %n_shown, i64 %n_results, ptr null)
+  %is_short = icmp eq i32 %kept, 0
+  br i1 %is_short, label %replace, label %drop
+replace:
+  %unused = call i32 @PyList_SetItem(ptr %cell, i64 0, ptr %states)
+  ret i1 true
+drop:
+  call void @Py_DecRef(ptr %states)
+  br label %failed
+failed:
+  call void @PyErr_Clear()
+  ret i1 false
+}
+
 define ptr @clew_call(ptr %self, ptr %given) nounwind {
 entry:
   %number = call ptr @PyTuple_GetItem(ptr %self, i64 0)
@@ -454,17 +508,40 @@ entry:
 count:
   %given_size = call i64 @PyTuple_Size(ptr %given)
   %n_inputs = call i64 @word(ptr %record, i64 {CALL_N_INPUTS})
-  %all_given = icmp eq i64 %given_size, %n_inputs
+  %n_given = call i64 @word(ptr %record, i64 {CALL_N_GIVEN})
+  %all_given = icmp eq i64 %given_size, %n_given
   br i1 %all_given, label %allowed, label %declined
 allowed:
   %aheadp = call ptr @place(ptr %record, i64 {CALL_AHEAD})
   %unlimited = icmp eq ptr %aheadp, null
-  br i1 %unlimited, label %check, label %limited
+  br i1 %unlimited, label %turns, label %limited
 limited:
   %ahead = load i64, ptr %aheadp, align 8
   %may = icmp sgt i64 %ahead, 0
-  br i1 %may, label %check, label %declined
+  br i1 %may, label %turns, label %declined
+turns:
+  %session = call i64 @word(ptr %record, i64 {CALL_HAS_SESSION})
+  %stateless = icmp eq i64 %session, 0
+  br i1 %stateless, label %check, label %begin_turn
+begin_turn:
+  %held = call ptr @PyTuple_GetItem(ptr %self, i64 5)
+  %key = call ptr @PyTuple_GetItem(ptr %self, i64 6)
+  %holder = call ptr @PyTuple_GetItem(ptr %self, i64 7)
+  %has_turn = call ptr @PyDict_SetDefault(ptr %held, ptr %key, ptr %holder)
+  %no_turn = icmp eq ptr %has_turn, null
+  br i1 %no_turn, label %unheld, label %whose
+unheld:
+  call void @PyErr_Clear()
+  br label %declined
+whose:
+  %is_ours_now = icmp eq ptr %has_turn, %holder
+  br i1 %is_ours_now, label %read_states, label %declined
+read_states:
+  %cell_of_states = call ptr @PyTuple_GetItem(ptr %self, i64 4)
+  %its_states = call ptr @PyList_GetItem(ptr %cell_of_states, i64 0)
+  br label %check
 check:
+  %states = phi ptr [ null, %turns ], [ %its_states, %read_states ]
   %array_type = call ptr @place(ptr %record, i64 {CALL_ARRAY})
   %inputs = call ptr @place(ptr %record, i64 {CALL_INPUTS})
   br label %next_input
@@ -475,9 +552,9 @@ next_input:
 input:
   %i_at = mul i64 %i, {INPUT_BYTES}
   %row = getelementptr i8, ptr %inputs, i64 %i_at
-  %array = call ptr @PyTuple_GetItem(ptr %given, i64 %i)
+  %array = call ptr @array_of(ptr %row, ptr %given, i64 %n_given, ptr %states)
   %fits = call i1 @fits(ptr %array, ptr %row, ptr %array_type)
-  br i1 %fits, label %fitting, label %declined
+  br i1 %fits, label %fitting, label %unanswered
 fitting:
   %i_after = add i64 %i, 1
   br label %next_input
@@ -489,7 +566,7 @@ pooled:
   %known = call i64 @word(ptr %cell, i64 {POOL_IS_KNOWN})
   %workers = call ptr @place(ptr %cell, i64 {POOL_ADDRESS})
   %is_known = icmp ne i64 %known, 0
-  br i1 %is_known, label %find_limit, label %declined
+  br i1 %is_known, label %find_limit, label %unanswered
 find_limit:
   %pool = phi ptr [ null, %find_pool ], [ %workers, %pooled ]
   %steps = call ptr @place(ptr %record, i64 {CALL_LOOP_STEPS})
@@ -499,13 +576,13 @@ budget:
   %variable = call ptr @PyTuple_GetItem(ptr %self, i64 3)
   %budgeted = call i64 @limit_of(ptr %variable, ptr %none, ptr %steps)
   %is_limited = icmp ne i64 %budgeted, 0
-  br i1 %is_limited, label %find_context, label %declined
+  br i1 %is_limited, label %find_context, label %unanswered
 find_context:
   %limit = phi i64 [ 0, %find_limit ], [ %budgeted, %budget ]
   %contexts = call ptr @PyTuple_GetItem(ptr %self, i64 1)
   %context = call ptr @take(ptr %contexts)
   %no_context = icmp eq ptr %context, null
-  br i1 %no_context, label %declined, label %has_context
+  br i1 %no_context, label %unanswered, label %has_context
 has_context:
   %words = call ptr @words_of(ptr %context)
   %working = call i64 @word(ptr %record, i64 {CALL_WORKING})
@@ -543,7 +620,7 @@ place_input:
   %is_read = icmp sge i64 %base, 0
   br i1 %is_read, label %write_base, label %place_done
 write_base:
-  %p_array = call ptr @PyTuple_GetItem(ptr %given, i64 %p)
+  %p_array = call ptr @array_of(ptr %p_row, ptr %given, i64 %n_given, ptr %states)
   %data = call i64 @word(ptr %p_array, i64 {ARRAY_DATA})
   %basep = getelementptr i64, ptr %bases, i64 %base
   store i64 %data, ptr %basep, align 8
@@ -583,7 +660,7 @@ abandon_memory:
   call void @Py_DecRef(ptr %memory)
   br label %raise
 raise:
-  ret ptr null
+  br label %close
 ran:
   %faulty = call i1 @cleared(ptr %words)
   %stopped = call i1 @is_stopped(ptr %words)
@@ -603,12 +680,17 @@ give_context:
   call void @give(ptr %contexts, ptr %context, i64 %most_contexts)
   br i1 %has_run, label %answer, label %discard
 answer:
-  ret ptr %list
+  br i1 %stateless, label %close, label %keep
+keep:
+  %n_shown = call i64 @word(ptr %record, i64 {CALL_N_SHOWN})
+  %kept_in = call ptr @PyTuple_GetItem(ptr %self, i64 4)
+  %is_kept = call i1 @keep_states(ptr %kept_in, ptr %list, i64 %n_shown, i64 %n_results)
+  br i1 %is_kept, label %close, label %drop_list
 discard:
-  br i1 %no_list, label %declined, label %drop_list
+  br i1 %no_list, label %unanswered, label %drop_list
 drop_list:
   call void @Py_DecRef(ptr %list)
-  br label %declined
+  br label %unanswered
 leave_memory:
   %kept_memories = call i64 @word(ptr %record, i64 {CALL_MEMORIES})
   call void @give(ptr %memories, ptr %found_memory, i64 %kept_memories)
@@ -616,7 +698,18 @@ leave_memory:
 leave_context:
   %kept_contexts = call i64 @word(ptr %record, i64 {CALL_CONTEXTS})
   call void @give(ptr %contexts, ptr %context, i64 %kept_contexts)
-  br label %declined
+  br label %unanswered
+unanswered:
+  call void @Py_IncRef(ptr %none)
+  br label %close
+close:
+  %found = phi ptr [ %none, %unanswered ], [ null, %raise ], [ %list, %answer ], [ %list, %keep ]
+  br i1 %stateless, label %end, label %end_turn
+end_turn:
+  call void @end_turn(ptr %self)
+  br label %end
+end:
+  ret ptr %found
 declined:
   call void @Py_IncRef(ptr %none)
   ret ptr %none
