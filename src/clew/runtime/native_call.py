@@ -85,8 +85,9 @@ class Running(NamedTuple):
     """What a call runs: the lists of idle contexts and of idle working memory (None: none needed),
     the most entries of both, the bytes of working memory that a run needs, the size from which
     memory is left to Python, and the cell of a pool (None: one thread). `owners` keeps everything
-    alive that contexts refer to. `has_loops` says whether runs may reach the budget of iterations,
-    and `varies` whether data decide how many iterations they take.
+    alive that contexts refer to. `watch` is the address of what times the steps. `has_loops` says
+    whether runs may reach the budget of iterations, and `varies` whether data decide how many
+    iterations they take.
     """
 
     contexts: list[Any]
@@ -96,6 +97,7 @@ class Running(NamedTuple):
     spare_bytes: int
     pool: Words | None
     owners: object
+    watch: int | None = None
     has_loops: bool = False
     varies: bool = False
 
@@ -182,6 +184,7 @@ class _Maker:
             *(0, 0 if running.varies else _TIMED_RUNS, _ENDLESS, KEPT_GIL_NS),
             *(len(results), ctypes.addressof(DEFAULT_LOOP_STEPS) if running.has_loops else 0),
             *(len(inputs) - len(states), len(results) - len(states), int(state is not None)),
+            running.watch or 0,
         ]
         assert 8 * len(record) == native.CALL_RECORD_BYTES
         own = (table(record), running.contexts, running.memories, IN_FORCE)

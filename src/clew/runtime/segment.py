@@ -207,7 +207,8 @@ class NativeSegment(Shown):
             self._working_bytes,
             SPARE_BYTES,
             None if self._is_serial else self.pool.cell,
-            (self._library, self.pool, self._memory),
+            (self._library, self.pool, self._memory, self._watch),
+            self._watch_address,
             bool(self._bound.loops),
             any(loop.trips is None for loop in self._bound.loops),
         )
@@ -295,7 +296,6 @@ class NativeSegment(Shown):
         )
         made._constants, made._idle, made._resident = self._constants, self._idle, self._resident
         made._watch, made._watch_address = watch, watch.address
-        made._makes_native = False
         return made
 
     def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:

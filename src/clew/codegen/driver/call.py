@@ -44,9 +44,10 @@ CALL_CONTEXTS, CALL_MEMORIES = 96, 104
 CALL_KEEPS, CALL_TIMED, CALL_SHORTEST, CALL_LIMIT = 112, 120, 128, 136
 # Then the number of results, the address of the limit of iterations (0: there are no loops), the
 # number of arrays that a call gives, and that of the results that are shown: the states of a session
-# are behind those, and whether there is a session.
+# are behind those, and whether there is a session. The watch (0: no step is timed).
 CALL_N_RESULTS, CALL_LOOP_STEPS = 144, 152
-CALL_N_GIVEN, CALL_N_SHOWN, CALL_HAS_SESSION, CALL_RECORD_BYTES = 160, 168, 176, 184
+CALL_N_GIVEN, CALL_N_SHOWN, CALL_HAS_SESSION = 160, 168, 176
+CALL_WATCH, CALL_RECORD_BYTES = 184, 192
 # An input: its dtype, its rank, the address of its shape, and the position of its address in a
 # context's `bases` (-1: no kernel reads it). And its number among the given arrays; that of a state,
 # among the states, if they are numbered behind those.
@@ -74,9 +75,9 @@ IMPORTS: Final = (
     "PyTuple_GetItem", "PyTuple_Size", "PyList_New", "PyList_SetItem", "PyList_GetItem",
     "PyList_Size", "PyList_SetSlice", "PyList_Append", "PyLong_AsLongLong", "Py_IncRef",
     "Py_DecRef", "PyErr_Clear", "PyErr_CheckSignals", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyList_GetSlice", "PyDict_DelItem", "PyContextVar_Get", "PyDict_SetDefault",
+    "PyList_GetSlice", "PyDict_Size", "PyDict_SetItem", "PyDict_DelItem", "PyContextVar_Get",
 )  # fmt: skip
-"""Functions of CPython, all documented. The last two are not part of the stable interface."""
+"""Functions of CPython, all documented. Only the last is not part of the stable interface."""
 NUMPY_IMPORTS: Final = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
 """Functions of NumPy, and their places in the table `_ARRAY_API`, which versions only extend."""
 
@@ -94,7 +95,8 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @PyErr_Clear()
 declare ptr @PyList_GetSlice(ptr, i64, i64)
-declare ptr @PyDict_SetDefault(ptr, ptr, ptr)
+declare i64 @PyDict_Size(ptr)
+declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare i32 @PyDict_DelItem(ptr, ptr)
 declare i32 @PyErr_CheckSignals()
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
@@ -303,13 +305,14 @@ entry:
   %after = alloca [2 x i64], align 8
   %segment = call ptr @place(ptr %words, i64 {CONTEXT_SEGMENT})
   %bases = call ptr @place(ptr %words, i64 {CONTEXT_BASES})
+  %watch = call ptr @place(ptr %record, i64 {CALL_WATCH})
   br label %start
 start:
   %keeps = call i64 @word(ptr %record, i64 {CALL_KEEPS})
   %is_short = icmp ne i64 %keeps, 0
   br i1 %is_short, label %holding, label %releasing
 holding:
-  %ran = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
+  %ran = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %watch)
   br label %look
 releasing:
   %timed = call i64 @word(ptr %record, i64 {CALL_TIMED})
@@ -317,12 +320,12 @@ releasing:
   %is_timed = icmp sgt i64 %timed, 0
   br i1 %is_timed, label %timing, label %plain
 plain:
-  %ran_apart = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
+  %ran_apart = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %watch)
   call void @PyEval_RestoreThread(ptr %thread)
   br label %look
 timing:
   call void @clew_clock(ptr %before)
-  %ran_timed = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr null)
+  %ran_timed = call i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %watch)
   call void @clew_clock(ptr %after)
   call void @PyEval_RestoreThread(ptr %thread)
   %began = load i64, ptr %before, align 8
@@ -527,15 +530,17 @@ begin_turn:
   %held = call ptr @PyTuple_GetItem(ptr %self, i64 5)
   %key = call ptr @PyTuple_GetItem(ptr %self, i64 6)
   %holder = call ptr @PyTuple_GetItem(ptr %self, i64 7)
-  %has_turn = call ptr @PyDict_SetDefault(ptr %held, ptr %key, ptr %holder)
-  %no_turn = icmp eq ptr %has_turn, null
-  br i1 %no_turn, label %unheld, label %whose
-unheld:
+  ; No other thread comes between these two.
+  %holders = call i64 @PyDict_Size(ptr %held)
+  %is_free = icmp eq i64 %holders, 0
+  br i1 %is_free, label %hold, label %declined
+hold:
+  %unheld = call i32 @PyDict_SetItem(ptr %held, ptr %key, ptr %holder)
+  %is_held = icmp eq i32 %unheld, 0
+  br i1 %is_held, label %read_states, label %no_turn
+no_turn:
   call void @PyErr_Clear()
   br label %declined
-whose:
-  %is_ours_now = icmp eq ptr %has_turn, %holder
-  br i1 %is_ours_now, label %read_states, label %declined
 read_states:
   %cell_of_states = call ptr @PyTuple_GetItem(ptr %self, i64 4)
   %its_states = call ptr @PyList_GetItem(ptr %cell_of_states, i64 0)
