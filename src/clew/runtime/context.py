@@ -351,8 +351,10 @@ class Context(Shown):
         assert self._segment.nbytes == native.SEGMENT_BYTES
         self.segment_address = address_of(self._segment)
         records = address_of(np.frombuffer(self.records, np.uint8)) if self.records else 0
-        words = self.segment_address, self.bases_address, records, len(self.records) // 8, self.base
-        self._words[:] = *words, *self.loops.addresses, len(bound.loops)
+        self._words[:] = [
+            *(self.segment_address, self.bases_address, records, len(self.records) // 8),
+            *(self.base, *self.loops.addresses, len(bound.loops)),
+        ]
 
     @property
     def entry(self) -> tuple[int, Context]:

@@ -42,7 +42,7 @@ def _numpy_functions() -> dict[str, int] | None:
     at = ctypes.cast(pointer, prototype)(capsule, None)
     last = max(native.NUMPY_IMPORTS.values())
     table = (ctypes.c_void_p * (last + 1)).from_address(at)
-    version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[0])()  # PyArray_GetNDArrayCVersion
+    version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[0] or 0)()  # PyArray_GetNDArrayCVersion
     if version != _NUMPY_ABI:
         return None
     return {name: table[place] or 0 for name, place in native.NUMPY_IMPORTS.items()}
@@ -53,8 +53,18 @@ def _has_layout() -> bool:
     whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     odd = np.zeros(9, np.uint8)[1:].view(np.float32)
     swapped = np.zeros(2, np.dtype(np.int16).newbyteorder())
-    arrays = [whole, whole[1:], whole.T, whole[:, ::2], odd, swapped, np.zeros(()), np.zeros((0, 3))]
-    return all(map(_is_laid_out, arrays)) and _word(id((1, 2)) + native.OBJECT_TYPE) == id(tuple)
+    arrays = [
+        whole,
+        whole[1:],
+        whole.T,
+        whole[:, ::2],
+        odd,
+        swapped,
+        np.zeros(()),
+        np.zeros((0, 3)),
+    ]
+    fits = [_is_laid_out(array) for array in arrays]
+    return all(fits) and _word(id((1, 2)) + native.OBJECT_TYPE) == id(tuple)
 
 
 def _is_laid_out(array: np.ndarray[Any, Any]) -> bool:

@@ -285,6 +285,7 @@ class LoopContext(Context):
 
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
+        self.room: Room | None = None
         self._room_of: Results | None = None
         body = window.numbers.body
         targets, numbers = self._written(window)

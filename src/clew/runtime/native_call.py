@@ -129,9 +129,13 @@ def native_call(
     the other inputs and return the other results.
     """
     make = _maker()
-    if make is None or any(value.dtype.hasobject for value in (*inputs, *results)):
+    if make is None or _hold_objects([*inputs, *results]):
         return None
     return make.call(inputs, results, blocks, running, ahead, state)
+
+
+def _hold_objects(values: Sequence[Input | Result]) -> bool:
+    return any(value.dtype.hasobject for value in values)
 
 
 class _Maker:
@@ -187,9 +191,8 @@ class _Maker:
             running.watch or 0,
         ]
         assert 8 * len(record) == native.CALL_RECORD_BYTES
-        own = (table(record), running.contexts, running.memories, IN_FORCE)
-        own += () if state is None else (state.cell, state.turn, 0, object())
-        own += (owners,)
+        session = () if state is None else (state.cell, state.turn, 0, object())
+        own = table(record), running.contexts, running.memories, IN_FORCE, *session, owners
         function: NativeCall = self._new(ctypes.byref(self._method), own, None)
         return function
 
@@ -213,7 +216,9 @@ def _answers(maker: _Maker) -> bool:
     """
     segment = (_WORD * (driver_native.SEGMENT_BYTES // 8))()
     bases = (_WORD * 3)()
-    words = (_WORD * (native.CONTEXT_BYTES // 8))(ctypes.addressof(segment), ctypes.addressof(bases))
+    words = (_WORD * (native.CONTEXT_BYTES // 8))(
+        ctypes.addressof(segment), ctypes.addressof(bases)
+    )
     # Objects of no other thread, whose references nobody else counts meanwhile.
     dtypes = [np.dtype(kind, metadata={"of": "clew"}) for kind in (np.float32, np.int64)]
     inputs = [Input((2, 3), dtypes[0], 0)]

@@ -85,9 +85,9 @@ def native_form(
         base = len(step.inputs) + number
         shape, dtype = types[base]
         results.append(Result(shapes.get(slot, shape), dtype, base))
-    for each in (*given, *results):
-        if each.base >= 0 and not _is_whole(each, types[each.base]):
-            return None
+    values: list[Input | Result] = [*given, *results]
+    if not all(each.base < 0 or _is_whole(each, types[each.base]) for each in values):
+        return None
     call = segment.native_call(given, results, ahead)
     return None if call is None else NativeForm(segment, given, results, ahead, call)
 

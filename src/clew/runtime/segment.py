@@ -29,12 +29,12 @@ from clew.runtime.context import (
 )
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
+from clew.runtime.large_results import LARGE_BYTES
 from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import aligned_bytes, check_plan
 from clew.runtime.native_call import Input, NativeCall, Result, Running, State, native_call
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
-from clew.runtime.large_results import LARGE_BYTES
 from clew.runtime.results import Results, blocks_of
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool

@@ -14,7 +14,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
 
@@ -46,13 +45,13 @@ _MOST_THREADS = 1024
 SAMPLING_SIGNAL: int | None = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 
 
-_Cell: TypeAlias = ctypes.c_int64 * (native_call.POOL_CELL_BYTES // 8)  # type: ignore[misc]
+_Cell = ctypes.c_int64 * (native_call.POOL_CELL_BYTES // 8)
 
 
 class _Workers:
     """The running threads of a pool and their shared memory."""
 
-    def __init__(self, count: int, cell: _Cell):
+    def __init__(self, count: int, cell: ctypes.Array[ctypes.c_int64]):
         self._cell = cell
         self.block = aligned_bytes(native.POOL_BYTES + count * native.RECORD_BYTES, zero=True)
         self.block[:] = 0
@@ -77,7 +76,7 @@ class _Workers:
             self._start(count)
         except BaseException:
             self.stop()
-            cell[:] = 0, 0
+            cell[:] = [0, 0]
             raise
 
     def _start(self, count: int) -> None:
@@ -121,7 +120,7 @@ class _Workers:
     def stop(self) -> None:
         """Ends the threads after any call in progress; the pool stays locked."""
         self.entry = None
-        self._cell[:] = 0, 1
+        self._cell[:] = [0, 1]
         if self.process != os.getpid():
             return
         deadline = time.monotonic() + _STOP_PATIENCE_S
@@ -187,7 +186,7 @@ class ThreadPool:
                 # Also runs at exit: a thread must not outlive its code.
                 self._finalizer = weakref.finalize(self, made.stop)
                 self._workers = made
-                self.cell[:] = self._workers.entry or 0, 1
+                self.cell[:] = [self._workers.entry or 0, 1]
             return self._workers.entry
 
     @property
@@ -200,7 +199,7 @@ class ThreadPool:
     def close(self) -> None:
         """Ends the workers. Later calls run on their own thread only."""
         self._closed = True
-        self.cell[:] = 0, 1
+        self.cell[:] = [0, 1]
         if self._finalizer is not None:
             self._finalizer()
 
@@ -210,7 +209,7 @@ class ThreadPool:
             self._finalizer.detach()
         self._workers = None
         self._finalizer = None
-        self.cell[:] = 0, 0
+        self.cell[:] = [0, 0]
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()

@@ -97,6 +97,7 @@ class Served(Shown, Generic[B]):
         program, ahead = self.program, None
         if self.often is not None:
             program, ahead = self.often.chosen(program), self.often.ahead
+        native: NativeForm | None
         known, native = self.__dict__.get("_native", (None, None))
         if known is not program:
             segment = only_segment(program)

@@ -1,14 +1,22 @@
 """LLVM text of the function that Python calls to run a segment; see `runtime.native_call`.
 
-`ptr clew_call(self, given)` is a `PyCFunction` that takes one argument (METH_O). `self` is a tuple:
-the address of the call's record as an integer, the list of idle contexts, the list of idle working
-memory or None, the context variable of the budgets in force, and what a session has: the list whose
-only item is the list of its states, the dict of its turn, the key there, and a holder of it. Entries
-of lists of idle things are tuples that begin with the address of their words. `given` is the tuple
-of inputs. The function returns a list of new arrays, or None if the call is left to Python: an
-input does not fit exactly, no context is idle, memory is short, an index was out of range, a loop
-was stopped at its limit, or a session runs another call. It only raises what a signal's handler
-raised during a loop.
+`ptr clew_call(self, given)` is a `PyCFunction` that takes one argument (METH_O): the tuple of
+inputs. `self` is a tuple:
+
+0. the address of the call's record, as an integer;
+1. the list of idle contexts;
+2. the list of idle working memory, or None;
+3. the context variable of the budgets in force;
+4. of a session, the list whose only item is the list of its states;
+5. the dict of its turn (`support.locks.Turn`), 6. the key in it, and 7. a holder.
+
+Entries of the lists of idle things are tuples that begin with the address of their words.
+
+The function returns a list of new arrays, or None if the call is left to Python: an input does not
+fit exactly, no context is idle, memory is short, an index was out of range, a loop was stopped at
+its limit, or the session runs another call. It only raises what a signal's handler raised during a
+loop. Until it runs the segment, it lets no other thread run Python, except if Python collects
+garbage while the list of results is made; nothing that it has read before can change by then.
 
 It calls CPython's and NumPy's C interfaces. Only the heads of objects and the fields of arrays are
 read in place; NumPy's own headers do the same, so these offsets are part of its binary interface.
@@ -36,21 +44,21 @@ CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 # The address of the number of calls that may still be answered (0: all). The bytes of working
 # memory (0: none), and the size from which it is left to Python. The number of contexts, and of
 # working memories, to keep. Whether a run keeps the GIL, how many runs are still timed to decide
-# that, the shortest of them, and the time below which runs keep it, in nanoseconds.
+# that, the shortest of them, and the time below which runs keep it, in nanoseconds. The number of
+# results, and the address of the limit of iterations (0: there are no loops). The number of arrays
+# that a call gives, that of the results that it returns (the next states of a session are behind
+# them), and whether there is a session. The watch (0: no step is timed).
 CALL_TUPLE, CALL_ARRAY, CALL_BYTES, CALL_NONE = 0, 8, 16, 24
 CALL_N_INPUTS, CALL_INPUTS, CALL_N_BLOCKS, CALL_BLOCKS = 32, 40, 48, 56
 CALL_POOL, CALL_AHEAD, CALL_WORKING, CALL_SPARE = 64, 72, 80, 88
 CALL_CONTEXTS, CALL_MEMORIES = 96, 104
 CALL_KEEPS, CALL_TIMED, CALL_SHORTEST, CALL_LIMIT = 112, 120, 128, 136
-# Then the number of results, the address of the limit of iterations (0: there are no loops), the
-# number of arrays that a call gives, and that of the results that are shown: the states of a session
-# are behind those, and whether there is a session. The watch (0: no step is timed).
 CALL_N_RESULTS, CALL_LOOP_STEPS = 144, 152
 CALL_N_GIVEN, CALL_N_SHOWN, CALL_HAS_SESSION = 160, 168, 176
 CALL_WATCH, CALL_RECORD_BYTES = 184, 192
 # An input: its dtype, its rank, the address of its shape, and the position of its address in a
-# context's `bases` (-1: no kernel reads it). And its number among the given arrays; that of a state,
-# among the states, if they are numbered behind those.
+# context's `bases` (-1: no kernel reads it). Its number among the given arrays and, behind them,
+# the states.
 INPUT_DTYPE, INPUT_NDIM, INPUT_DIMS, INPUT_BASE = 0, 8, 16, 24
 INPUT_PLACE, INPUT_BYTES = 32, 40
 # A block of memory that results share: its bytes, the number of results in it, and their table.
@@ -60,10 +68,10 @@ BLOCK_SIZE, BLOCK_N_RESULTS, BLOCK_RESULTS, BLOCK_BYTES = 0, 8, 16, 24
 RESULT_DTYPE, RESULT_NDIM, RESULT_DIMS = 0, 8, 16
 RESULT_OFFSET, RESULT_BASE, RESULT_PLACE, RESULT_BYTES = 24, 32, 40, 48
 # The words of a context: its segment, its `bases`, the records of its checks and their number of
-# words, and the working memory that its tables refer to.
+# words, and the working memory that its tables refer to. The words of its loops, what they are
+# before a run, and the number of loops.
 CONTEXT_SEGMENT, CONTEXT_BASES, CONTEXT_RECORDS = 0, 8, 16
 CONTEXT_N_RECORDS, CONTEXT_MEMORY = 24, 32
-# And the words of its loops, what they are before a run, and the number of loops.
 CONTEXT_LOOPS, CONTEXT_FRESH, CONTEXT_N_LOOPS, CONTEXT_BYTES = 40, 48, 56, 64
 # The words of working memory: its address, and the bytes that have been used.
 MEMORY_ADDRESS, MEMORY_USED, MEMORY_BYTES = 0, 8, 16
@@ -721,10 +729,13 @@ declined:
 }
 """
 
-_WORDS: Final = {name: value for name, value in globals().items() if isinstance(value, int)}
-_WORDS |= {name: value for name, value in vars(flow).items() if name.startswith("LOOP_")}
-_WORDS |= {"PAUSED": native.PAUSED}
-_WORDS |= {"NEEDED": CONTIGUOUS | ALIGNED, "FRESH": CONTIGUOUS | ALIGNED | WRITEABLE}
+_WORDS: Final = {
+    **{name: value for name, value in globals().items() if isinstance(value, int)},
+    **{name: value for name, value in vars(flow).items() if name.startswith("LOOP_")},
+    "PAUSED": native.PAUSED,
+    "NEEDED": CONTIGUOUS | ALIGNED,
+    "FRESH": CONTIGUOUS | ALIGNED | WRITEABLE,
+}
 
 
 def call_text() -> str:
