@@ -53,7 +53,7 @@ def _has_layout() -> bool:
     whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     odd = np.zeros(9, np.uint8)[1:].view(np.float32)
     swapped = np.zeros(2, np.dtype(np.int16).newbyteorder())
-    arrays = [
+    arrays: list[np.ndarray[Any, Any]] = [
         whole,
         whole[1:],
         whole.T,

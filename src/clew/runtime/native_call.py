@@ -21,7 +21,6 @@ import numpy as np
 
 from clew.codegen.driver import call as native
 from clew.codegen.driver import driver as driver_native
-from clew.cost.policy.threads import KEPT_GIL_NS
 from clew.runtime.driver import driver
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
@@ -31,8 +30,10 @@ from clew.support.locks import once
 NativeCall: TypeAlias = "Any"
 """A function of a tuple of arrays, which returns a list of arrays or None."""
 
-# Runs from which the shortest decides whether a segment keeps the GIL.
+# The shortest of so many runs decides whether a segment keeps the GIL: if it takes less than this.
+# Handing the GIL to another thread and back takes about as long.
 _TIMED_RUNS: Final = 16
+_KEPT_GIL_NS: Final = 10_000
 _ENDLESS: Final = 1 << 62
 _ONE_ARGUMENT: Final = 8  # METH_O
 _WORD: Final = ctypes.c_int64
@@ -185,7 +186,7 @@ class _Maker:
             0 if running.pool is None else ctypes.addressof(running.pool),
             0 if ahead is None else ctypes.addressof(ahead),
             *(running.working_bytes, running.spare_bytes, *running.most),
-            *(0, 0 if running.varies else _TIMED_RUNS, _ENDLESS, KEPT_GIL_NS),
+            *(0, 0 if running.varies else _TIMED_RUNS, _ENDLESS, _KEPT_GIL_NS),
             *(len(results), ctypes.addressof(DEFAULT_LOOP_STEPS) if running.has_loops else 0),
             *(len(inputs) - len(states), len(results) - len(states), int(state is not None)),
             running.watch or 0,

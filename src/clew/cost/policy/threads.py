@@ -37,7 +37,3 @@ WORTH_DIVIDING: Final = threshold(
 KERNELS_FOR_WORKERS: Final = threshold(
     4, "kernels", "to compile: other processes that lower them take as long to start"
 )
-KEPT_GIL_NS: Final = threshold(
-    10_000, "ns", "of a run: shorter ones keep Python's lock (GIL), since handing it to another "
-    "thread and back takes about as long", measured="Zen 3",
-)  # fmt: skip
