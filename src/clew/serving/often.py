@@ -189,7 +189,7 @@ class Often:
         builds, met = self._builds, self._met
         if met.process != _worker.process:  # a forked child has no worker
             met = self._met = builds.meet(met.key, met.sizes)
-        program = met.chosen(common)
+        program, before = met.chosen(common), met.state
         if _worker.thread is not None:
             taken, results = builds.timed_beside(program, arrays, held)
         else:
@@ -208,7 +208,8 @@ class Often:
                 builds.begin(met, arrays)
         elif met.state == "trying":
             builds.note(met, program is not common, taken)
-        elif met.state != "building" and taken < _SHORT_S:  # nothing depends on these times
+        elif before == met.state != "building" and taken < _SHORT_S:
+            # Nothing depends on these times, and native calls run the program chosen here.
             self.ahead.value = _STRIDE - 1
         return results
 

@@ -99,13 +99,15 @@ class Served(Shown, Generic[B]):
             program, ahead = self.often.chosen(program), self.often.ahead
         native: NativeForm | None
         known, native = self.__dict__.get("_native", (None, None))
-        if known is not program:
-            segment = only_segment(program)
-            if segment is not None:
-                if not segment.is_native:
-                    return None
-                native = native_form(program, list(zip(shapes, dtypes, strict=True)), ahead)
-            self.__dict__["_native"] = program, native
+        if known is program:
+            return native
+        segment = only_segment(program)
+        if segment is not None and not segment.is_native:
+            return None
+        native = None
+        if segment is not None:
+            native = native_form(program, list(zip(shapes, dtypes, strict=True)), ahead)
+        self.__dict__["_native"] = program, native
         return native
 
     @cached_property
