@@ -90,7 +90,7 @@ def read_only(array: Array) -> Array:
 
 def reshaped_in_place(array: Array) -> Array:
     made = array.copy().reshape(-1)
-    made.shape = array.shape  # type: ignore[misc]
+    made.shape = array.shape
     return made
 
 
