@@ -224,13 +224,13 @@ def test_copies_are_independent_and_share_their_memory() -> None:
 def test_the_state_is_the_array_that_the_model_made() -> None:
     made: list[Any] = []
     one = clew.compile(cell(), threads=1)
-    run = one.run_checked
+    run = one.run_in_order
 
     def noted(*given: Any) -> Any:
         made.append(run(*given))
         return made[-1]
 
-    one.run_checked = noted  # type: ignore[method-assign, assignment]
+    one.run_in_order = noted  # type: ignore[method-assign, assignment]
     session = one.session()
     session(random(2, 3))
     assert np.shares_memory(session.state["h"], made[0][1])
@@ -413,14 +413,14 @@ def test_sessions_of_one_model_run_at_once() -> None:
 def test_a_second_call_during_a_call_is_refused() -> None:
     inside, go_on = threading.Event(), threading.Event()
     one = clew.compile(cell(), threads=1)
-    run = one.run_checked
+    run = one.run_in_order
 
     def slow(*given: Any) -> Any:
         inside.set()
         assert go_on.wait(60)
         return run(*given)
 
-    one.run_checked = slow  # type: ignore[method-assign, assignment]
+    one.run_in_order = slow  # type: ignore[method-assign, assignment]
     session, x = one.session(initial={"h": random(2, 4)}), random(2, 3)
     results: list[Array] = []
     thread = threading.Thread(target=lambda: results.append(session(x)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ def test_calls_at_once_have_memory_of_their_own() -> None:
 @pytest.mark.parametrize(("steps", "kept"), [(1, 1024), (100, 81), (1000, 16), (0, 16)])
 def test_segments_of_few_steps_keep_many_contexts(steps: int, kept: int) -> None:
     shared = SharedMemory([], steps)
-    used: list[deque[Any]] = [deque(["a context"]) for _ in range(kept + 1)]
+    used: list[list[Any]] = [[(0, "a context")] for _ in range(kept + 1)]
     assert [shared.share(idle) for idle in used] == [None] * kept + ["a context"]
     assert not used[0]
 

@@ -73,7 +73,7 @@ def test_workers_take_part() -> None:
     deadline = time.monotonic() + 60  # on a busy machine it may be long before both have a core
     while True:
         segment([], [out])
-        _, scratch, _ = segment._idle[-1]._owners  # type: ignore[misc]
+        _, scratch, _ = segment._idle[-1][1]._owners  # type: ignore[misc]
         if scratch[64:72].view(np.int64)[0] > 0 and scratch[:8].view(np.int64)[0] > 0:
             break
         assert time.monotonic() < deadline, "the second thread never ran a chunk"

@@ -63,6 +63,9 @@ class Own:
     sizes: dict[str, int]
     program: Any
     calls: int = 0
+    # It has no form that would run without a count.
+    instructions: tuple[Any, ...] = ()
+    whole: None = None
 
     def __call__(self, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         self.calls += 1

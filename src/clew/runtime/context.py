@@ -7,10 +7,12 @@ import ctypes
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 
 from clew.codegen.artifact import RECORD_BYTES
+from clew.codegen.driver import call as native_call
 from clew.codegen.driver import driver as native
 from clew.runtime.bound import Bound
 from clew.runtime.driver import driver
@@ -27,7 +29,6 @@ from clew.runtime.memory import (
 )
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
-from clew.runtime.results import Room
 from clew.runtime.stacks import Stacks
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
@@ -38,15 +39,17 @@ from clew.support.shown import Shown
 
 # After this time in a loop, Python handles signals, so that Ctrl-C stops it.
 _SLICE_NS = 5e7
-_IDLE_ARENAS = 4
+IDLE_ARENAS = 4
 # Idle memory is freed if it exceeds twice the largest need of this many recent calls by this many
 # bytes. The page faults of new memory took 1 % of the encoder's run that filled it (24 MiB).
-_RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
+_RECENT_CALLS, SPARE_BYTES = 32, 1 << 20
 # Contexts that the segments of a template keep before they use each other's.
 _CONTEXTS = 16
 # Those of few steps take little memory: more are kept, up to so many, and to so many steps. These
 # are at least the limits of programs at sizes, so none of these has to make its tables again.
 _MOST_CONTEXTS, _KEPT_STEPS = 1024, 8192
+_MemoryWords = ctypes.c_int64 * (native_call.MEMORY_BYTES // 8)
+_ContextWords = ctypes.c_int64 * (native_call.CONTEXT_BYTES // 8)
 
 
 class Constants(Shown):
@@ -117,15 +120,27 @@ def places_in(bound: Bound, constants: Constants, memory: WorkingMemory) -> Plac
 
 
 class WorkingMemory:
-    """Memory that contexts work in, one at a time. Its first `used_bytes` have been used."""
+    """Memory that contexts work in, one at a time. Native code reads its `words`."""
 
-    __slots__ = ("address", "array", "size_bytes", "used_bytes")
+    __slots__ = ("address", "array", "size_bytes", "words")
 
     def __init__(self, size_bytes: int) -> None:
         self.array = growing_bytes(size_bytes)
         self.address = address_of(self.array)
         self.size_bytes = self.array.nbytes
-        self.used_bytes = size_bytes
+        self.words = _MemoryWords(self.address, size_bytes)
+
+    @property
+    def used_bytes(self) -> int:
+        """The number of bytes at the beginning that have been used."""
+        return self.words[native_call.MEMORY_USED // 8]
+
+    @used_bytes.setter
+    def used_bytes(self, size_bytes: int) -> None:
+        self.words[native_call.MEMORY_USED // 8] = size_bytes
+
+
+IdleContexts: TypeAlias = "list[tuple[int, Context]]"
 
 
 class SharedMemory:
@@ -142,14 +157,15 @@ class SharedMemory:
         self._kept = max(_CONTEXTS, min(_MOST_CONTEXTS, _KEPT_STEPS // steps) if steps else 0)
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
-        # The memory that was used last is at the end. Pop and append need no lock.
-        self._idle: deque[WorkingMemory] = deque()
+        # Each with the address of its words; that which was used last is at the end. Native calls
+        # take and return entries, too. Pop and append need no lock.
+        self.idle: list[tuple[int, WorkingMemory]] = []
         # The idle contexts of each segment that called `share`, the oldest first.
-        self._contexts: deque[deque[Context]] = deque()
+        self._contexts: deque[IdleContexts] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
         self._lock = Lock()
 
-    def share(self, idle: deque[Context]) -> Context | None:
+    def share(self, idle: IdleContexts) -> Context | None:
         """Returns an idle context of the segment that called this longest ago, for a segment whose
         own idle contexts are `idle`. None if that segment should make a new context.
         """
@@ -157,13 +173,13 @@ class SharedMemory:
         if len(self._contexts) <= self._kept:
             return None
         with suppress(IndexError):  # none is idle
-            return self._contexts.popleft().pop()
+            return self._contexts.popleft().pop()[1]
         return None
 
     def take(self, size_bytes: int) -> WorkingMemory:
         """Returns aligned memory of at least this size, which the caller owns until `give`."""
         try:
-            memory = self._idle.pop()
+            _, memory = self.idle.pop()
         except IndexError:
             return WorkingMemory(size_bytes)
         if memory.size_bytes < size_bytes:
@@ -177,28 +193,28 @@ class SharedMemory:
         which takes its place, if there is none.
         """
         with suppress(IndexError):  # another thread took the rest
-            for _ in range(len(self._idle)):
-                other = self._idle.popleft()
-                if other.size_bytes >= size_bytes:
-                    self._idle.appendleft(memory)
-                    return other
-                self._idle.append(other)
+            for _ in range(len(self.idle)):
+                entry = self.idle.pop(0)
+                if entry[1].size_bytes >= size_bytes:
+                    self.idle.insert(0, _entry(memory))
+                    return entry[1]
+                self.idle.append(entry)
         return WorkingMemory(size_bytes)
 
     def give(self, memory: WorkingMemory, size_bytes: int) -> None:
         """Takes memory back after a call that needed so many bytes, and frees what recent calls did
         not need.
         """
-        fits = memory.used_bytes < _SPARE_BYTES or self._trimmed(memory, size_bytes)
-        if fits and len(self._idle) < _IDLE_ARENAS:
-            self._idle.append(memory)
+        fits = memory.used_bytes < SPARE_BYTES or self._trimmed(memory, size_bytes)
+        if fits and len(self.idle) < IDLE_ARENAS:
+            self.idle.append(_entry(memory))
 
     def _trimmed(self, memory: WorkingMemory, size_bytes: int) -> bool:
         """Frees what recent calls did not need. Returns whether anything is left."""
         with self._lock:
             self._recent.append(size_bytes)
             kept = 2 * max(self._recent)
-            if memory.used_bytes - kept >= _SPARE_BYTES:
+            if memory.used_bytes - kept >= SPARE_BYTES:
                 mapping = mapping_of(memory.array)
                 if mapping is None:
                     return False
@@ -206,6 +222,11 @@ class SharedMemory:
                 release_pages(unused, mapping, HUGE_PAGE_BYTES)
                 memory.used_bytes = kept
             return True
+
+
+def _entry(memory: WorkingMemory) -> tuple[int, WorkingMemory]:
+    """Returns working memory as lists of idle memory hold it."""
+    return ctypes.addressof(memory.words), memory
 
 
 class GuardedMemory:
@@ -302,13 +323,10 @@ class Context(Shown):
         self._functions = layout.functions(symbols)
         # The constants it was made for, since a segment may move them.
         self.constants: object = None
-        # The memory of its results, whose addresses are in `bases`, and that of the call before: a
-        # caller often holds the last results during the next call.
-        self.room: Room | None = None
-        self.spare: Room | None = None
         # The memory of the current call, which begins at `base`, if contexts take turns in it.
         self.memory: WorkingMemory | None = None
-        self.base = 0
+        # What native calls read: see `codegen.driver.call`.
+        self._words = _ContextWords()
         n_inputs = len(bound.inputs)
         self.bases = (ctypes.c_int64 * max(1, n_inputs + len(bound.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
@@ -338,13 +356,31 @@ class Context(Shown):
         )
         assert self._segment.nbytes == native.SEGMENT_BYTES
         self.segment_address = address_of(self._segment)
+        records = address_of(np.frombuffer(self.records, np.uint8)) if self.records else 0
+        self._words[:] = [
+            *(self.segment_address, self.bases_address, records, len(self.records) // 8),
+            *(self.base, *self.loops.addresses, len(bound.loops)),
+        ]
+
+    @property
+    def entry(self) -> tuple[int, Context]:
+        """The context as lists of idle contexts hold it: with the address of its words."""
+        return ctypes.addressof(self._words), self
+
+    @property
+    def base(self) -> int:
+        """The address of the working memory that its tables refer to, if contexts share it."""
+        return self._words[native_call.CONTEXT_MEMORY // 8]
+
+    @base.setter
+    def base(self, address: int) -> None:
+        self._words[native_call.CONTEXT_MEMORY // 8] = address
 
     def bind(self, bound: Bound, places: Places) -> None:
         """Prepares the context for calls at the sizes of `bound`, which has the same layout, and in
         the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
-        self.room = self.spare = None
         self._owners = places.owners
         self.base = places.base
         slots, buffers, offsets = layout.arena

@@ -399,6 +399,7 @@ class _Context(Context):
         code, body = tables.code, tables.source.body
         self.registers = (ctypes.c_int64 * len(code.initial))(*code.initial)
         self.is_usable = True
+        self.room: Room | None = None  # the memory of its results, whose addresses are in `bases`
         self._pool = tables.source.pool.address
         self._has_loops = bool(tables.bound.loops)
         self._run = driver().run_segment

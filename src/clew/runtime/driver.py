@@ -11,10 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from clew.codegen.artifact import ObjectCode
+from clew.codegen.driver import call as native_call
 from clew.codegen.driver import driver as native
+from clew.codegen.driver.call import call_text
 from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
 from clew.machine.needs import has_steady_counter, process_triple
 from clew.runtime.cache import NATIVE, Cache, default_cache
+from clew.runtime.interpreter import python_functions
 from clew.runtime.library import Library
 from clew.support.addresses import address_of
 from clew.support.installed import versions
@@ -39,6 +42,7 @@ class Driver:
         self.address = library.address  # keeps the code in memory as well
         self.supports_threads = threads
         self.worker_address = self.address("clew_worker")
+        self.call_address = self.address("clew_call") if "clew_call" in library else None
         pointer, count = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
@@ -127,7 +131,11 @@ def driver() -> Driver:
     """Returns this process's driver, of which there is one, because its code is never unloaded."""
     imports = addresses_of("syscall", "clock_gettime", "memmove", "sched_getcpu")
     code = driver_object(default_cache())
-    return Driver(code, Library([code], imports), supports_threads(process_triple()))
+    objects, python = [code], python_functions()
+    if python is not None:
+        objects.append(native_object(call_text(), native_call.EXPORTS, default_cache()))
+        imports |= python
+    return Driver(code, Library(objects, imports), supports_threads(process_triple()))
 
 
 def addresses_of(*names: str) -> dict[str, int]:

@@ -81,6 +81,11 @@ class LoopTables:
         self._fresh = self._words.copy()
         self._limit = 0  # the one in these words
 
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the words of all loops, and of what they are before a run."""
+        return address_of(self._words), address_of(self._fresh)
+
     def clear(self, most_iterations: int) -> None:
         """Resets all loops for the next call, in which each may take `most_iterations`."""
         if most_iterations != self._limit:

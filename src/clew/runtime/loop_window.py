@@ -322,6 +322,8 @@ class LoopContext(Context):
 
     def __init__(self, window: Window, places: Places) -> None:
         super().__init__(window.bound, window.library, places)
+        self.room: Room | None = None
+        self.spare: Room | None = None
         self._room_of: Results | None = None
         self._first = len(window.bound.inputs)
         body = window.numbers.body

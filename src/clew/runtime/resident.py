@@ -38,7 +38,8 @@ class Resident:
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays: Sequence[np.ndarray] = arrays
         self._calls = 0
-        # Whether calls have to be counted, because arrays may move.
+        # Whether calls have to be counted, because arrays may move. Whoever takes the moved arrays
+        # clears it once all later calls read them.
         self.is_pending = True
         self._thread: threading.Thread | None = None
         self._moved: list[list[np.ndarray]] = []  # until a call takes it
@@ -66,9 +67,7 @@ class Resident:
 
     def _taken(self) -> list[np.ndarray] | None:
         try:
-            moved = self._moved.pop()
-            self.is_pending = False
-            return moved
+            return self._moved.pop()
         except IndexError:  # another thread took it
             return None
 

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.runtime.large_results import LARGE_BYTES, LARGE_RESULTS
+from clew.runtime.native_call import Block, Result
 from clew.support.addresses import address_of
 from clew.support.arrays import ALIGNMENT_BYTES
 
@@ -47,6 +48,17 @@ def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
     address = address_of(memory)
     begin = -address % ALIGNMENT_BYTES
     return memory, begin, address + begin
+
+
+def blocks_of(results: Sequence[Result]) -> list[Block]:
+    """Returns the memory of the results of a call: one block if they are small together, otherwise
+    one for each.
+    """
+    sizes = [-(-each.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for each in results]
+    if sum(sizes) > _ROOM_BYTES:
+        return [Block(size, [(number, 0)]) for number, size in enumerate(sizes)]
+    offsets = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [Block(sum(sizes), list(enumerate(offsets)))]
 
 
 class Results:

@@ -142,7 +142,7 @@ class Sampler:
         _uninstall()
         if self._blocked and SAMPLING_SIGNAL is not None:
             signal.pthread_sigmask(signal.SIG_BLOCK, {SAMPLING_SIGNAL})
-        _turn.holder = None
+        del _turn.held[0]
 
     def run(self, steps_address: int, rows: Sequence[Row]) -> int:
         """Runs rows of driver steps of a table under sampling. Returns the number of steps that ran

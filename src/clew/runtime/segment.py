@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from sys import getrefcount
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,9 +16,12 @@ from clew.codegen.driver import driver as native
 from clew.runtime.arguments import mismatch, wrong_number
 from clew.runtime.bound import Bound
 from clew.runtime.context import (
+    IDLE_ARENAS,
+    SPARE_BYTES,
     Constants,
     Context,
     GuardedMemory,
+    IdleContexts,
     SharedMemory,
     WorkingMemory,
     places_in,
@@ -27,11 +29,13 @@ from clew.runtime.context import (
 )
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
+from clew.runtime.large_results import LARGE_BYTES
 from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import aligned_bytes, check_plan
+from clew.runtime.native_call import Input, NativeCall, Result, Running, State, native_call
 from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
-from clew.runtime.results import UNHELD, Results, Room
+from clew.runtime.results import Results, blocks_of
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
@@ -100,12 +104,15 @@ class NativeSegment(Shown):
         self._results = Results(
             self._outputs, {n for n in range(len(bound.outputs)) if bound.outputs[n].is_stack}
         )
+        # The native form of a call, which the second call makes.
+        self._native: NativeCall | None = None
+        self._makes_native = not (guard or bound.stacks)
         self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
-        self._idle: deque[Context] = deque()  # pop and append need no lock
+        self._idle: IdleContexts = []  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
         self._capacity = self._first_capacity = first_capacity(bound.loops, bound.stacks)
         self._may_stop = bool(bound.loops or self._capacity)
-        self._uses_rooms = self._results.are_small
+        self._was_called = False
         self._working_bytes = 0 if memory is None else bound.working_bytes(pool.threads)
         self._is_serial = pool.threads == 1
         self._watch: Watch | None = None
@@ -143,29 +150,69 @@ class NativeSegment(Shown):
         Errors: I030 (number of arrays), I031 (shape), I032 (dtype), I033 (`outputs` that cannot be
         written in place), I320 (an index out of range).
         """
+        if outputs is None and self._native is not None:
+            found: list[np.ndarray] | None = self._native(tuple(inputs))
+            if found is not None:
+                return found
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
-        if outputs is not None or not self._uses_rooms:
-            context, arrays, results = self._begin(inputs, outputs)
-            self._complete(context, results)
-            del arrays  # keeps the arrays alive while kernels read them
-            return results
-        # Inlined from `_begin` and `_complete`: calls of small models take microseconds.
-        arrays = self._admit(inputs)
-        context = self._take()
-        room = context.room
-        if room is None or getrefcount(room.memory) != UNHELD:
-            room = self._new_room(context)
-        write_addresses(arrays, context.bases)
-        if self._may_stop:
-            context.loops.clear(current().loop_steps)
-            if self._capacity:
-                context.stacks.begin(self._capacity)
-        memory, results = room.memory, []
-        for shape, dtype, begin in room.views:
-            results.append(_ARRAY(shape, dtype, memory, begin))
+        context, arrays, results = self._begin(inputs, outputs)
         self._complete(context, results)
+        del arrays  # keeps the arrays alive while kernels read them
+        if self._makes_native and not self._resident.is_pending:
+            self._prepare_native()
         return results
+
+    def _prepare_native(self) -> None:
+        """Makes the native form of a call, if this is not the first one: segments at sizes that no
+        other call has would not use it. Constants do not move any more.
+        """
+        if not self._was_called:
+            self._was_called = True
+            return
+        self._makes_native = False
+        inputs = [Input(*spec, n) for n, spec in enumerate(self._inputs)]
+        first = len(inputs)
+        results = [Result(*spec, first + n) for n, spec in enumerate(self._outputs)]
+        self._native = self.native_call(inputs, results)
+
+    @property
+    def types(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """The shapes and dtypes of its inputs, then of its outputs."""
+        return [*self._inputs, *self._outputs]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether calls have a native form."""
+        return self._native is not None
+
+    def native_call(
+        self,
+        inputs: Sequence[Input],
+        results: Sequence[Result],
+        ahead: ctypes.c_int64 | None = None,
+        state: State | None = None,
+    ) -> NativeCall | None:
+        """Returns the native form of a call with these inputs that returns these results, which are
+        all of the segment's outputs (`runtime.native_call`). Only a segment whose `is_native` holds
+        has one.
+        """
+        if any(result.size_bytes >= LARGE_BYTES for result in results):
+            return None
+        memory = self._memory if self._working_bytes else None
+        running = Running(
+            self._idle,
+            None if memory is None else memory.idle,
+            (_IDLE_CONTEXTS, IDLE_ARENAS),
+            self._working_bytes,
+            SPARE_BYTES,
+            None if self._is_serial else self.pool.cell,
+            (self._library, self.pool, self._memory, self._watch),
+            self._watch_address,
+            bool(self._bound.loops),
+            any(loop.trips is None for loop in self._bound.loops),
+        )
+        return native_call(inputs, results, blocks_of(results), running, ahead, state)
 
     @property
     def runs_in_place(self) -> bool:
@@ -183,24 +230,10 @@ class NativeSegment(Shown):
         context = self._take()
         if self._bound.loops:
             context.loops.clear(current().loop_steps)
-        bases, context.room = context.bases, None
+        bases = context.bases
         for position, address in enumerate(addresses):
             bases[position] = address
         self._complete(context, [])
-
-    def _new_room(self, context: Context) -> Room:
-        """Gives a context other memory for the results of its next calls: that before the last, or
-        new memory if that is in use, too.
-        """
-        room, context.spare = context.spare, context.room
-        if room is None or getrefcount(room.memory) != UNHELD:
-            room = Room(self._results)
-        context.room = room
-        bases, later = context.bases, self._results.later
-        for number, offset in enumerate(self._results.offsets):
-            if number not in later:
-                bases[len(self._inputs) + number] = room.address + offset
-        return room
 
     def _complete(self, context: Context, results: list[np.ndarray]) -> None:
         """Runs a call whose addresses are in place. Errors: I266, I320."""
@@ -216,7 +249,7 @@ class NativeSegment(Shown):
         if self._resident.is_pending:
             moved = self._resident.count_call()
             if moved is not None:
-                self._settle(Constants(moved))
+                self._move(moved)
 
     def _go(self, context: Context) -> None:
         """Runs a call, and nothing else."""
@@ -231,6 +264,11 @@ class NativeSegment(Shown):
                 context.stacks.grow()
             # Python handles signals here
             status = run(segment, bases, pool, watch)
+
+    def _move(self, moved: Sequence[np.ndarray]) -> None:
+        """Makes later calls read the constants at other addresses, where they stay."""
+        self._settle(Constants(moved))
+        self._resident.is_pending = False
 
     def _settle(self, constants: Constants) -> None:
         """Makes later calls read the constants at their new addresses."""
@@ -247,7 +285,7 @@ class NativeSegment(Shown):
         """
         moved = self._resident.settle()
         if moved is not None:
-            self._settle(Constants(moved))
+            self._move(moved)
         made = NativeSegment(
             self._plan or (lambda: self.plan),
             self._library,
@@ -424,14 +462,14 @@ class NativeSegment(Shown):
         shared = self._memory
         if shared is None:
             try:
-                return self._idle.pop()
+                return self._idle.pop()[1]
             except IndexError:
                 return self._new_context(None)
         if shared.constants is not self._constants:  # another size has moved them
             self._settle(shared.constants)
         memory = shared.take(self._working_bytes) if self._working_bytes else None
         try:
-            context = self._idle.pop()
+            _, context = self._idle.pop()
         except IndexError:
             context = self._new_context(memory)
         if memory is not None:
@@ -514,7 +552,7 @@ class NativeSegment(Shown):
             context.memory = None
             self._memory.give(memory, self._working_bytes)
         if context.constants is self._constants and len(self._idle) < _IDLE_CONTEXTS:
-            self._idle.append(context)
+            self._idle.append(context.entry)
 
     def _begin(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None
@@ -533,7 +571,7 @@ class NativeSegment(Shown):
         context = self._take()
         if self._bound.loops:
             context.loops.clear(current().loop_steps)
-        bases, context.room = context.bases, None
+        bases = context.bases
         position = write_addresses(arrays, bases)
         if outputs is None:
             results, addresses = self._results.apart()

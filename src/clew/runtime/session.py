@@ -16,6 +16,9 @@ import numpy as np
 from clew.runtime.drawing import sizes_of
 from clew.runtime.held import Caches, HeldForm, Lengths, make_caches
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.native_call import NativeCall
+from clew.runtime.native_call import State as NativeState
+from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
@@ -38,6 +41,11 @@ class Stateless(Protocol):
     budgets: Budgets | None
 
     @property
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none."""
+        ...
+
+    @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """The inputs in order."""
         ...
@@ -50,6 +58,10 @@ class Stateless(Protocol):
     @property
     def outputs(self) -> tuple[OutputSpec, ...]:
         """The outputs in order."""
+        ...
+
+    def run_in_order(self, given: Sequence[Any], held: Held) -> list[Any]:
+        """Returns the outputs for inputs in order; all but the held ones own their memory."""
         ...
 
     def run_checked(self, checked: Sequence[Any], held: Held, *, served: Any = None) -> list[Any]:
@@ -117,10 +129,17 @@ class Session(Shown):
         self._held_form = held_form
         # The owner of the buffers that the session may write to.
         self._owner = object()
-        # In the order of the pairs, as far as it is known.
+        # Without buffers, the only item has the values in the order of the pairs, None for those
+        # that are not known. With buffers, it is unused.
+        self._cell: list[list[Any]] = [[]]
+        self._in_buffers = _Now({})
         self._now = _Now(self._in_order(self._initial))
         self._turn = Turn()
         self._always_fit = all(map(_always_fits, pairs))
+        # The native form of a call, and that of the model that it was made from.
+        self._native: NativeCall | None = None
+        self._native_of: NativeForm | None = None
+        self._states = tuple(model.input_names.index(name) for name in self._specs)
         # For each input of the model, its place among those of a call and the states behind them.
         names = [*self._given_names, *self._specs]
         self._arrange = picker([names.index(name) for name in model.input_names])
@@ -159,6 +178,21 @@ class Session(Shown):
         """
         return MappingProxyType({n: _view(array) for n, array in self._whole(self._now).items()})
 
+    @property
+    def _now(self) -> _Now:
+        """The state between two calls."""
+        if self._held_form is not None:
+            return self._in_buffers
+        found = zip(self._specs, self._cell[0], strict=True)
+        return _Now({name: array for name, array in found if array is not None})
+
+    @_now.setter
+    def _now(self, now: _Now) -> None:
+        if self._held_form is not None:
+            self._in_buffers = now
+        else:
+            self._cell[0] = [now.state.get(name) for name in self._specs]
+
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Returns the output, or a tuple if there are none or several, and updates the state.
 
@@ -195,8 +229,8 @@ class Session(Shown):
             self._begin(call)
             self._now = _Now(self._in_order({**self._whole(self._now), **changed}))
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def reset(self) -> None:
         """Returns to the initial state. Sizes that the first call determines are open again.
@@ -208,8 +242,8 @@ class Session(Shown):
             self._begin(call)
             self._now = _Now(self._in_order(self._initial))
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def copy(self) -> Session:
         """Returns an independent session with the same state and initial state. No array is copied
@@ -266,8 +300,8 @@ class Session(Shown):
             lengths = {n: length if n in self._growing else size for n, size in now.lengths.items()}
             self._now = _Now(state, now.caches, lengths)
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def _places_of_length(self) -> list[tuple[str, int]]:
         """Returns the growing states and their axes that grow."""
@@ -293,25 +327,30 @@ class Session(Shown):
 
     def _step(self, given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state."""
+        if self._native is not None and not named:
+            results: Sequence[Any] | None = self._native(given)
+            if results is not None:
+                return results
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
             given = self._arranged(given, named)
-        arrays = list(map(InputSpec.check, self._given, given))
         call = object()
         try:
             if not self._turn.begin(call):
                 raise _is_running()
             if self._held_form is not None:
-                return self._held_step(self._held_form, arrays)
-            state = self._now.state
-            if len(state) < len(self._specs):
-                state = self._completed(arrays)
-            given = self._arrange([*arrays, *state.values()])
-            results = self._model.run_checked(given, self._held)
-            self._now = _Now(self._next_state(self._kept_of(results)))
+                given = list(map(InputSpec.check, self._given, given))
+                return self._held_step(self._held_form, given)
+            state = self._cell[0]
+            if any(value is None for value in state):
+                given = list(map(InputSpec.check, self._given, given))
+                state = list(self._completed(given).values())
+            results = self._model.run_in_order(self._arrange((*given, *state)), self._held)
+            self._cell[0] = self._next_state(self._kept_of(results))
+            self._prepare_native()
             return self._shown_of(results)
         finally:
-            if self._turn.holder is call:
-                self._turn.holder = None
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
 
     def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state, with growing states in buffers."""
@@ -352,11 +391,21 @@ class Session(Shown):
         pairs = {pair.input.name: pair for pair in self._pairs}
         return {name: _next_value(pairs[name], value) for name, value in values.items()}
 
-    def _next_state(self, values: Sequence[Any]) -> State:
+    def _prepare_native(self) -> None:
+        """Makes the native form of the next call, if the model has one and values of its outputs
+        need no check.
+        """
+        native = self._model.native if self._always_fit else None
+        if native is not self._native_of:
+            self._native_of, made = native, None
+            if native is not None and self._count > 0:
+                state = NativeState(self._cell, self._turn.held, self._states)
+                made = native.with_state(state, self._kept)
+            self._native = made
+
+    def _next_state(self, values: Sequence[Any]) -> list[Any]:
         """Errors: I372 for a value that its input does not accept."""
-        if not self._always_fit:
-            values = list(map(_next_value, self._pairs, values))
-        return dict(zip(self._specs, values))  # noqa: B905 - faster
+        return list(values if self._always_fit else map(_next_value, self._pairs, values))
 
     def _in_order(self, state: State) -> State:
         return {name: state[name] for name in self._specs if name in state}

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from clew.codegen.driver import call as native_call
 from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
 from clew.runtime.memory import aligned_bytes
@@ -44,10 +45,14 @@ _MOST_THREADS = 1024
 SAMPLING_SIGNAL: int | None = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 
 
+_Cell = ctypes.c_int64 * (native_call.POOL_CELL_BYTES // 8)
+
+
 class _Workers:
     """The running threads of a pool and their shared memory."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, cell: ctypes.Array[ctypes.c_int64]):
+        self._cell = cell
         self.block = aligned_bytes(native.POOL_BYTES + count * native.RECORD_BYTES, zero=True)
         self.block[:] = 0
         self.address = address_of(self.block)
@@ -71,6 +76,7 @@ class _Workers:
             self._start(count)
         except BaseException:
             self.stop()
+            cell[:] = [0, 0]
             raise
 
     def _start(self, count: int) -> None:
@@ -114,6 +120,7 @@ class _Workers:
     def stop(self) -> None:
         """Ends the threads after any call in progress; the pool stays locked."""
         self.entry = None
+        self._cell[:] = [0, 1]
         if self.process != os.getpid():
             return
         deadline = time.monotonic() + _STOP_PATIENCE_S
@@ -157,6 +164,8 @@ class ThreadPool:
         self.threads = threads if driver().supports_threads else 1
         self._lock = Lock()
         self._workers: _Workers | None = None
+        # What native calls read instead of `address`: see `codegen.driver.call`.
+        self.cell = _Cell()
         self._finalizer: weakref.finalize[[], ThreadPool] | None = None
         self._closed = False
         _pools.add(self)
@@ -173,10 +182,11 @@ class ThreadPool:
             return None
         with self._lock:
             if self._workers is None:
-                made = _Workers(self.threads - 1)
+                made = _Workers(self.threads - 1, self.cell)
                 # Also runs at exit: a thread must not outlive its code.
                 self._finalizer = weakref.finalize(self, made.stop)
                 self._workers = made
+                self.cell[:] = [self._workers.entry or 0, 1]
             return self._workers.entry
 
     @property
@@ -189,6 +199,7 @@ class ThreadPool:
     def close(self) -> None:
         """Ends the workers. Later calls run on their own thread only."""
         self._closed = True
+        self.cell[:] = [0, 1]
         if self._finalizer is not None:
             self._finalizer()
 
@@ -198,6 +209,7 @@ class ThreadPool:
             self._finalizer.detach()
         self._workers = None
         self._finalizer = None
+        self.cell[:] = [0, 0]
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()

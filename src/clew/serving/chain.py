@@ -8,6 +8,7 @@ from typing import Any, Final, Generic
 
 import numpy as np
 
+from clew.runtime.native_program import NativeForm
 from clew.runtime.sizes_key import SizesKey, kept_sizes
 from clew.serving.interface import Interface
 from clew.serving.served import B, Declined, Provider, Request, Served
@@ -38,8 +39,8 @@ class Chain(Generic[B]):
         self.interface = interface
         self.providers = providers
         self.only = only
-        self.latest: Served[B] | None = only
-        """What served the latest call."""
+        # One tuple, so that both always belong together.
+        self._current: tuple[Served[B] | None, NativeForm | None] = only, None
         self._refuse = refuse
         self._kept: dict[SizesKey, Served[B]] = {}
         self._deciding = interface.deciding
@@ -50,6 +51,16 @@ class Chain(Generic[B]):
         self._fixed = None
         if only is not None and self._dtypes is not None:
             self._fixed = tuple([spec.shape for spec in interface.inputs])
+
+    @property
+    def latest(self) -> Served[B] | None:
+        """What served the latest call."""
+        return self._current[0]
+
+    @property
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none."""
+        return self._current[1]
 
     @property
     def kept(self) -> list[Served[B]]:
@@ -71,12 +82,20 @@ class Chain(Generic[B]):
         for number in self._texts:
             if not holds_text(given[number]):
                 return None
-        if self.only is not None:
-            return self.only if tuple(shapes) == self._fixed else None
-        served = self._kept.get((tuple(shapes), ()))
+        if self.only is None:
+            served = self._kept.get((tuple(shapes), ()))
+        else:
+            served = self.only if tuple(shapes) == self._fixed else None
         if served is not None:
-            self.latest = served
+            self._note(served, shapes)
         return served
+
+    def _note(self, served: Served[B], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Notes what serves the latest call, with inputs of these shapes."""
+        dtypes, native = self._dtypes, None
+        if dtypes is not None and not self.interface.deciding:
+            native = served.native(shapes, dtypes)
+        self._current = served, native
 
     def serve(self, arrays: Sequence[Any]) -> Served[B]:
         """Returns what serves a call with checked inputs.
@@ -86,7 +105,7 @@ class Chain(Generic[B]):
         served = self.only or self.known(arrays)
         if served is None:
             served = self._kept.get(self.interface.key(arrays)) or self._found(arrays)
-            self.latest = served
+            self._current = served, None
         return served
 
     def _found(self, arrays: Sequence[Any]) -> Served[B]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.runtime.first_values import is_row, named_with_sizes, with_sizes
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import NOTHING_HELD, Held
 from clew.runtime.segment import NativeSegment
@@ -159,7 +160,7 @@ class Model(Shown, ABC, Generic[K, B]):
                 if model is not self:
                     return model(given)
             inputs = tuple(self._arranged(inputs, named, ()))
-        results = self._results(inputs)
+        results = self.run_in_order(inputs)
         if self._form is not None:
             return self._form.results(results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -173,7 +174,7 @@ class Model(Shown, ABC, Generic[K, B]):
             model, values = self._with_replaced(inputs, named)
             if model is not self:
                 return model.run(values)
-        results = self._results(self._arranged(inputs, named, ()))
+        results = self.run_in_order(self._arranged(inputs, named, ()))
         if len(results) == 1:  # takes a fifth of the time
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
@@ -221,15 +222,28 @@ class Model(Shown, ABC, Generic[K, B]):
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
 
-    def _results(self, given: Sequence[Any]) -> list[Any]:
-        """Returns the outputs of a run with inputs in order.
+    @property
+    def native(self) -> NativeForm | None:
+        """The native form of a call like the latest one. None if there is none, or if the model has
+        budgets of its own.
+        """
+        return self._chain.native if self.budgets is None else None
+
+    def run_in_order(self, given: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
+        """Returns the outputs of a run with inputs in order; all but the held ones own their
+        memory.
 
         Errors: those of a call.
         """
+        native = self.native
+        if native is not None:
+            results: list[Any] | None = native.call(given)
+            if results is not None:
+                return results
         served = self._chain.known(given)
         if served is None:
             given = list(map(InputSpec.check, self._inputs, given))
-        return self.run_checked(given, served=served)
+        return self.run_checked(given, held, served=served)
 
     def run_checked(
         self,
@@ -260,9 +274,10 @@ class Model(Shown, ABC, Generic[K, B]):
     def _run(self, served: Served[B], checked: Sequence[Any], held: Held) -> list[Any]:
         program, often = served.program, served.often
         if often is not None:
-            if often.ahead <= 0:
+            if often.ahead.value <= 0:
                 return often.run(program, checked, held)
-            often.ahead -= 1
+            often.ahead.value -= 1
+            program = often.chosen(program)
         whole = program.whole
         if whole is not None:  # its outputs are new arrays
             return whole(checked)

@@ -9,6 +9,7 @@ in turns until their times show which one is faster.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import threading
 import time
@@ -164,8 +165,8 @@ class _Met:
 class Often:
     """Runs the calls at some sizes with the faster of two builds, once there are two.
 
-    `ahead` is the number of calls that run the common build without this: of very short calls, only
-    some are timed.
+    `ahead` is the number of calls that run the `chosen` build without this: of very short calls,
+    only some are timed.
     """
 
     __slots__ = ("_builds", "_met", "_stride", "ahead")
@@ -174,7 +175,12 @@ class Often:
         self._builds = builds
         self._met = met
         self._stride = 1  # the calls that the next timed one stands for
-        self.ahead = 0
+        self.ahead = ctypes.c_int64(0)  # native calls count it down
+
+    def chosen(self, common: Program) -> Program:
+        """Returns the program of the calls that `ahead` counts."""
+        met = self._met
+        return met.own if met.state == "in use" and met.own is not None else common
 
     def run(self, common: Program, arrays: Sequence[Any], held: Held = NOTHING_HELD) -> list[Any]:
         """Returns the outputs of a call; `common` is the program that serves all sizes."""
@@ -183,7 +189,7 @@ class Often:
         builds, met = self._builds, self._met
         if met.process != _worker.process:  # a forked child has no worker
             met = self._met = builds.meet(met.key, met.sizes)
-        program = met.chosen(common)
+        program, before = met.chosen(common), met.state
         if _worker.thread is not None:
             taken, results = builds.timed_beside(program, arrays, held)
         else:
@@ -197,11 +203,14 @@ class Often:
             met.seconds += stride * taken
             is_known = met.calls >= _FEWEST_CALLS and _worker.thread is None
             self._stride = _STRIDE if is_known and taken < _SHORT_S else 1
-            self.ahead = self._stride - 1
+            self.ahead.value = self._stride - 1
             if met.calls >= _FEWEST_CALLS and met.seconds >= builds.worth_s:
                 builds.begin(met, arrays)
         elif met.state == "trying":
             builds.note(met, program is not common, taken)
+        elif before == met.state != "building" and taken < _SHORT_S:
+            # Nothing depends on these times, and native calls run the program chosen here.
+            self.ahead.value = _STRIDE - 1
         return results
 
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
+from clew.runtime.native_program import NativeForm, native_form, only_segment
 from clew.runtime.program import Program
 from clew.runtime.sizes_key import SizesKey
 from clew.runtime.variant import is_empty
@@ -84,6 +87,28 @@ class Served(Shown, Generic[B]):
         """The provider and the sizes, and a line for each provider that declined."""
         declined = "".join(f"\n  not by {each}" for each in self.declined)
         return f"served {self._about()}{declined}"
+
+    def native(
+        self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]
+    ) -> NativeForm | None:
+        """Returns the native form of the next calls, with inputs of the shapes of this key; None if
+        there is none, or before the program has run a few times.
+        """
+        program, ahead = self.program, None
+        if self.often is not None:
+            program, ahead = self.often.chosen(program), self.often.ahead
+        native: NativeForm | None
+        known, native = self.__dict__.get("_native", (None, None))
+        if known is program:
+            return native
+        segment = only_segment(program)
+        if segment is not None and not segment.is_native:
+            return None
+        native = None
+        if segment is not None:
+            native = native_form(program, list(zip(shapes, dtypes, strict=True)), ahead)
+        self.__dict__["_native"] = program, native
+        return native
 
     @cached_property
     def build(self) -> B:

@@ -6,6 +6,7 @@ A budget is checked before the work it limits. Exceeding it is a coded error tha
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Iterable
@@ -136,23 +137,26 @@ class Budgets:
 
 
 _default = Budgets()
-_in_force: ContextVar[Budgets | None] = ContextVar("budgets", default=None)
+DEFAULT_LOOP_STEPS: Final = ctypes.c_int64(_default.loop_steps)
+"""`loop_steps` of the process's budgets, for native code."""
+IN_FORCE: Final[ContextVar[Budgets | None]] = ContextVar("budgets", default=None)
 
 
 def current() -> Budgets:
     """Returns the budgets in force in this thread, or those of the process."""
-    return _in_force.get() or _default
+    return IN_FORCE.get() or _default
 
 
 def set_default(budgets: Budgets) -> None:
     """Makes these the budgets of the process, used if no others are given."""
     global _default
     _default = budgets
+    DEFAULT_LOOP_STEPS.value = budgets.loop_steps
 
 
 def in_force(budgets: Budgets | None) -> AbstractContextManager[None]:
     """Applies these budgets inside the block; `None` changes nothing."""
-    return nullcontext() if budgets is None else scoped(_in_force, budgets)
+    return nullcontext() if budgets is None else scoped(IN_FORCE, budgets)
 
 
 def exceeded(

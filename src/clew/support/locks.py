@@ -81,26 +81,30 @@ class Turn:
             raise ...
         ...
     finally:
-        if turn.holder is holder:
-            turn.holder = None
+        if 0 in turn.held and turn.held[0] is holder:
+            del turn.held[0]
     ```
+
+    Native calls take turns by the same steps (`codegen.driver.call`).
     """
 
     def __init__(self) -> None:
-        self.holder: object | None = None
-        self._lock = Lock()
+        self.held: dict[int, object] = {}
+        """The holder, as the item 0."""
         _renewed.add(self)
+
+    @property
+    def holder(self) -> object | None:
+        """The holder, if there is one."""
+        return self.held.get(0)
 
     def begin(self, holder: object) -> bool:
         """Gives `holder` the turn if nobody has it, and returns whether it does."""
-        with self._lock:
-            if self.holder is None:
-                self.holder = holder
-            return self.holder is holder
+        return self.held.setdefault(0, holder) is holder  # one step for all threads
 
     def renew(self) -> None:
         """Ends the turn in a child, which does not have its holder."""
-        self.holder = None
+        self.held.clear()
 
 
 _renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()

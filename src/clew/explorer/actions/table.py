@@ -47,8 +47,8 @@ def act(action: Action, session: Session, params: Mapping[str, Any], say: Say) -
             session.measuring.begin(run)
             return action.run(session, params, say)
         finally:
-            if session.measuring.holder is run:
-                session.measuring.holder = None
+            if 0 in session.measuring.held and session.measuring.held[0] is run:
+                del session.measuring.held[0]
 
 
 _ALL: Final = (
