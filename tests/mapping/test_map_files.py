@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.dask_cluster import running_cluster
+from tests.generation.folders import write_tokenizer
 
 import clew
+from clew.generation.tokenizer import Tokenizer
 from clew.mapping.batches import Batching, run_rows
 from clew.runner import DaskRunner
 from clew.runtime.input_spec import InputSpec
@@ -191,6 +193,62 @@ def test_outputs_without_rows(tmp_path: Path) -> None:
     rows = [np.ones(4, np.float32)] * 3
     with pytest.raises(clew.ClewError, match=r"I456.*it is \[4\]"):
         run_rows(Summing(), Batching(8, True), {"x": rows}, 3)
+
+
+def _encoder(path: Path, tokens: int | str, inputs: Sequence[str]) -> Path:
+    """Writes a model of token ids with the folder's tokenizer: for each text, the sum of its ids
+    where the mask is 1, and the number of tokens that the model sees.
+    """
+    path.mkdir()
+    write_tokenizer(path)
+    (path / "config.json").write_text('{"max_position_embeddings": 16}')
+    shape = ["n", tokens]
+    given = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in inputs]
+    masked = "attention_mask" in inputs
+    nodes = [
+        helper.make_node("Mul" if masked else "Identity", inputs[: 1 + masked], ["seen"]),
+        helper.make_node("ReduceSum", ["seen", "axes"], ["y"], keepdims=0),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.INT64, ["n"])
+    axes = numpy_helper.from_array(np.array([1]), "axes")
+    graph = helper.make_graph(nodes, "g", given, [result], [axes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, path / "model.onnx")
+    return path / "model.onnx"
+
+
+@pytest.mark.parametrize("tokens", ["t", 12])
+def test_texts(tmp_path: Path, tokens: int | str) -> None:
+    pytest.importorskip("tokenizers")
+    model = _encoder(tmp_path / "m", tokens, ["input_ids", "attention_mask", "token_type_ids"])
+    texts = ["hello", "", "he said hello, twice", "ü" * 40, "a"]
+    data = _table(tmp_path / "a.parquet", {"id": range(5), "said": texts})
+    clew.map_files(model, [data], tmp_path / "out", text="said")
+    found = pq.read_table(tmp_path / "out")
+    assert found.column_names == ["id", "said", "y"]
+    most = 16 if tokens == "t" else 12
+    whole = Tokenizer.read(tmp_path / "m" / "tokenizer.json")
+    assert found["y"].to_pylist() == [sum(whole.encode(text)[:most]) for text in texts]
+
+
+def test_texts_that_a_model_cannot_take(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    data = _table(tmp_path / "a.parquet", {"said": ["hello"], "number": [1]})
+    plain = _model(tmp_path / "plain.onnx", ["n", 4])
+    fixed = _encoder(tmp_path / "fixed", 12, ["input_ids"])
+    lone = _encoder(tmp_path / "lone", "t", ["input_ids"])
+    for model, text, code in (
+        (plain, "said", "I460"),
+        (fixed, "said", "I460"),
+        (lone, "number", "I454"),
+        (lone, "absent", "I457"),
+    ):
+        with pytest.raises(clew.ClewError, match=code):
+            clew.map_files(model, [data], tmp_path / "out", text=text)
+    (tmp_path / "lone" / "tokenizer.json").unlink()
+    model = lone.rename(tmp_path / "alone.onnx")
+    with pytest.raises(clew.ClewError, match="I485"):
+        clew.map_files(model, [data], tmp_path / "out", text="said")
 
 
 def test_workers_that_are_killed(tmp_path: Path) -> None:

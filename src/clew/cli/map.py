@@ -35,6 +35,14 @@ def map_(
             help="Column of an input, if its name differs; repeatable.",
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of texts, which the model's tokenizer makes inputs of.",
+            show_default=False,
+        ),
+    ] = None,
     outputs: Annotated[
         list[str],
         typer.Option(metavar="NAME", help="Outputs to write; repeatable.", show_default="all"),
@@ -80,6 +88,7 @@ def map_(
                 data,
                 output,
                 columns=named(columns, "--input"),
+                text=text,
                 outputs=listed(outputs),
                 keep=None if keep is None else listed(keep),
                 batch=batch,

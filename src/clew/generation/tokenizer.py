@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -67,6 +68,13 @@ class Tokenizer:
                 ),
             ) from None
         return found
+
+    def cutting(self, most: int) -> Tokenizer:
+        """Returns a tokenizer that cuts texts to at most `most` tokens."""
+        made = copy.deepcopy(self._tokenizer)
+        made.enable_truncation(most)
+        made.no_padding()
+        return Tokenizer(made)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, without special tokens."""

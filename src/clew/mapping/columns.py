@@ -26,9 +26,7 @@ def rows_of(column: Any, spec: InputSpec, name: str, first: int) -> list[Array]:
 
     Errors: I454 for a value that does not fit.
     """
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise _unfit(name, first + row, "it is missing")
+    _check_whole(column, name, first)
     values = column.combine_chunks()
     wanted = spec.shape[1:]
     dtype = np.dtype(spec.dtype)
@@ -45,6 +43,22 @@ def rows_of(column: Any, spec: InputSpec, name: str, first: int) -> list[Array]:
             )
         found.append(array.reshape(shape))
     return found
+
+
+def texts_of(column: Any, name: str, first: int) -> list[str]:
+    """Returns the texts of a column. Errors: I454 for anything else."""
+    _check_whole(column, name, first)
+    kind, types = column.type, arrow().types
+    if not (types.is_string(kind) or types.is_large_string(kind)):
+        raise _unfit(name, first, f"it holds {kind}, and texts are needed")
+    texts: list[str] = column.to_pylist()
+    return texts
+
+
+def _check_whole(column: Any, name: str, first: int) -> None:
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise _unfit(name, first + row, "it is missing")
 
 
 def _values(values: Any, is_text: bool) -> Sequence[Any] | Array:

@@ -13,8 +13,9 @@ import clew.api.compile as api
 from clew.api.loaded_model import load_compiled
 from clew.backends.compile_options import CompileOptions
 from clew.mapping.batches import Batching, run_rows
-from clew.mapping.columns import column_of, rows_of
+from clew.mapping.columns import column_of, rows_of, texts_of
 from clew.mapping.plan import Part, arrow
+from clew.mapping.texts import TextInputs
 from clew.support.alone import alone
 from clew.support.errors import InputError
 from clew.support.files import open_plain, reason_of
@@ -28,9 +29,9 @@ _WINDOW_ROWS: Final = 1024
 @dataclass(frozen=True)
 class Job:
     """What all parts have in common: the model, with its options as a record in JSON, the column of
-    each input where it has another name, and the outputs to keep (all if there are none). `kept`
-    lists columns to copy; None: those that are no inputs. `sharing` is the number of parts that one
-    machine works on at once.
+    each input where it has another name, that of texts, and the outputs to keep (all if there are
+    none). `kept` lists columns to copy; None: those that are no inputs. `sharing` is the number of
+    parts that one machine works on at once.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Job:
     output: str
     batch: int
     columns: tuple[tuple[str, str], ...] = ()
+    text: str = ""
     outputs: tuple[str, ...] = ()
     kept: tuple[str, ...] | None = None
     sharing: int = 1
@@ -52,18 +54,24 @@ def run_part(job: Job, part: Part, done: Callable[[int], None] = lambda rows: No
     """
     model = _model(job.model, job.options, job.sharing)
     batching = Batching.of(model.inputs, job.batch)
-    columns = _columns(job, model, part)
+    texts = _texts(job.model, model) if job.text else None
+    columns = _columns(job, model, texts)
+    read = (*columns.values(), *([job.text] if job.text else ()))
     kept = [name for name in _kept(job, part) if name not in columns.values() or job.kept]
     parquet = arrow("pyarrow.parquet")
     result = part.result(Path(job.output))
     try:
         with replacing(result, sync=True) as stream:
             writer = None
-            for first, table in _windows(part, [*dict.fromkeys((*columns.values(), *kept))]):
+            for first, table in _windows(part, [*dict.fromkeys((*read, *kept))]):
                 inputs = {
                     spec.name: rows_of(table[columns[spec.name]], spec, columns[spec.name], first)
                     for spec in model.inputs
+                    if spec.name in columns
                 }
+                if texts is not None:
+                    given = texts_of(table[job.text], job.text, first)
+                    inputs = texts.rows(given) | inputs
                 found = run_rows(model, batching, inputs, table.num_rows, job.outputs)
                 made = table.select(kept)
                 for name, rows in found.items():
@@ -89,6 +97,11 @@ def _model(path: str, options: str, sharing: int) -> Any:
         return load_compiled(path, wanted.threads)
     with alone():  # the workers of a machine would all compile it; so the others find it cached
         return api.compile(Path(path), **wanted)
+
+
+@functools.lru_cache(maxsize=2)
+def _texts(path: str, model: Any) -> TextInputs:
+    return TextInputs(Path(path), model.inputs)
 
 
 def _windows(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:
@@ -124,8 +137,8 @@ def _windows(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:
         ) from None
 
 
-def _columns(job: Job, model: Any, part: Part) -> dict[str, str]:
-    """Returns the column of each input.
+def _columns(job: Job, model: Any, texts: TextInputs | None) -> dict[str, str]:
+    """Returns the column of each input that has one.
 
     Errors: I457 for an input that the model does not have.
     """
@@ -136,7 +149,8 @@ def _columns(job: Job, model: Any, part: Part) -> dict[str, str]:
                 "I457",
                 f"the model has no input {name!r}, only {', '.join(map(repr, model.input_names))}",
             )
-    return {name: given.get(name, name) for name in model.input_names}
+    filled = frozenset() if texts is None else texts.names - given.keys()
+    return {name: given.get(name, name) for name in model.input_names if name not in filled}
 
 
 def _kept(job: Job, part: Part) -> list[str]:

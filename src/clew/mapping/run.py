@@ -46,6 +46,7 @@ def map_files(
     output: str | os.PathLike[str],
     *,
     columns: Mapping[str, str] = _NONE,
+    text: str | None = None,
     outputs: Sequence[str] = (),
     keep: Sequence[str] | None = None,
     batch: int = BATCH,
@@ -62,6 +63,9 @@ def map_files(
     `part_rows` rows of a file, in the order of rows: the columns that `keep` names (by default,
     those that are no inputs), and a column for each output, or those in `outputs`.
 
+    `text` names a column of texts: the tokenizer in the model's folder or file makes `input_ids`,
+    `attention_mask`, `token_type_ids` and `position_ids` of them.
+
     A result appears only when it is complete. A run that was stopped, or whose workers died,
     continues with the missing parts when it is started again.
 
@@ -69,8 +73,9 @@ def map_files(
     output must be at the same paths for all of them.
 
     Errors: I387 (workers), I450 (pyarrow is not installed), I451 (the folder has results of another
-    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455 and I456 (the model),
-    I458 (a part ended its workers), and those of compilation and of calls.
+    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455, I456, I459 and I460
+    (the model), I485 (no tokenizer), I458 (a part ended its workers), and those of compilation and
+    of calls.
     """
     begin = time.perf_counter()
     path, folder = Path(model), Path(output)
@@ -79,6 +84,7 @@ def map_files(
         "model": digest_of(path),
         "options": {name: v for name, v in record.items() if name not in ("threads", "cache")},
         "columns": dict(columns),
+        "text": text,
         "outputs": list(outputs),
         "keep": None if keep is None else list(keep),
     }
@@ -93,6 +99,7 @@ def map_files(
         os.path.abspath(folder),
         batch,
         plain_columns(columns),
+        text or "",
         tuple(outputs),
         None if keep is None else tuple(keep),
     )

@@ -1,0 +1,75 @@
+"""Texts as inputs of a model: token ids, and what follows from their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.generation.companions import Companions
+from clew.generation.tokenizer import Tokenizer
+from clew.runtime.input_spec import InputSpec
+from clew.support.errors import InputError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_IDS: Final = "input_ids"
+_MASK: Final = "attention_mask"
+_FILLED: Final = (_IDS, _MASK, "token_type_ids", "position_ids")
+
+
+class TextInputs:
+    """The inputs of a model that texts give, by the names that transformers uses: `input_ids`,
+    `attention_mask`, `token_type_ids`, `position_ids`.
+
+    Texts have no more tokens than the model can read: the tokenizer cuts longer ones. If the model
+    has a fixed number of tokens, shorter texts are filled up and masked.
+    """
+
+    def __init__(self, path: Path, inputs: Sequence[InputSpec]) -> None:
+        """Errors: I460 for a model without such inputs, I485 (no tokenizer), M073 to M075."""
+        self._specs = {spec.name: spec for spec in inputs if spec.name in _FILLED}
+        ids = self._specs.get(_IDS)
+        if ids is None or len(ids.shape) != 2:
+            raise InputError(
+                "I460",
+                f"the model has no input {_IDS!r} for token ids",
+                hint="without --text, inputs take the columns of their names",
+            )
+        found = Companions.beside(path)
+        if found.tokenizer is None:
+            raise found.absent
+        size = ids.shape[1]
+        self._fixed = size if isinstance(size, int) else None
+        if self._fixed is not None and _MASK not in self._specs:
+            raise InputError(
+                "I460",
+                f"texts must have {self._fixed} tokens, and the model has no {_MASK!r}",
+                hint="export the model with a free number of tokens",
+            )
+        most = self._fixed or found.settings.context
+        self._tokenizer: Tokenizer = found.tokenizer.cutting(most) if most else found.tokenizer
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the inputs."""
+        return frozenset(self._specs)
+
+    def rows(self, texts: Sequence[str]) -> dict[str, list[Array]]:
+        """Returns the values of each text, by input."""
+        found: dict[str, list[Array]] = {name: [] for name in self._specs}
+        for text in texts:
+            ids = self._tokenizer.encode(text)
+            values = {
+                _IDS: ids,
+                _MASK: [1] * len(ids),
+                "token_type_ids": [0] * len(ids),
+                "position_ids": range(len(ids)),
+            }
+            size = self._fixed or len(ids)
+            for name, spec in self._specs.items():
+                row = np.zeros(size, spec.dtype)
+                row[: len(ids)] = values[name]
+                found[name].append(row)
+        return found
