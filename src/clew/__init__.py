@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from clew.frontends.text import parse
     from clew.frontends.torch import from_torch
     from clew.generation.chat import Chat
+    from clew.generation.embedding import TextEncoder, text_encoder
     from clew.generation.generating import generate
     from clew.generation.language_model import LanguageModel, language_model
     from clew.generation.result import Generation
@@ -134,6 +135,8 @@ _HOMES: Final = {
     "SpecializedSizes": "clew.serving.often",
     "Stream": "clew.generation.stream",
     "Taps": "clew.tap",
+    "TextEncoder": "clew.generation.embedding",
+    "text_encoder": "clew.generation.embedding",
     "Profile": "clew.profile.report",
     "Quantized": "clew.quantization",
     "Target": "clew.machine.target",
@@ -240,6 +243,7 @@ __all__ = [
     "Stream",
     "Taps",
     "Target",
+    "TextEncoder",
     "TuneReport",
     "Verdict",
     "__version__",
@@ -272,6 +276,7 @@ __all__ = [
     "register_op",
     "schedule_for",
     "tap_states",
+    "text_encoder",
     "tune",
     "tune_report",
 ]

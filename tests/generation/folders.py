@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,31 +25,44 @@ TEMPLATE: Final = (
 )
 
 
-def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
-    """Writes configuration and weights, and returns the folder."""
+def write_model(
+    folder: Path,
+    seed: int = 0,
+    *,
+    config: Mapping[str, Any] = CONFIG,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    **changes: Any,
+) -> Path:
+    """Writes configuration and weights, those of `shapes` or of one layer of Llama, and returns the
+    folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
     rng = np.random.default_rng(seed)
-    layer, square = "model.layers.0", (_HIDDEN, _HIDDEN)
-    shapes = {
-        "model.embed_tokens": (VOCABULARY, _HIDDEN), "lm_head": (VOCABULARY, _HIDDEN),
-        **{f"{layer}.self_attn.{n}_proj": square for n in "qkvo"},
-        f"{layer}.mlp.gate_proj": (_INNER, _HIDDEN), f"{layer}.mlp.up_proj": (_INNER, _HIDDEN),
-        f"{layer}.mlp.down_proj": (_HIDDEN, _INNER), "model.norm": (_HIDDEN,),
-        f"{layer}.input_layernorm": (_HIDDEN,), f"{layer}.post_attention_layernorm": (_HIDDEN,),
-    }  # fmt: skip
     table, data, place = {}, b"", 0
-    for name, shape in shapes.items():
+    for name, shape in (_llama() if shapes is None else shapes).items():
         scale = 2 * shape[-1] ** -0.5 if len(shape) > 1 else 0.1
         values = scale * rng.standard_normal(shape) + (len(shape) == 1)
         data += values.astype("f4").tobytes()
-        table[f"{name}.weight"] = {
+        table[name] = {
             "dtype": "F32", "shape": list(shape), "data_offsets": [place, len(data)],
         }  # fmt: skip
         place = len(data)
     text = json.dumps(table).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
     return folder
+
+
+def _llama() -> dict[str, tuple[int, ...]]:
+    layer, square = "model.layers.0", (_HIDDEN, _HIDDEN)
+    modules = {
+        "model.embed_tokens": (VOCABULARY, _HIDDEN), "lm_head": (VOCABULARY, _HIDDEN),
+        **{f"{layer}.self_attn.{n}_proj": square for n in "qkvo"},
+        f"{layer}.mlp.gate_proj": (_INNER, _HIDDEN), f"{layer}.mlp.up_proj": (_INNER, _HIDDEN),
+        f"{layer}.mlp.down_proj": (_HIDDEN, _INNER), "model.norm": (_HIDDEN,),
+        f"{layer}.input_layernorm": (_HIDDEN,), f"{layer}.post_attention_layernorm": (_HIDDEN,),
+    }  # fmt: skip
+    return {f"{name}.weight": shape for name, shape in modules.items()}
 
 
 def write_tokenizer(folder: Path) -> None:

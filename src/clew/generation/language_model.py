@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import clew.api.compile as compiler
-from clew.api.loaded_model import load_compiled
 from clew.generation.companions import Companions
 from clew.generation.decoder import Decoder
-from clew.generation.folder import model_in
+from clew.generation.opening import opened
 from clew.generation.settings import Settings
 from clew.generation.tokenizer import Tokenizer
 from clew.generation.wiring import Wiring
-from clew.serving.model import Model
 from clew.support.errors import InputError
 from clew.support.locks import Lock
 from clew.support.shown import Shown
@@ -137,21 +133,4 @@ def language_model(
     files of the folder), I014 (options of a model that is compiled already), and those of
     `clew.compile`.
     """
-    found = None if folder is None else Companions.in_folder(Path(folder))
-    if isinstance(source, Model):
-        model = source
-        if options:
-            raise InputError(
-                "I014",
-                f"the model is already compiled: {', '.join(options)} would have no effect",
-                hint="give the options to clew.compile",
-            )
-    elif isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        file = model_in(path)
-        saved = file.suffix == ".clew"
-        model = load_compiled(file, **options) if saved else compiler.compile(file, **options)
-        found = Companions.beside(path) if found is None else found
-    else:
-        model = compiler.compile(source, **options)
-    return LanguageModel(model, Companions.none() if found is None else found)
+    return LanguageModel(*opened(source, folder, options))

@@ -21,6 +21,7 @@ from clew.support.near import listed
 GENERATION: Final = "generation_config.json"
 MODEL: Final = "config.json"
 GENAI: Final = "genai_config.json"
+SENTENCES: Final = "sentence_bert_config.json"
 _CONTEXTS: Final = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 _SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p")
 _NUMBERS: Final = {
@@ -67,7 +68,7 @@ class Settings:
         return Settings(
             _ids(model.get("eos_token_id") if ends is None else ends),
             _defaults(generation),
-            _context(model),
+            _read_at_once(folder) or _context(model),
         )
 
 
@@ -103,6 +104,14 @@ def _note_ignored(given: Mapping[str, Any]) -> None:
                 hint="logits= takes a function that changes the scores of tokens",
             )
         )
+
+
+def _read_at_once(folder: Path) -> int | None:
+    """Returns the number of tokens to which sentence-transformers cuts texts."""
+    most = _object(folder, SENTENCES).get("max_seq_length")
+    if most is not None and (type(most) is not int or most < 1):
+        raise _wrong(SENTENCES, f"has max_seq_length: {most!r:.60}")
+    return most
 
 
 def _context(model: Mapping[str, Any]) -> int | None:

@@ -12,10 +12,11 @@ from typing import Any, Final
 import clew.api.compile as api
 from clew.api.loaded_model import load_compiled
 from clew.backends.compile_options import CompileOptions
+from clew.generation.companions import Companions
+from clew.generation.text_inputs import TextInputs
 from clew.mapping.batches import Batching, run_rows
 from clew.mapping.columns import column_of, rows_of, texts_of
 from clew.mapping.plan import Part, arrow
-from clew.mapping.texts import TextInputs
 from clew.support.alone import alone
 from clew.support.errors import InputError
 from clew.support.files import open_plain, reason_of
@@ -101,7 +102,7 @@ def _model(path: str, options: str, sharing: int) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _texts(path: str, model: Any) -> TextInputs:
-    return TextInputs(Path(path), model.inputs)
+    return TextInputs(Companions.beside(Path(path)), model.inputs)
 
 
 def _windows(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:

@@ -73,7 +73,7 @@ def map_files(
     output must be at the same paths for all of them.
 
     Errors: I387 (workers), I450 (pyarrow is not installed), I451 (the folder has results of another
-    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455, I456, I459 and I460
+    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455, I456, I459 and I462
     (the model), I485 (no tokenizer), I458 (a part ended its workers), and those of compilation and
     of calls.
     """

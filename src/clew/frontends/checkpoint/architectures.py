@@ -117,7 +117,8 @@ def decoder_of(config: Config) -> Decoder:
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _activation(config: Config, name: str) -> tuple[str, str]:
+def activation_of(config: Config, name: str) -> tuple[str, str]:
+    """Returns the operator of an activation, and its attribute `approximate` ("" for none)."""
     found = config.text(name)
     if found not in _ACTIVATIONS:
         raise unsupported(f"models with the activation {found!r:.40}")
@@ -196,7 +197,7 @@ def _usual(config: Config, activation: str = "hidden_act", share: float = 1.0) -
         inner=config.count("intermediate_size"),
         blocks=tuple(Block(rotary, window) for window in _windows(config, layers)),
         epsilon=config.real("rms_norm_eps", 1e-6),
-        activation=_activation(config, activation),
+        activation=activation_of(config, activation),
         tied=config.flag("tie_word_embeddings", False),
     )
 
@@ -305,7 +306,7 @@ def _gpt2(config: Config) -> Decoder:
         inner=config.count("n_inner", 4 * hidden),
         blocks=(Block(),) * config.layers("n_layer"),
         epsilon=config.real("layer_norm_epsilon", 1e-5),
-        activation=_activation(config, "activation_function"),
+        activation=activation_of(config, "activation_function"),
         names=Names(
             embedding="transformer.wte",
             positions="transformer.wpe",

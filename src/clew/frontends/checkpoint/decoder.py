@@ -9,60 +9,25 @@ names of the modules that own their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
 
 import numpy as np
 
-from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
+from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
 from clew.frontends.checkpoint.sizes import PAST, PRESENT, TOKENS, Sizes, cache_names
 from clew.frontends.lowering.attention import Attention, part, places
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.lowering.rotary import Rotation
-from clew.frontends.names import display
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
-from clew.ir.types import TensorType, is_float, to_numpy
-from clew.support.dataclass import dataclass
-from clew.support.errors import ModelError
-from clew.trace.span import Source
-
-_COMPUTED: Final = "f32"
+from clew.ir.types import TensorType, to_numpy
 
 
-class Weight(Protocol):
-    """A weight in a file: numbers, or codes with their scales."""
-
-    @property
-    def type(self) -> TensorType:
-        """The type of its numbers."""
-        ...
-
-    def constants(self, name: str) -> tuple[Constant, ...]:
-        """Returns its parameters. Those with axes have the same number of rows."""
-        ...
-
-    def joined(self, parts: Sequence[Expr]) -> Expr:
-        """Returns numbers from the parameters, or from the same rows of each of them."""
-        ...
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the weights are: the reader's name, what messages call the place, and the hint if a
-    weight is missing.
-    """
-
-    frontend: str
-    place: str
-    hint: str
-
-
-class DecoderGraph:
+class DecoderGraph(WeightedGraph):
     """Builds the module of a decoder from its weights.
 
     Errors: M072 for a weight that is missing or has another shape; those of `GraphBuilder`.
@@ -71,18 +36,15 @@ class DecoderGraph:
     def __init__(
         self, decoder: Decoder, weights: Mapping[str, Weight], sizes: Sizes, origin: Origin
     ) -> None:
+        super().__init__(weights, origin)
         self._of = decoder
-        self._weights = weights
-        self._origin = origin
-        self._builder = GraphBuilder(origin.frontend)
-        self._constants: dict[str, tuple[Constant, ...]] = {}
         self._batch, self._rows, self._past = sizes.batch, sizes.rows, sizes.past
 
     def module(self) -> Module:
         """Returns the module. Its results are the logits of all tokens, and the cache."""
         of = self._of
         ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
-        cache = TensorType((self._batch, of.groups, self._past, of.head_size), _COMPUTED)
+        cache = TensorType((self._batch, of.groups, self._past, of.head_size), COMPUTED)
         pasts = [
             tuple(self._builder.input(name, cache) for name in names)
             for names in cache_names(of, PAST)
@@ -95,45 +57,6 @@ class DecoderGraph:
         logits = self._logits(self._norm(of.names.last_norm, x))
         presents = [name for names in cache_names(of, PRESENT) for name in names]
         return self._builder.module([logits, *results], ["logits", *presents], {})
-
-    # --- layers and parameters ---
-
-    def _layer(self, name: str, op: str, make: Callable[[], Expr]) -> Expr:
-        """Returns the result of a layer."""
-        self._builder.start_layer()
-        source = Source(name, op, self._origin.frontend)
-        with self._builder.layer(source) as results:
-            value = results.bind(0, make(), name)
-        self._builder.account(source, [value])
-        return value
-
-    def _weight(self, name: str, *shape: int) -> tuple[Weight, tuple[Constant, ...]]:
-        """Returns a weight, whose shape is checked, and its parameters."""
-        weight = self._weights.get(name)
-        if weight is None:
-            raise self._missing(f"lacks the tensor {display(name)!r}")
-        if weight.type.shape != shape or not is_float(weight.type.dtype):
-            raise self._missing(f"has {display(name)!r} as {weight.type}, expected {list(shape)}")
-        if name not in self._constants:
-            with self._builder.parameter(name):
-                self._constants[name] = weight.constants(name)
-        return weight, self._constants[name]
-
-    def _missing(self, what: str) -> ModelError:
-        return ModelError("M072", f"{self._origin.place} {what}", hint=self._origin.hint)
-
-    def _wide(self, name: str, *shape: int) -> Expr:
-        weight, constants = self._weight(name, *shape)
-        return cast(weight.joined(constants), _COMPUTED)
-
-    def _looked_up(self, name: str, indices: Expr, *shape: int) -> Expr:
-        """Returns rows of a matrix. Those of codes are widened after they are chosen."""
-        weight, constants = self._weight(name, *shape)
-        parts = [
-            call("gather", c, indices, axis=0, from_end=False) if c.tensor.rank else c
-            for c in constants
-        ]
-        return cast(weight.joined(parts), _COMPUTED)
 
     # --- parts of the model ---
 
@@ -148,7 +71,7 @@ class DecoderGraph:
             # transformers rounds the scale to the dtype of the weights.
             dtype = self._weights[name].type.dtype
             rounded = np.float64(of.embedding_scale).astype(to_numpy(dtype))
-            return call("multiply", rows, scalar(float(rounded), _COMPUTED))
+            return call("multiply", rows, scalar(float(rounded), COMPUTED))
 
         x = self._layer(of.names.embedding, "embedding", tokens)
         if not of.names.positions:
@@ -169,7 +92,7 @@ class DecoderGraph:
         def make() -> Expr:
             scale = self._wide(f"{name}.weight", size)
             if of.scale_offset:
-                scale = call("add", scale, scalar(of.scale_offset, _COMPUTED))
+                scale = call("add", scale, scalar(of.scale_offset, COMPUTED))
             axis = x.tensor.rank - 1
             if of.centered:
                 bias = self._wide(f"{name}.bias", size)
@@ -179,18 +102,7 @@ class DecoderGraph:
         return self._layer(name, "layer_norm" if of.centered else "rms_norm", make)
 
     def _linear(self, name: str, x: Expr, inputs: int, outputs: int) -> Expr:
-        shape = (inputs, outputs) if self._of.by_columns else (outputs, inputs)
-        layout = "KN" if self._of.by_columns else "NK"
-
-        def make() -> Expr:
-            product = call(
-                "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
-            )
-            if f"{name}.bias" not in self._weights:
-                return product
-            return call("add", product, self._wide(f"{name}.bias", outputs))
-
-        return self._layer(name, "linear", make)
+        return self._product(name, x, inputs, outputs, by_columns=self._of.by_columns)
 
     def _logits(self, x: Expr) -> Expr:
         of = self._of
@@ -200,7 +112,7 @@ class DecoderGraph:
             table = self._wide(f"{name}.weight", of.vocabulary, of.hidden)
             logits: Expr = call("nn.dense", x, table, weight_layout="NK")
             if of.logit_cap:
-                cap = scalar(of.logit_cap, _COMPUTED)
+                cap = scalar(of.logit_cap, COMPUTED)
                 logits = call("multiply", call("tanh", call("divide", logits, cap)), cap)
             return logits
 
@@ -293,7 +205,7 @@ class DecoderGraph:
         """Returns cosines and sines for this call's tokens, [1, seq, 1, pairs]."""
         half = len(rotary.angles)
         angles = Constant(np.array(rotary.angles, np.float32).reshape(1, half))
-        rows = cast(reshaped(self._positions(), (self._rows, 1)), _COMPUTED)
+        rows = cast(reshaped(self._positions(), (self._rows, 1)), COMPUTED)
         turned = call("multiply", rows, angles)
         shape: tuple[Dim, ...] = (1, self._rows, 1, half)
         cos, sin = (reshaped(call(name, turned), shape) for name in ("cos", "sin"))

@@ -9,8 +9,11 @@ from typing import Final
 
 from clew.frontends.checkpoint.architectures import decoder_of
 from clew.frontends.checkpoint.config import Config
-from clew.frontends.checkpoint.decoder import DecoderGraph, Origin
-from clew.frontends.checkpoint.sizes import Sizes
+from clew.frontends.checkpoint.decoder import DecoderGraph
+from clew.frontends.checkpoint.encoder import IDS, MASK, TYPES, EncoderGraph
+from clew.frontends.checkpoint.encoders import encoder_of, is_encoder
+from clew.frontends.checkpoint.graph import Origin
+from clew.frontends.checkpoint.sizes import Sizes, given_sizes
 from clew.frontends.checkpoint.tensors import Tensors
 from clew.ir.module import Module
 from clew.support.budgets import Budgets, in_force
@@ -35,6 +38,17 @@ def load(
     """
     folder = Path(source)
     with in_force(budgets):
-        decoder = decoder_of(Config.read(folder))
+        config = Config.read(folder)
+        if is_encoder(config):
+            return _encoder(config, folder, inputs or {})
+        decoder = decoder_of(config)
         sizes = Sizes.given(decoder, inputs or {})
         return DecoderGraph(decoder, Tensors(folder), sizes, _ORIGIN).module()
+
+
+def _encoder(config: Config, folder: Path, inputs: Mapping[str, Sequence[int | str]]) -> Module:
+    tensors = Tensors(folder)
+    encoder = encoder_of(config, folder, tensors)
+    names = (IDS, MASK, TYPES) if encoder.types else (IDS, MASK)
+    sizes = given_sizes(dict.fromkeys(names, ("batch", "seq")), inputs)
+    return EncoderGraph(encoder, tensors, (sizes["batch"], sizes["seq"]), _ORIGIN).module()

@@ -16,6 +16,7 @@ TOKENS: Final = "input_ids"
 PAST: Final = "past_key_values.{}.{}"
 PRESENT: Final = "present.{}.{}"
 _LEAST: Final = {"batch": 1, "seq": 1, "past": 0}
+_FIELDS: Final = {"batch": "batch", "seq": "rows", "past": "past"}
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,30 @@ class Sizes:
         cache = ("batch", decoder.groups, "past", decoder.head_size)
         forms: dict[str, tuple[int | str, ...]] = {TOKENS: ("batch", "seq")}
         forms |= {name: cache for pair in cache_names(decoder, PAST) for name in pair}
-        found: dict[str, Dim] = {}
-        for name, shape in shapes.items():
-            if name not in forms:
-                hint = did_you_mean(display(name), list(forms), "model's inputs")
-                raise InputError("I004", f"the model has no input {display(name)!r}", hint=hint)
-            if len(shape) != len(forms[name]):
+        return Sizes(**{_FIELDS[n]: dim for n, dim in given_sizes(forms, shapes).items()})
+
+
+def given_sizes(
+    forms: Mapping[str, Sequence[int | str]], shapes: Mapping[str, Sequence[int | str]]
+) -> dict[str, Dim]:
+    """Returns the dimensions that `forms` of inputs name, after `shapes` overrides those of some
+    inputs by numbers or other names.
+
+    Errors: I004 for an unknown input, or a shape that it cannot have.
+    """
+    found: dict[str, Dim] = {}
+    for name, shape in shapes.items():
+        if name not in forms:
+            hint = did_you_mean(display(name), list(forms), "model's inputs")
+            raise InputError("I004", f"the model has no input {display(name)!r}", hint=hint)
+        if len(shape) != len(forms[name]):
+            raise _wrong(name, shape, forms[name])
+        for size, form in zip(shape, forms[name], strict=True):
+            dim = _dim(size, form)
+            if dim is None or (isinstance(form, str) and found.setdefault(form, dim) != dim):
                 raise _wrong(name, shape, forms[name])
-            for size, form in zip(shape, forms[name], strict=True):
-                dim = _dim(size, form)
-                if dim is None or (isinstance(form, str) and found.setdefault(form, dim) != dim):
-                    raise _wrong(name, shape, forms[name])
-        sizes = [found.get(n, SymDim.symbol(n, least)) for n, least in _LEAST.items()]
-        return Sizes(*sizes)
+    named = dict.fromkeys(size for form in forms.values() for size in form if size in _LEAST)
+    return {name: found.get(name, SymDim.symbol(name, _LEAST[name])) for name in named}
 
 
 def cache_names(decoder: Decoder, pattern: str) -> list[tuple[str, str]]:

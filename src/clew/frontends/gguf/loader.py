@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from clew.frontends.checkpoint.architectures import Decoder
 from clew.frontends.checkpoint.config import unsupported
-from clew.frontends.checkpoint.decoder import DecoderGraph, Origin
+from clew.frontends.checkpoint.decoder import DecoderGraph
+from clew.frontends.checkpoint.graph import Origin
 from clew.frontends.checkpoint.sizes import Sizes
 from clew.frontends.gguf.container import Container, read_container
 from clew.frontends.gguf.settings import read_settings

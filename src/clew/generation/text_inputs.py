@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,29 +26,29 @@ class TextInputs:
     has a fixed number of tokens, shorter texts are filled up and masked.
     """
 
-    def __init__(self, path: Path, inputs: Sequence[InputSpec]) -> None:
-        """Errors: I460 for a model without such inputs, I485 (no tokenizer), M073 to M075."""
+    def __init__(self, companions: Companions, inputs: Sequence[InputSpec]) -> None:
+        """Errors: I462 for a model without such inputs, I485 (no tokenizer)."""
         self._specs = {spec.name: spec for spec in inputs if spec.name in _FILLED}
         ids = self._specs.get(_IDS)
         if ids is None or len(ids.shape) != 2:
             raise InputError(
-                "I460",
+                "I462",
                 f"the model has no input {_IDS!r} for token ids",
-                hint="without --text, inputs take the columns of their names",
+                hint="the inputs of models that read texts are input_ids and attention_mask",
             )
-        found = Companions.beside(path)
-        if found.tokenizer is None:
-            raise found.absent
+        if companions.tokenizer is None:
+            raise companions.absent
         size = ids.shape[1]
         self._fixed = size if isinstance(size, int) else None
         if self._fixed is not None and _MASK not in self._specs:
             raise InputError(
-                "I460",
+                "I462",
                 f"texts must have {self._fixed} tokens, and the model has no {_MASK!r}",
                 hint="export the model with a free number of tokens",
             )
-        most = self._fixed or found.settings.context
-        self._tokenizer: Tokenizer = found.tokenizer.cutting(most) if most else found.tokenizer
+        most = self._fixed or companions.settings.context
+        tokenizer = companions.tokenizer
+        self._tokenizer: Tokenizer = tokenizer.cutting(most) if most else tokenizer
 
     @property
     def names(self) -> frozenset[str]:
@@ -60,7 +59,7 @@ class TextInputs:
         """Returns the values of each text, by input."""
         found: dict[str, list[Array]] = {name: [] for name in self._specs}
         for text in texts:
-            ids = self._tokenizer.encode(text)
+            ids = self._tokenizer.encode(text) or [0]  # a model reads at least one token
             values = {
                 _IDS: ids,
                 _MASK: [1] * len(ids),
@@ -73,3 +72,7 @@ class TextInputs:
                 row[: len(ids)] = values[name]
                 found[name].append(row)
         return found
+
+    def count(self, texts: Sequence[str]) -> int:
+        """Returns the number of tokens of texts."""
+        return sum(len(self._tokenizer.encode(text)) for text in texts)

@@ -1,0 +1,112 @@
+"""Graphs of layers that are named after the modules that own their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from clew.frontends.builder import GraphBuilder
+from clew.frontends.building import call, cast
+from clew.frontends.names import display
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import TensorType, is_float
+from clew.support.dataclass import dataclass
+from clew.support.errors import ModelError
+from clew.trace.span import Source
+
+COMPUTED: Final = "f32"
+
+
+class Weight(Protocol):
+    """A weight in a file: numbers, or codes with their scales."""
+
+    @property
+    def type(self) -> TensorType:
+        """The type of its numbers."""
+        ...
+
+    def constants(self, name: str) -> tuple[Constant, ...]:
+        """Returns its parameters. Those with axes have the same number of rows."""
+        ...
+
+    def joined(self, parts: Sequence[Expr]) -> Expr:
+        """Returns numbers from the parameters, or from the same rows of each of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the weights are: the reader's name, what messages call the place, and the hint if a
+    weight is missing.
+    """
+
+    frontend: str
+    place: str
+    hint: str
+
+
+class WeightedGraph:
+    """Builds a module from weights by name.
+
+    Errors: M072 for a weight that is missing or has another shape; those of `GraphBuilder`.
+    """
+
+    def __init__(self, weights: Mapping[str, Weight], origin: Origin) -> None:
+        self._weights = weights
+        self._origin = origin
+        self._builder = GraphBuilder(origin.frontend)
+        self._constants: dict[str, tuple[Constant, ...]] = {}
+
+    def _layer(self, name: str, op: str, make: Callable[[], Expr]) -> Expr:
+        """Returns the result of a layer."""
+        self._builder.start_layer()
+        source = Source(name, op, self._origin.frontend)
+        with self._builder.layer(source) as results:
+            value = results.bind(0, make(), name)
+        self._builder.account(source, [value])
+        return value
+
+    def _weight(self, name: str, *shape: int) -> tuple[Weight, tuple[Constant, ...]]:
+        """Returns a weight, whose shape is checked, and its parameters."""
+        weight = self._weights.get(name)
+        if weight is None:
+            raise self._missing(f"lacks the tensor {display(name)!r}")
+        if weight.type.shape != shape or not is_float(weight.type.dtype):
+            raise self._missing(f"has {display(name)!r} as {weight.type}, expected {list(shape)}")
+        if name not in self._constants:
+            with self._builder.parameter(name):
+                self._constants[name] = weight.constants(name)
+        return weight, self._constants[name]
+
+    def _missing(self, what: str) -> ModelError:
+        return ModelError("M072", f"{self._origin.place} {what}", hint=self._origin.hint)
+
+    def _wide(self, name: str, *shape: int) -> Expr:
+        weight, constants = self._weight(name, *shape)
+        return cast(weight.joined(constants), COMPUTED)
+
+    def _looked_up(self, name: str, indices: Expr, *shape: int) -> Expr:
+        """Returns rows of a matrix. Those of codes are widened after they are chosen."""
+        weight, constants = self._weight(name, *shape)
+        parts = [
+            call("gather", c, indices, axis=0, from_end=False) if c.tensor.rank else c
+            for c in constants
+        ]
+        return cast(weight.joined(parts), COMPUTED)
+
+    def _product(
+        self, name: str, x: Expr, inputs: int, outputs: int, *, by_columns: bool = False
+    ) -> Expr:
+        """Returns the product with a weight, plus the bias if there is one."""
+        shape = (inputs, outputs) if by_columns else (outputs, inputs)
+        layout = "KN" if by_columns else "NK"
+
+        def make() -> Expr:
+            product = call(
+                "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
+            )
+            if f"{name}.bias" not in self._weights:
+                return product
+            return call("add", product, self._wide(f"{name}.bias", outputs))
+
+        return self._layer(name, "linear", make)

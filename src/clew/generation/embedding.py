@@ -1,0 +1,113 @@
+"""`clew.text_encoder`: vectors of texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.generation.companions import Companions
+from clew.generation.language_model import LanguageModel
+from clew.generation.opening import opened
+from clew.generation.text_inputs import TextInputs
+from clew.support.errors import InputError
+from clew.support.shown import Shown
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+RESULT: Final = "sentence_embedding"
+BATCH: Final = 32
+
+
+class TextEncoder(Shown):
+    """A compiled model that turns texts into vectors, from `clew.text_encoder`."""
+
+    def __init__(self, model: Any, companions: Companions) -> None:
+        """Errors: I462 for a model that reads no texts, I461 for one without vectors of texts, I485
+        (no tokenizer).
+        """
+        self.model = model
+        self._texts = TextInputs(companions, model.inputs)
+        found = [o for o in model.outputs if o.name == RESULT]
+        if not found:
+            raise InputError(
+                "I461",
+                f"the model has no output {RESULT!r}, only {', '.join(model.output_names)}",
+                hint="save the model with sentence-transformers: its folder says how one vector is "
+                "made of those of the tokens",
+            )
+        self._size = found[0].shape[-1] if found[0].shape else 0
+        free = model.inputs[0].shape[0]
+        self._batch = None if isinstance(free, str) else int(free)
+
+    def _about(self) -> str:
+        return repr(self.model)
+
+    def embed(self, texts: str | Sequence[str], *, batch: int = BATCH) -> Array:
+        """Returns the vectors of texts: f32[texts, size], or f32[size] for one text.
+
+        Texts of equal length run together, `batch` at once, or as many as the model takes. Longer
+        texts than the model can read are cut.
+
+        Errors: I480 (not a text), and those of a call of the model.
+        """
+        if isinstance(texts, str):
+            found: Array = self.embed([texts], batch=batch)[0]
+            return found
+        for text in texts:
+            if not isinstance(text, str):
+                raise InputError("I480", f"{text!r:.60} is not a text")
+        vectors = self.vectors(texts, batch)
+        if vectors:
+            return np.stack(vectors)
+        return np.zeros((0, self._size if isinstance(self._size, int) else 0), np.float32)
+
+    def vectors(self, texts: Sequence[str], batch: int) -> list[Array]:
+        """Returns the vector of each text."""
+        rows = self._texts.rows(texts)
+        names = list(rows)
+        lengths = [len(row) for row in rows[names[0]]]
+        order = sorted(range(len(texts)), key=lengths.__getitem__)
+        found: list[Any] = [None] * len(texts)
+        size = self._batch or batch
+        begin = 0
+        while begin < len(order):
+            length, group = lengths[order[begin]], order[begin : begin + size]
+            group = [n for n in group if lengths[n] == length]
+            missing = (self._batch or len(group)) - len(group)
+            filled = group + [group[-1]] * missing
+            feed = {name: np.stack([rows[name][n] for n in filled]) for name in names}
+            result = self.model.run(feed)[RESULT]
+            for place, n in enumerate(group):
+                found[n] = result[place]
+            begin += len(group)
+        return found
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Returns the number of tokens of texts, after long ones are cut."""
+        return self._texts.count(texts)
+
+
+def text_encoder(
+    source: Any, *, folder: str | os.PathLike[str] | None = None, **options: Any
+) -> TextEncoder:
+    """Returns a model that turns texts into vectors.
+
+    `source` is a folder that `sentence-transformers` saved, an ONNX or `.clew` file with a
+    tokenizer next to it, or a compiled model. `folder` has the tokenizer if it is elsewhere.
+    Options are those of `clew.compile`.
+
+    Errors: I462 for a model that reads no texts, I461 for one without vectors of texts, I485 (no
+    tokenizer), and those of `clew.language_model`.
+    """
+    return TextEncoder(*opened(source, folder, options))
+
+
+def text_model(source: Any, **options: Any) -> LanguageModel | TextEncoder:
+    """Returns a model that makes vectors of texts if it has such an output, else one that generates
+    text. Errors: those of `language_model` and `text_encoder`.
+    """
+    model, companions = opened(source, None, options)
+    is_encoder = RESULT in model.output_names
+    return (TextEncoder if is_encoder else LanguageModel)(model, companions)
