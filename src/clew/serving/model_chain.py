@@ -7,6 +7,7 @@ when a call or a reader first needs them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -134,6 +135,7 @@ class ModuleChain(Chain["Build"]):
         self.stored_key: str | None = None
         """The key of the build in the disk cache, if it is stored there."""
         self._parts = parts
+        self._held: dict[tuple[tuple[str, str], ...], ModuleChain] = {}
         if only is None and not is_free and stored is not None and stored.only is not None:
             rebuilt = Once(lambda: parts.get().build())
             program = stored.only.program
@@ -192,7 +194,15 @@ class ModuleChain(Chain["Build"]):
         if not self.is_free:
             return None
         stored = self.stored.held(pairs) if self.stored is not None else None
-        return stored or self.parts.held(pairs)
+        if stored is None:
+            return self.parts.held(pairs)
+        # The compiler serves the sizes that the stored build does not.
+        parts = Once(partial(_held_parts, self._parts, pairs))
+        made = ModuleChain(
+            stored.interface, stored.outputs, stored.form, stored, parts,
+            is_free=True, specialize=False,
+        )  # fmt: skip
+        return self._held.setdefault(pairs, made)
 
     @property
     def common(self) -> BuildTemplate | None:
@@ -232,6 +242,13 @@ class ModuleChain(Chain["Build"]):
         all_sizes = self.parts.all_sizes
         assert all_sizes is not None
         return all_sizes.program_alone(sizes, manners)
+
+
+def _held_parts(model: Once[Parts], pairs: tuple[tuple[str, str], ...]) -> Parts:
+    """Returns the parts of a model with growing states in buffers, whose build was stored."""
+    chain = model.get().held(pairs)
+    assert chain is not None, "its build was stored"
+    return chain.parts
 
 
 class _Providers:
