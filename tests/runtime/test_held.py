@@ -379,3 +379,21 @@ def test_a_stored_model_serves_empty_calls_in_buffers(
         assert session._now.caches is not None
         assert one.session()._held_form.model is session._held_form.model  # type: ignore[union-attr]
     assert one._chain.stored is not None  # type: ignore[attr-defined]
+
+
+def test_a_shortage_of_memory_for_buffers_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, other = compiled("decoder").session(), plain()
+    session(tokens(3))
+    other(tokens(3))
+
+    def refused(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("clew.runtime.held.aligned_empty", refused)
+        with pytest.raises(ClewError, match="I267.*no room"):
+            session(tokens(65, 1))
+    same(session, other)
+    np.testing.assert_array_equal(session(tokens(65, 1)), other(tokens(65, 1)))

@@ -22,7 +22,7 @@ from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
-from clew.support.budgets import Budgets, in_force
+from clew.support.budgets import Budgets, in_force, out_of_memory
 from clew.support.call_form import CallForm
 from clew.support.calling import in_order, picker, plain_count
 from clew.support.errors import InputError
@@ -359,6 +359,8 @@ class Session(Shown):
             self._cell[0] = self._next_state(self._kept_of(results))
             self._prepare_native()
             return self._shown_of(results)
+        except MemoryError as error:
+            raise out_of_memory(error) from error
         finally:
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]
