@@ -223,7 +223,8 @@ def test_a_write_that_fails_later_is_not_visible(monkeypatch: pytest.MonkeyPatch
 
 
 def test_kernels_stay_inside_the_buffers() -> None:
-    guarded = clew.compile(decoder(), threads=1, guard=True)
+    options = clew.Diagnostics(guard=True)
+    guarded = clew.compile(decoder(), threads=1, diagnostics=options)
     session, other = guarded.session(), plain()
     for seed, count in enumerate([3, 1, 63, 1]):  # the last but one fills the buffers
         x = tokens(count, seed)
@@ -378,7 +379,10 @@ def test_a_stored_model_serves_empty_calls_in_buffers(
             np.testing.assert_array_equal(session(x), np.maximum(whole, 0), strict=True)
         assert session._now.caches is not None
         assert one.session()._held_form.model is session._held_form.model  # type: ignore[union-attr]
-    assert one._chain.stored is not None  # type: ignore[attr-defined]
+    assert one._chain.stored is not None
+    one.save(tmp_path / "model.clew")  # with the build for calls without elements
+    saved = clew.load_compiled(tmp_path / "model.clew", threads=1).session()
+    assert saved(random(1, 0, 4)).shape == (1, 0, 4)
 
 
 def test_a_shortage_of_memory_for_buffers_changes_nothing(
@@ -393,7 +397,7 @@ def test_a_shortage_of_memory_for_buffers_changes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr("clew.runtime.held.aligned_empty", refused)
-        with pytest.raises(ClewError, match="I267.*no room"):
+        with pytest.raises(ClewError, match=r"I267.*no room"):
             session(tokens(65, 1))
     same(session, other)
     np.testing.assert_array_equal(session(tokens(65, 1)), other(tokens(65, 1)))
