@@ -15,6 +15,7 @@ from onnx import helper
 import clew
 from clew.passes.hold_states import with_held_states
 from clew.runtime.guard import GuardSide
+from clew.runtime.held import Caches
 from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs
 from clew.support.errors import ClewError
@@ -222,7 +223,8 @@ def test_a_write_that_fails_later_is_not_visible(monkeypatch: pytest.MonkeyPatch
 
 
 def test_kernels_stay_inside_the_buffers() -> None:
-    guarded = clew.compile(decoder(), threads=1, guard=True)
+    options = clew.Diagnostics(guard=True)
+    guarded = clew.compile(decoder(), threads=1, diagnostics=options)
     session, other = guarded.session(), plain()
     for seed, count in enumerate([3, 1, 63, 1]):  # the last but one fills the buffers
         x = tokens(count, seed)
@@ -318,3 +320,84 @@ def test_a_session_without_growing_states_has_no_length() -> None:
         assert session.length
     with pytest.raises(ClewError, match="I375"):
         session.rewind(0)
+
+
+# --- threads, wrong arguments and the disk cache --------------------------------------------------
+
+
+def test_a_session_that_is_rewound_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread rewinds and calls it just before its elements are lent."""
+    lend = Caches.lend
+    for read in (Session.copy, lambda session: session):
+        session, other = compiled("decoder").session(), plain()
+        session(tokens(6))
+        meanwhile: list[Array] = [tokens(4, 1)]
+
+        def late(self: Caches, lengths: Any) -> None:
+            if meanwhile:  # noqa: B023
+                x = meanwhile.pop()  # noqa: B023
+                session.rewind(1)  # noqa: B023
+                session(x)  # noqa: B023
+            lend(self, lengths)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Caches, "lend", late)
+            shown = read(session).state
+        other(tokens(6))
+        other.rewind(1)
+        other(tokens(4, 1))
+        for name, array in other.state.items():
+            np.testing.assert_allclose(shown[name], array, rtol=1e-6, atol=1e-7)
+        assert session.length == 5
+
+
+@pytest.mark.parametrize("length", [2.0, 0.5, None, "2", [1]])
+def test_a_wrong_length_changes_nothing(length: Any) -> None:
+    for session in (compiled("decoder").session(), plain()):
+        session(tokens(3))
+        with pytest.raises(ClewError, match="I376"):
+            session.rewind(length)
+        assert session.length == 3
+        session.rewind(np.int64(2))  # type: ignore[arg-type]
+        assert session.length == 2
+        session(tokens(1))
+
+
+def test_a_stored_model_serves_empty_calls_in_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
+    nodes = [NODE("Concat", ["past", "x"], ["present"], axis=1), NODE("Relu", ["present"], ["y"])]
+    given = joined(nodes, PRESENT, "kept")
+    for _ in range(2):  # the second one comes from the disk cache
+        one = clew.compile(given, threads=1)
+        session = one.session()
+        whole = np.zeros((1, 0, 4), np.float32)
+        for seed, count in enumerate([0, 2, 0, 1]):
+            x = random(1, count, 4, seed=seed)
+            whole = np.concatenate([whole, x], axis=1)
+            np.testing.assert_array_equal(session(x), np.maximum(whole, 0), strict=True)
+        assert session._now.caches is not None
+        assert one.session()._held_form.model is session._held_form.model  # type: ignore[union-attr]
+    assert one._chain.stored is not None
+    one.save(tmp_path / "model.clew")  # with the build for calls without elements
+    saved = clew.load_compiled(tmp_path / "model.clew", threads=1).session()
+    assert saved(random(1, 0, 4)).shape == (1, 0, 4)
+
+
+def test_a_shortage_of_memory_for_buffers_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, other = compiled("decoder").session(), plain()
+    session(tokens(3))
+    other(tokens(3))
+
+    def refused(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("clew.runtime.held.aligned_empty", refused)
+        with pytest.raises(ClewError, match=r"I267.*no room"):
+            session(tokens(65, 1))
+    same(session, other)
+    np.testing.assert_array_equal(session(tokens(65, 1)), other(tokens(65, 1)))

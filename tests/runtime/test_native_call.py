@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.runtime import native_call as module
+from clew.runtime.driver import driver
 from clew.runtime.native_call import Block, Input, Result, Running, native_call
 from clew.runtime.native_program import only_segment
 from clew.support.budgets import Budgets, in_force
@@ -333,6 +335,21 @@ def test_a_shortage_of_memory_is_left_to_python(shape: tuple[int, ...], size_byt
         assert call((x,)) is None
     assert (sys.getrefcount(x), sys.getrefcount(contexts[0])) == before
     assert len(contexts) == 1
+
+
+def test_a_function_keeps_its_method() -> None:
+    """Python reads it when it deletes the function, which may outlive the modules of clew."""
+    address = driver().call_address
+    assert address is not None
+    maker = module._Maker(address)
+    kept = weakref.ref(maker._method)
+    call = maker.call([], [], [], Running([], None, (1, 1), 0, 0, None, ()))
+    del maker
+    gc.collect()
+    assert kept() is not None
+    del call
+    gc.collect()
+    assert kept() is None
 
 
 def test_without_an_idle_context_python_answers() -> None:

@@ -22,6 +22,7 @@ from clew.runtime.input_spec import InputSpec, bound_sizes, elements
 from clew.support.arrays import aligned_empty
 from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
+from clew.support.locks import Lock
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Lengths: TypeAlias = "Mapping[str, int]"
@@ -30,6 +31,8 @@ Lengths: TypeAlias = "Mapping[str, int]"
 _LEAST_ROOM: Final = 64
 # Sets of sizes whose new elements are remembered.
 _KEPT_SIZES: Final = 64
+# Several threads may lend elements of the same buffers, and none may undo what another has lent.
+_LENDING: Final = Lock()
 
 
 class HeldModel(Protocol):
@@ -131,8 +134,9 @@ class Caches:
 
     def lend(self, lengths: Lengths) -> None:
         """Keeps the owner from changing the first elements."""
-        for name, length in lengths.items():
-            self.lent[name] = max(self.lent[name], length)
+        with _LENDING:
+            for name, length in lengths.items():
+                self.lent[name] = max(self.lent[name], length)
 
     def shown(self, name: str, lengths: Lengths) -> Array:
         """Returns the valid part of a state, as a view."""

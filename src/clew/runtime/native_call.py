@@ -193,7 +193,10 @@ class _Maker:
         ]
         assert 8 * len(record) == native.CALL_RECORD_BYTES
         session = () if state is None else (state.cell, state.turn, 0, object())
-        own = table(record), running.contexts, running.memories, IN_FORCE, *session, owners
+        # Functions read their method when they are deleted, maybe after the modules of clew. Python
+        # clears lists in cycles before that, but not tuples.
+        kept = owners, self._method, DEFAULT_LOOP_STEPS
+        own = table(record), running.contexts, running.memories, IN_FORCE, *session, kept
         function: NativeCall = self._new(ctypes.byref(self._method), own, None)
         return function
 

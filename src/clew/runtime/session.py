@@ -22,7 +22,7 @@ from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
-from clew.support.budgets import Budgets, in_force
+from clew.support.budgets import Budgets, in_force, out_of_memory
 from clew.support.call_form import CallForm
 from clew.support.calling import in_order, picker, plain_count
 from clew.support.errors import InputError
@@ -176,7 +176,7 @@ class Session(Shown):
         do not change them. Before the first call it lacks the states whose sizes that call
         determines.
         """
-        return MappingProxyType({n: _view(array) for n, array in self._whole(self._now).items()})
+        return MappingProxyType({n: _view(array) for n, array in self._whole().items()})
 
     @property
     def _now(self) -> _Now:
@@ -227,7 +227,7 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            self._now = _Now(self._in_order({**self._whole(self._now), **changed}))
+            self._now = _Now(self._in_order({**self._whole(), **changed}))
         finally:
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]
@@ -250,9 +250,7 @@ class Session(Shown):
         before the copy is called: then buffers with growing states are.
         """
         made = Session(self._model, self._pairs, form=self._whole_form, held_form=self._held_form)
-        made._initial, made._now = self._initial, self._now
-        if made._now.caches is not None:
-            made._now.caches.lend(made._now.lengths)
+        made._initial, made._now = self._initial, self._lent()
         return made
 
     @property
@@ -285,12 +283,14 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            if not 0 <= length <= self.length:
+            most = self.length
+            if not isinstance(length, (int, np.integer)) or not 0 <= length <= most:
                 raise InputError(
                     "I376",
-                    f"rewind to {length}, but the session has {self.length} positions",
-                    hint=f"give a number from 0 to session.length, which is {self.length}",
+                    f"rewind to {length}, but the session has {most} positions",
+                    hint=f"give a whole number from 0 to session.length, which is {most}",
                 )
+            length = int(length)
             now = self._now
             state = dict(now.state)
             for name, axis in self._places_of_length():
@@ -312,13 +312,24 @@ class Session(Shown):
             if size in self._growing
         ]
 
-    def _whole(self, now: _Now) -> State:
+    def _whole(self) -> State:
         """Returns all states as arrays, in order; buffers keep the elements that these show."""
+        now = self._lent()
         caches, found = now.caches, dict(now.state)
         if caches is not None:
-            caches.lend(now.lengths)
             found |= {name: caches.shown(name, now.lengths) for name in caches.arrays}
         return self._in_order(found)
+
+    def _lent(self) -> _Now:
+        """Returns the state between two calls, whose buffers keep its elements from now on."""
+        while True:
+            now = self._now
+            if now.caches is None:
+                return now
+            now.caches.lend(now.lengths)
+            # Another thread may have rewound the session, and overwritten elements, just before.
+            if self._now is now:
+                return now
 
     def _begin(self, call: object) -> None:
         """Errors: I374 if another call is running."""
@@ -348,6 +359,8 @@ class Session(Shown):
             self._cell[0] = self._next_state(self._kept_of(results))
             self._prepare_native()
             return self._shown_of(results)
+        except MemoryError as error:
+            raise out_of_memory(error) from error
         finally:
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]

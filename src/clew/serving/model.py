@@ -19,9 +19,9 @@ from clew.runtime.segment import NativeSegment
 from clew.serving.chain import Chain
 from clew.serving.ready import KernelTime, Ready
 from clew.serving.served import B, Served
-from clew.support.budgets import Budgets, in_force
+from clew.support.budgets import Budgets, in_force, out_of_memory
 from clew.support.calling import in_order, one_argument, picker, plain_count
-from clew.support.errors import InputError, RunError
+from clew.support.errors import InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.near import listed
@@ -265,11 +265,7 @@ class Model(Shown, ABC, Generic[K, B]):
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
-            raise RunError(
-                "I267",
-                f"the run needs more memory than is available: {error}",
-                hint="run with smaller inputs, or fewer calls at once",
-            ) from error
+            raise out_of_memory(error) from error
 
     def _run(self, served: Served[B], checked: Sequence[Any], held: Held) -> list[Any]:
         program, often = served.program, served.often

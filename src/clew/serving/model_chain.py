@@ -7,8 +7,9 @@ when a call or a reader first needs them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from clew.runtime.artifact import Json
 from clew.runtime.output_spec import OutputSpec
@@ -17,7 +18,7 @@ from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain
 from clew.serving.interface import Interface
-from clew.serving.served import Provider, Served
+from clew.serving.served import Declined, Provider, Request, Served
 from clew.serving.stored import Stored
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -37,6 +38,10 @@ if TYPE_CHECKING:  # the compiler's half
 if TYPE_CHECKING:  # imported with models of free sizes, and of nested values
     from clew.serving.often import Manners, SpecializedSizes, Specializing
     from clew.support.call_form import CallForm
+
+
+Pairs: TypeAlias = "tuple[tuple[str, str], ...]"
+"""The names of state inputs and of the outputs that feed them."""
 
 
 class Parts(Protocol):
@@ -80,7 +85,7 @@ class Parts(Protocol):
     def expect_empty(self, variant: Variant) -> None:
         """Makes the variant in which some sizes are 0 if no build serves it."""
 
-    def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
+    def held(self, pairs: Pairs) -> ModuleChain | None:
         """Returns the chain of the model whose growing states lie in buffers; see `Chain.held`."""
         ...
 
@@ -134,6 +139,7 @@ class ModuleChain(Chain["Build"]):
         self.stored_key: str | None = None
         """The key of the build in the disk cache, if it is stored there."""
         self._parts = parts
+        self._held: dict[Pairs, Chain[Build]] = {}
         if only is None and not is_free and stored is not None and stored.only is not None:
             rebuilt = Once(lambda: parts.get().build())
             program = stored.only.program
@@ -188,11 +194,14 @@ class ModuleChain(Chain["Build"]):
             return
         self.parts.expect_empty(variant)
 
-    def held(self, pairs: tuple[tuple[str, str], ...]) -> Chain[Any] | None:
+    def held(self, pairs: Pairs) -> Chain[Any] | None:
         if not self.is_free:
             return None
         stored = self.stored.held(pairs) if self.stored is not None else None
-        return stored or self.parts.held(pairs)
+        if stored is None:
+            return self.parts.held(pairs)
+        made = Chain(stored.interface, _HeldProviders(stored, self._parts, pairs))
+        return self._held.setdefault(pairs, made)
 
     @property
     def common(self) -> BuildTemplate | None:
@@ -254,6 +263,39 @@ class _Providers:
             rebuild = lambda sizes: self._parts.get().rebuilt(sizes)  # noqa: E731
             yield Stored(self._stored, rebuild, self._specializing)
         yield from self._parts.get().providers
+
+
+class _HeldProviders:
+    """The providers of a model with growing states in buffers: its stored build, then the compiler,
+    which keeps what it makes where `write` finds it.
+    """
+
+    def __init__(self, stored: LoadedChain, parts: Once[Parts], pairs: Pairs) -> None:
+        self._stored = stored
+        self._parts = parts
+        self._pairs = pairs
+
+    def __iter__(self) -> Iterator[Provider[Build]]:
+        yield Stored(self._stored, lambda sizes: self._made().parts.rebuilt(sizes), None)
+        yield _Compiled(self._made())
+
+    def _made(self) -> ModuleChain:
+        made = self._parts.get().held(self._pairs)
+        assert made is not None, "its build was stored"
+        return made
+
+
+class _Compiled:
+    """Serves what the chain of a compiled model serves."""
+
+    name: Final = "the compiler"
+
+    def __init__(self, chain: ModuleChain) -> None:
+        self._chain = chain
+
+    def serve(self, request: Request) -> Served[Build] | Declined:
+        """Errors: those of a build."""
+        return replace(self._chain.serve(request.arrays), key=request.key, is_own=False)
 
 
 def accepts_empty(ranges: SizeRanges, names: Collection[str]) -> bool:

@@ -192,6 +192,15 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
     )
 
 
+def out_of_memory(error: BaseException) -> RunError:
+    """Returns the error (I267) of a run for which the machine's memory does not suffice."""
+    return RunError(
+        "I267",
+        f"the run needs more memory than is available: {error}",
+        hint="run with smaller inputs, or fewer calls at once",
+    )
+
+
 def check_loop_steps(steps: int) -> None:
     """Checks how many iterations a loop has taken.
 
