@@ -143,6 +143,10 @@ class Chain(Generic[B]):
         """
         return None
 
+    def forget(self, served: Served[B]) -> None:
+        """Drops a program, whose calls are not expected to return."""
+        self._kept.pop(served.key, None)
+
     def _keep(self, served: Served[B]) -> None:
         """Keeps a program for the next call with its key, in place of the oldest ones."""
         if self._deciding != self.interface.deciding:  # keys of earlier programs lack values
