@@ -352,10 +352,10 @@ class Context(Shown):
         self._chunks: np.ndarray = np.empty(0, np.int64)
         # What its tables hold: the division of work, and the places of arena and scratch memory
         # from `base` on.
-        self._rows: np.ndarray | None = None
-        self._scratch: tuple[Sequence[int], tuple[int, int]] | None = None
+        self._bound_rows: np.ndarray | None = None
+        self._bound_scratch: tuple[Sequence[int], tuple[int, int]] | None = None
         self._counts: np.ndarray | None = None
-        self._arena: object = None
+        self._bound_arena: object = None
         self.bind(bound, places)
         self._lay_out_flow(bound)
         self.steps_address = address_of(self._steps)
@@ -395,11 +395,11 @@ class Context(Shown):
         the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
-        if places.owners is None and bound.arena is self._arena and not layout.sized_slots:
+        if places.owners is None and bound.arena is self._bound_arena and not layout.sized_slots:
             self.move_to(places.base)  # the buffers have the same places there
         else:
-            self._arena = bound.arena if places.owners is None else None
-            self._scratch = None
+            self._bound_arena = bound.arena if places.owners is None else None
+            self._bound_scratch = None
             slots, buffers, offsets = layout.arena
             args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
         self._owners = places.owners
@@ -428,9 +428,9 @@ class Context(Shown):
     def _bind_chunks(self, bound: Bound) -> None:
         """Writes the division of work to the tables of chunks and of driver steps."""
         rows, counts = bound.chunks
-        if rows is self._rows:
+        if rows is self._bound_rows:
             return
-        self._rows = rows
+        self._bound_rows = rows
         function = native.CHUNK_FUNCTION // 8
         if counts is self._counts:  # the same functions, with other ranges
             self._chunks[:, function + 1 :] = rows[:, function + 1 :]
@@ -448,9 +448,9 @@ class Context(Shown):
         """Writes addresses of scratch memory to the table of driver steps."""
         distances = (places.scratch - places.base, places.scratch_stride_bytes)
         scratch_of = (bound.scratch_bytes, distances)
-        if scratch_of == self._scratch:  # `move_to` has moved it
+        if scratch_of == self._bound_scratch:  # `move_to` has moved it
             return
-        self._scratch = scratch_of
+        self._bound_scratch = scratch_of
         self._has_scratch = bound.scratch_stride_bytes > 0
         needed = np.array([*bound.scratch_bytes, 0], np.int64)  # control flow needs none
         scratch = needed[bound.layout.step_of] != 0

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from clew.cost.policy.threads import SIMILAR_COSTS
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
 from clew.machine.costs import FS_PER_NS
@@ -140,20 +141,27 @@ class SizedSegment(Shown):
         check_stacks(plan)
 
 
-# Lists of grids, lines, costs, repeated costs and groups, and the bit lengths of the sizes: what the
-# division of work follows from.
-_Work: TypeAlias = "tuple[list[int], list[int], list[int], list[int], list[int], list[int]]"
-
-
 class _Latest(NamedTuple):
     """What the latest numbers were: the state of the run, and what it was made of. `arena` has the
-    sizes of the arena's buffers in units of the alignment.
+    sizes of the arena's buffers in units of the alignment. The division of work was made for `work`
+    and `costs`.
     """
 
     bound: Bound
     shapes: Sequence[list[int]]
     arena: list[int]
-    work: _Work
+    work: Sequence[list[int]]
+    costs: list[int]
+
+    def divides(self, work: Sequence[list[int]], costs: list[int]) -> bool:
+        """Whether its division serves this work: the same pieces, of about the same costs."""
+        return work == self.work and (
+            costs == self.costs
+            or all(
+                abs(cost - known) <= SIMILAR_COSTS * known
+                for cost, known in zip(costs, self.costs, strict=True)
+            )
+        )
 
     @property
     def distances(self) -> Sequence[int]:
@@ -222,14 +230,19 @@ class Numbers:
             offsets, total = latest.bound.arena, latest.bound.arena_bytes
         else:
             offsets, total = self._template.arena.offsets(arena_bytes)
-        work: _Work = (grids, lines, costs, repeated, groups, [])
+        work = [grids, lines]
         if self._threads > 1:
-            work[-1].extend([size.bit_length() for size in by_name.values()])
+            repeats, bits = (
+                [int(each > 0) for each in repeated],
+                list(map(int.bit_length, by_name.values())),
+            )
+            work += [groups, repeats, bits]
         make_chunks: Callable[[], Chunks]
-        if latest is not None and work == latest.work:
-            make_chunks = latest.bound.make_chunks
+        if latest is not None and latest.divides(work, costs):
+            make_chunks, costs = latest.bound.make_chunks, latest.costs
         elif self._threads > 1:
-            make_chunks = Once(partial(self._divided, by_name, *work[:-1])).get
+            divided = partial(self._divided, by_name, grids, lines, costs, repeated, groups)
+            make_chunks = Once(divided).get
         else:
             make_chunks = Once(partial(self._chunks, grids, lines)).get
         bound = Bound(
@@ -244,7 +257,7 @@ class Numbers:
             distances=distances,
         )
         bound.check_memory(self._threads)
-        self._latest = _Latest(bound, shapes, rounded, work)
+        self._latest = _Latest(bound, shapes, rounded, work, costs)
         return bound
 
     def _specs(
