@@ -125,6 +125,20 @@ def test_consecutive_lengths_take_over_tables(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_array_equal(session(tokens(1, seed)), other(tokens(1, seed)))
 
 
+def test_a_length_that_another_session_leaves_is_kept() -> None:
+    first, second = compiled("decoder").session(), compiled("decoder").session()
+    for session in (first, second):
+        session(tokens(6))
+        session(tokens(1))
+    first(tokens(1))  # forgets the length that both had
+    served = []
+    for _ in range(3):
+        second.rewind(6)
+        second(tokens(1))
+        served.append(second._served)
+    assert served[1] is served[2]
+
+
 def test_sessions_at_other_lengths_share_tables() -> None:
     """Sessions that take turns at several lengths and batches have the results of whole arrays."""
     sizes = [(1, 3), (2, 40), (1, 130), (2, 7)]

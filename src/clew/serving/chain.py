@@ -145,7 +145,8 @@ class Chain(Generic[B]):
 
     def forget(self, served: Served[B]) -> None:
         """Drops a program, whose calls are not expected to return."""
-        self._kept.pop(served.key, None)
+        if self._kept.get(served.key) is served:
+            self._kept.pop(served.key, None)  # another thread may be faster
 
     def _keep(self, served: Served[B]) -> None:
         """Keeps a program for the next call with its key, in place of the oldest ones."""
