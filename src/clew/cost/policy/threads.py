@@ -37,7 +37,3 @@ WORTH_DIVIDING: Final = threshold(
 KERNELS_FOR_WORKERS: Final = threshold(
     4, "kernels", "to compile: other processes that lower them take as long to start"
 )
-SIMILAR_COSTS: Final = threshold(
-    0.125, "", "of the cost of an entry point: up to this difference, runs at two sizes share one "
-    "division of work among threads, which is not made again for each length of a cache",
-)  # fmt: skip
