@@ -16,7 +16,7 @@ from clew.runtime.bound import Bound
 from clew.runtime.container import read_container, write_container
 from clew.runtime.context import Context
 from clew.runtime.segment import NativeSegment
-from clew.runtime.sized_segment import SizedSegment
+from clew.runtime.sized_segment import Numbers, SizedSegment
 from clew.support.errors import ClewError
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -35,7 +35,11 @@ def compiled(name: str, threads: int) -> clew.CompiledModel:
 
 def sized(model: clew.CompiledModel) -> list[SizedSegment]:
     """The segments for all sizes of a model that has one build for all of them."""
-    provider = model._chain.all_sizes
+    return sized_of(model._chain)
+
+
+def sized_of(chain: Any) -> list[SizedSegment]:
+    provider = chain.all_sizes
     assert provider is not None
     found = [s for s in provider.sized.template.segments if isinstance(s, SizedSegment)]
     assert found
@@ -88,6 +92,47 @@ def test_numbers_of_a_run_are_those_of_the_plan(name: str, threads: int) -> None
             made = segment.at(Sizes(by_name))
             plan = segment.template.at(Sizes(by_name), threads)
             check_same(made._bound, Bound.of(plan, threads))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_of_consecutive_lengths(threads: int) -> None:
+    """Lengths share what is made of equal numbers: divisions of work of about equal costs, places
+    in the arena, and specifications. All else is that of the plan.
+    """
+    form = compiled("decoder", threads).session({"past_k": "k", "past_v": "v"})._held_form
+    assert form is not None
+    (segment,) = sized_of(form.model)
+    layout = segment._layout
+    shared = {"chunks": 0, "arena": 0}
+    before: Bound | None = None
+    steps = [(1, 1, past) for past in (*range(200, 232), 1000, 3, 4)]
+    for batch, count, past in [*steps, (2, 1, 4), (2, 9, 4)]:
+        by_name = {"b": batch, "s": count, "past": past, "past_spare": 2000 - past - count}
+        found = segment.at(Sizes(by_name))._bound
+        fresh = Numbers(segment.template, layout, threads).at(by_name, segment._references)
+        for name in ("inputs", "outputs", "arena_bytes"):
+            assert getattr(found, name) == getattr(fresh, name), name
+        for name in ("arena", "scratch_bytes", "size_values", "distances"):
+            assert list(getattr(found, name)) == list(getattr(fresh, name)), name
+        assert work_of(found) == work_of(fresh)
+        if before is not None:
+            shared["chunks"] += found.chunks is before.chunks
+            shared["arena"] += found.arena is before.arena
+        before = found
+    assert shared["chunks"] > 20
+    assert shared["arena"] == len(steps) - 1  # all but those of another batch or count
+
+
+def work_of(bound: Bound) -> dict[tuple[int, int], tuple[int, int]]:
+    """The pieces and the lines that the chunks of each driver step and function have together."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    rows, counts = bound.chunks
+    steps = np.repeat(np.arange(len(counts)), counts)
+    for step, (function, *ranges) in zip(steps.tolist(), rows.tolist(), strict=True):
+        first, end, top, bottom = ranges
+        pieces, area = found.get((step, function), (0, 0))
+        found[step, function] = max(pieces, end), area + (end - first) * (bottom - top)
+    return found
 
 
 def test_the_plan_is_made_when_it_is_asked_for() -> None:

@@ -14,6 +14,7 @@ from onnx import helper
 
 import clew
 from clew.passes.hold_states import with_held_states
+from clew.runtime.context import Context
 from clew.runtime.guard import GuardSide
 from clew.runtime.held import Caches
 from clew.runtime.session import Session
@@ -96,6 +97,62 @@ def test_all_lengths_run_one_build() -> None:
         session(tokens(int(rng.integers(1, 90)), seed))
         session(tokens(1, seed))
     assert one.builds_made == made
+
+
+def test_consecutive_lengths_take_over_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call changes the tables of the call before, and nothing is kept for its length."""
+    session, other = compiled("decoder").session(), plain()
+    for seed, count in enumerate([5, 1]):
+        np.testing.assert_array_equal(session(tokens(count, seed)), other(tokens(count, seed)))
+    made: list[Context] = []
+    new = Context.__init__
+
+    def noted(self: Context, *args: Any) -> None:
+        made.append(self)
+        new(self, *args)
+
+    chain: Any = session._held_form.model if session._held_form is not None else None
+    kept = len(chain.kept)
+    expected = [other(tokens(1, seed)) for seed in range(90)]
+    monkeypatch.setattr(Context, "__init__", noted)
+    for seed, wanted in enumerate(expected):
+        np.testing.assert_array_equal(session(tokens(1, seed)), wanted, strict=True)
+    same(session, other)
+    assert len(made) <= 1
+    assert len(chain.kept) <= kept + 1
+    session.rewind(20)  # lengths that are not kept
+    other.rewind(20)
+    for seed in (91, 92):
+        np.testing.assert_array_equal(session(tokens(1, seed)), other(tokens(1, seed)))
+
+
+def test_a_length_that_another_session_leaves_is_kept() -> None:
+    first, second = compiled("decoder").session(), compiled("decoder").session()
+    for session in (first, second):
+        session(tokens(6))
+        session(tokens(1))
+    first(tokens(1))  # forgets the length that both had
+    served = []
+    for _ in range(3):
+        second.rewind(6)
+        second(tokens(1))
+        served.append(second._served)
+    assert served[1] is served[2]
+
+
+def test_sessions_at_other_lengths_share_tables() -> None:
+    """Sessions that take turns at several lengths and batches have the results of whole arrays."""
+    sizes = [(1, 3), (2, 40), (1, 130), (2, 7)]
+    pairs = [(compiled("decoder").session(), plain()) for _ in sizes]
+    for (session, other), (batch, count) in zip(pairs, sizes, strict=True):
+        x = tokens(count, count, batch)
+        np.testing.assert_array_equal(session(x), other(x))
+    for turn in range(6):
+        for (session, other), (batch, _) in zip(pairs, sizes, strict=True):
+            x = tokens(1 + turn % 2, turn, batch)
+            np.testing.assert_array_equal(session(x), other(x))
+    for session, other in pairs:
+        same(session, other)
 
 
 def test_shown_states_do_not_change() -> None:

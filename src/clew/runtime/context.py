@@ -162,19 +162,28 @@ class SharedMemory:
         self.idle: list[tuple[int, WorkingMemory]] = []
         # The idle contexts of each segment that called `share`, the oldest first.
         self._contexts: deque[IdleContexts] = deque()
+        # Contexts for the next segment that has none.
+        self._spare: list[Context] = []
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
         self._lock = Lock()
 
     def share(self, idle: IdleContexts) -> Context | None:
-        """Returns an idle context of the segment that called this longest ago, for a segment whose
-        own idle contexts are `idle`. None if that segment should make a new context.
+        """Returns a context that was given up, or an idle one of the segment that called this
+        longest ago, for a segment whose own idle contexts are `idle`. None if that segment should
+        make a new context.
         """
         self._contexts.append(idle)
-        if len(self._contexts) <= self._kept:
-            return None
-        with suppress(IndexError):  # none is idle
-            return self._contexts.popleft().pop()[1]
+        if len(self._contexts) > self._kept:
+            with suppress(IndexError):  # another thread was faster
+                self.give_up(self._contexts.popleft())
+        with suppress(IndexError):  # there is none
+            return self._spare.pop()
         return None
+
+    def give_up(self, idle: IdleContexts) -> None:
+        """Takes a context from a segment's idle ones for the segments at other sizes."""
+        with suppress(IndexError):  # none is idle
+            self._spare.append(idle.pop()[1])
 
     def take(self, size_bytes: int) -> WorkingMemory:
         """Returns aligned memory of at least this size, which the caller owns until `give`."""
@@ -341,7 +350,12 @@ class Context(Shown):
         self._steps[:, native.STEP_ARGS // 8] += address_of(self._args)
         self._has_scratch = False
         self._chunks: np.ndarray = np.empty(0, np.int64)
+        # What its tables hold: the division of work, and the places of arena and scratch memory
+        # from `base` on.
+        self._bound_rows: np.ndarray | None = None
+        self._bound_scratch: tuple[Sequence[int], tuple[int, int]] | None = None
         self._counts: np.ndarray | None = None
+        self._bound_arena: object = None
         self.bind(bound, places)
         self._lay_out_flow(bound)
         self.steps_address = address_of(self._steps)
@@ -381,10 +395,15 @@ class Context(Shown):
         the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
+        if places.owners is None and bound.arena is self._bound_arena and not layout.sized_slots:
+            self.move_to(places.base)  # the buffers have the same places there
+        else:
+            self._bound_arena = bound.arena if places.owners is None else None
+            self._bound_scratch = None
+            slots, buffers, offsets = layout.arena
+            args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
         self._owners = places.owners
         self.base = places.base
-        slots, buffers, offsets = layout.arena
-        args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
         for slot, sized in layout.sized_slots:
             args[slot] += bound.distances[sized]
         for row, sized in layout.sized_patches:
@@ -409,6 +428,9 @@ class Context(Shown):
     def _bind_chunks(self, bound: Bound) -> None:
         """Writes the division of work to the tables of chunks and of driver steps."""
         rows, counts = bound.chunks
+        if rows is self._bound_rows:
+            return
+        self._bound_rows = rows
         function = native.CHUNK_FUNCTION // 8
         if counts is self._counts:  # the same functions, with other ranges
             self._chunks[:, function + 1 :] = rows[:, function + 1 :]
@@ -424,6 +446,11 @@ class Context(Shown):
 
     def _bind_scratch(self, bound: Bound, places: Places) -> None:
         """Writes addresses of scratch memory to the table of driver steps."""
+        distances = (places.scratch - places.base, places.scratch_stride_bytes)
+        scratch_of = (bound.scratch_bytes, distances)
+        if scratch_of == self._bound_scratch:  # `move_to` has moved it
+            return
+        self._bound_scratch = scratch_of
         self._has_scratch = bound.scratch_stride_bytes > 0
         needed = np.array([*bound.scratch_bytes, 0], np.int64)  # control flow needs none
         scratch = needed[bound.layout.step_of] != 0
@@ -459,6 +486,8 @@ class Context(Shown):
 
     def move_to(self, base: int) -> None:
         """Makes the next calls use other memory, of `working_bytes` from this address on."""
+        if base == self.base:
+            return
         self._args[self._layout.arena[0]] += base - self.base
         scratch = self._steps[:, native.STEP_SCRATCH // 8]
         scratch[scratch != 0] += base - self.base

@@ -19,6 +19,8 @@ import numpy as np
 from clew.ir.dim_places import size_places
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.runtime.input_spec import InputSpec, bound_sizes, elements
+from clew.runtime.program import Program, RunSegment
+from clew.runtime.segment import NativeSegment
 from clew.support.arrays import aligned_empty
 from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
@@ -45,6 +47,10 @@ class HeldModel(Protocol):
 
     def serve(self, arrays: Sequence[Any]) -> Any:
         """Returns what serves a call with checked inputs."""
+        ...
+
+    def forget(self, served: Any) -> None:
+        """Does not keep what serves some calls."""
         ...
 
 
@@ -91,6 +97,19 @@ class HeldForm:
         self._places = [place for place in size_places(dims) if place.name in wanted]
         self._needs_lengths = bool(wanted & self.spares.keys())
         self._added: dict[tuple[Any, ...], dict[str, int]] = {}
+
+    def serve(self, arrays: Sequence[Any], before: Any) -> Any:
+        """Returns what serves a call with checked inputs. `before` is what served the latest call
+        of the session. If only lengths have changed since, they seldom return: then its memory
+        serves later ones.
+        """
+        served = self.model.serve(arrays)
+        if before is not None and served is not before:
+            count = len(self._inputs)
+            if served.key[0][:count] == before.key[0][:count]:
+                self.model.forget(before)
+                _retire(before.program)
+        return served
 
     def lengths_of(self, arrays: Sequence[Any]) -> Lengths:
         """Returns the lengths of states that are whole arrays, given all inputs of the model.
@@ -183,6 +202,14 @@ def make_caches(
         _first_of(whole, state.axis, value.shape[state.axis])[...] = value
         arrays[name] = whole
     return Caches(form, arrays, owner)
+
+
+def _retire(program: Program) -> None:
+    """Leaves the tables of a program to those at other lengths, of which each is the next once."""
+    for instruction in program.instructions:
+        segment = instruction.segment if isinstance(instruction, RunSegment) else None
+        if isinstance(segment, NativeSegment):
+            segment.retire()
 
 
 def _first_of(array: Array, axis: int, count: int) -> Array:

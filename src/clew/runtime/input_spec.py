@@ -24,7 +24,7 @@ ANY_SHAPE: Final = ("...",)
 """The shape of an input that accepts any shape."""
 
 
-_FALSE: Final = np.zeros((), np.bool_)
+_FALSE: Final = bytes(1)
 _ARRAY: Final = np.ndarray
 
 
@@ -231,7 +231,7 @@ def elements(number: int) -> Array:
     """Returns an integer in the form that programs take if `is_count` is set: a vector of that many
     elements, which occupy no memory.
     """
-    return np.broadcast_to(_FALSE, (number,))
+    return np.ndarray((number,), np.bool_, _FALSE, 0, (0,))
 
 
 def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -364,6 +365,32 @@ class Program(Shown):
             lambda: self.borders,
             join,
         )
+
+    def differs_in_segments(self, instructions: Sequence[Instruction]) -> bool:
+        """Whether these are its own instructions, except for segments at other sizes, so that
+        `with_segments` makes the program of them. The program has no stretches.
+        """
+        return (
+            self.whole is None
+            and self._only is None
+            and all(
+                made is own or (type(made) is RunSegment and type(own) is RunSegment)
+                for own, made in zip(self.instructions, instructions, strict=True)
+            )
+        )
+
+    def with_segments(self, instructions: Sequence[Instruction]) -> Program:
+        """Returns the program with segments at other sizes, which takes less time than
+        `with_instructions`.
+        """
+        made = copy(self)
+        made.instructions = tuple(instructions)
+        made._steps = [
+            (new.segment, *step[1:]) if isinstance(new, RunSegment) else step
+            for step, new in zip(self._steps, instructions, strict=True)
+        ]
+        made.__dict__.pop("_joined_steps", None)
+        return made
 
     @cached_property
     def stretches(self) -> Sequence[Stretch]:

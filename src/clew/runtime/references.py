@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 from clew.runtime.plan import BufferKind, BufferRef, Flow, Step
+from clew.support.calling import picker
 
 
 class References:
@@ -36,6 +38,11 @@ class References:
                 if known is None or known[0].offset_bytes < ref.offset_bytes:
                     of_kind[ref.index] = ref, label
 
+        self._offsets = {
+            kind: (picker(tuple(own)), [ref.offset_bytes for ref, _ in own.values()])
+            for kind, own in self._furthest.items()
+        }
+
     def check(
         self, kind: BufferKind, sizes_bytes: Sequence[int], distances: Sequence[int] = ()
     ) -> None:
@@ -43,11 +50,18 @@ class References:
 
         `distances` holds the bytes that sizes add to positions, in the order of the entries.
         """
-        for index, (ref, label) in self._furthest.get(kind, {}).items():
-            if ref.offset_bytes > sizes_bytes[index]:
-                raise AssertionError(f"{label}: {ref} is outside")
+        if kind in self._offsets:
+            of_buffers, offsets = self._offsets[kind]
+            if not all(map(operator.le, offsets, of_buffers(sizes_bytes))):
+                self._refuse(kind, sizes_bytes)
         for number, (ref, label) in enumerate(self._sized):
             if ref.kind is kind:
                 position = ref.offset_bytes + distances[number]
                 if not 0 <= position <= sizes_bytes[ref.index]:
                     raise AssertionError(f"{label}: {ref} is outside")
+
+    def _refuse(self, kind: BufferKind, sizes_bytes: Sequence[int]) -> None:
+        """Asserts that the positions that do not depend on sizes are inside."""
+        for index, (ref, label) in self._furthest[kind].items():
+            if ref.offset_bytes > sizes_bytes[index]:
+                raise AssertionError(f"{label}: {ref} is outside")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -117,6 +118,24 @@ class NativeSegment(Shown):
         self._is_serial = pool.threads == 1
         self._watch: Watch | None = None
         self._watch_address: int | None = None
+
+    def has_types_of(self, bound: Bound) -> bool:
+        """Whether its inputs and outputs are those of a run at other sizes, so that `at` makes the
+        segment for these.
+        """
+        own = self._bound
+        return bound.inputs is own.inputs and bound.outputs is own.outputs and not own.stacks
+
+    def at(self, plan: Callable[[], SegmentPlan], bound: Bound) -> NativeSegment:
+        """Returns a segment at other sizes with the same memory, which takes less time than to make
+        one from nothing.
+        """
+        made = copy(self)
+        made._make_plan, made._plan, made._bound = plan, None, bound
+        made._native, made._makes_native, made._was_called = None, not self._guard, False
+        made._idle = []
+        made._working_bytes = bound.working_bytes(self.pool.threads)
+        return made
 
     @property
     def plan(self) -> SegmentPlan:
@@ -485,7 +504,7 @@ class NativeSegment(Shown):
             places = plain_places(bound, constants, self.pool.threads)
         else:
             places = places_in(bound, constants, memory)
-        if self._memory is not None and not (bound.flows or bound.loops or bound.stacks):
+        if self._memory is not None and self._binds:
             shared = self._memory.share(self._idle)
             if shared is not None and shared.constants is constants:
                 shared.bind(bound, places)
@@ -493,6 +512,16 @@ class NativeSegment(Shown):
         context = Context(bound, self._library, places)
         context.constants = constants
         return context
+
+    def retire(self) -> None:
+        """Leaves a context to segments at other sizes, since calls at these are not expected."""
+        if self._memory is not None and self._binds:
+            self._memory.give_up(self._idle)
+
+    @property
+    def _binds(self) -> bool:
+        """Whether contexts of segments at other sizes serve this one."""
+        return not (self._bound.flows or self._bound.loops or self._bound.stacks)
 
     def _finish(self, context: Context, results: list[np.ndarray]) -> None:
         """Prepares a context for other calls after a call has used it. Puts the stacks that have

@@ -127,6 +127,8 @@ class Session(Shown):
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
         self._held_form = held_form
+        # What served the latest call with buffers.
+        self._served: Any = None
         # The owner of the buffers that the session may write to.
         self._owner = object()
         # Without buffers, the only item has the values in the order of the pairs, None for those
@@ -382,7 +384,7 @@ class Session(Shown):
             for name, state in form.states.items():
                 given[state.position] = caches.arrays[name]
             given += caches.given(now.lengths, added)
-            served = form.model.serve(given)
+            served = self._served = form.serve(given, self._served)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
         caches.arrays = {name: kept.pop(name) for name in caches.arrays}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,10 +30,15 @@ from clew.runtime.references import References
 from clew.runtime.segment import NativeSegment, readable
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.threads import ThreadPool
+from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.lazy import cached_property
+from clew.support.locks import Once
 from clew.support.shown import Shown, counted
 
 _KEPT_CHOICES: Final = 256
+# Costs that differ by at most an eighth share one division of work, which is not made again for
+# each length of a cache.
+_SIMILAR_BITS: Final = 3
 
 
 class SizedSegment(Shown):
@@ -54,6 +59,7 @@ class SizedSegment(Shown):
         self._guard = guard
         constants = [readable(constant) for constant in template.constants]
         self._memory = SharedMemory(constants, len(template.steps))
+        self._latest: NativeSegment | None = None
         counts = {
             BufferKind.INPUT: len(template.inputs),
             BufferKind.OUTPUT: len(template.outputs),
@@ -101,9 +107,15 @@ class SizedSegment(Shown):
             self._check(plan)
             bound = Bound.of(plan, self.threads, self._layout)
             bound.check_memory(self.threads)
-        return NativeSegment(
-            plan, self._library, self.pool, guard=self._guard, bound=bound, memory=self._memory
-        )
+        latest = self._latest
+        if latest is not None and callable(plan) and latest.has_types_of(bound):
+            made = latest.at(plan, bound)
+        else:
+            made = NativeSegment(
+                plan, self._library, self.pool, guard=self._guard, bound=bound, memory=self._memory
+            )
+        self._latest = made
+        return made
 
     @cached_property
     def _layout(self) -> Layout:
@@ -131,6 +143,34 @@ class SizedSegment(Shown):
         check_stacks(plan)
 
 
+class _Latest(NamedTuple):
+    """What the latest numbers were: the state of the run, and what it was made of. `arena` has the
+    sizes of the arena's buffers in units of the alignment. The division of work was made for `work`
+    and `costs`.
+    """
+
+    bound: Bound
+    shapes: Sequence[list[int]]
+    arena: list[int]
+    work: Sequence[list[int]]
+    costs: list[int]
+
+    def divides(self, work: Sequence[list[int]], costs: list[int]) -> bool:
+        """Whether its division serves this work: the same pieces, of about the same costs."""
+        return work == self.work and (
+            costs == self.costs
+            or all(
+                abs(cost - known) <= known >> _SIMILAR_BITS
+                for cost, known in zip(costs, self.costs, strict=True)
+            )
+        )
+
+    @property
+    def distances(self) -> Sequence[int]:
+        """The bytes that sizes add to positions."""
+        return self.bound.distances
+
+
 class Numbers:
     """The numbers of a template's run without control flow."""
 
@@ -152,6 +192,7 @@ class Numbers:
         self._line_costs = [[cost for _, cost in entry.lines] for entry in entries]
         # Whether each phase is divided along its lines, by the bit lengths of sizes.
         self._along: dict[tuple[int, ...], list[bool]] = {}
+        self._latest: _Latest | None = None
         several = entries if threads > 1 else []  # one thread needs no costs
         shapes = [spec.shape for spec in (*template.inputs, *template.outputs)]
         self._lists = DimLists(
@@ -171,36 +212,69 @@ class Numbers:
         """Returns the state of a run at given sizes. Asserts that all `references` of the template
         are inside of their buffers.
 
+        What is made of numbers that the latest sizes have, too, is the same object as for these:
+        consecutive lengths of a cache have most numbers in common.
+
         Errors: C140 for too much memory, ZeroDivisionError for a size that is divided by 0.
         """
-        template = self._template
-        found = self._lists.at(by_name)
-        sizes, grids, lines, scratch_bytes, arena_bytes, costs, repeated, groups, *rest = found
+        lists = self._lists.at(by_name)
+        latest = self._latest
+        sizes, grids, lines, scratch_bytes, arena_bytes, costs, repeated, groups, *rest = lists
         distances, *shapes = rest
-        specs = [
-            BufferSpec(spec.name, tuple(shape), spec.dtype)
-            for spec, shape in zip((*template.inputs, *template.outputs), shapes, strict=True)
-        ]
-        inputs, outputs = specs[: len(template.inputs)], specs[len(template.inputs) :]
-        references.check(BufferKind.INPUT, [spec.size_bytes for spec in inputs], distances)
-        references.check(BufferKind.OUTPUT, [spec.size_bytes for spec in outputs], distances)
+        inputs, outputs = self._specs(shapes, latest)
+        if latest is None or distances != latest.distances or inputs is not latest.bound.inputs:
+            references.check(BufferKind.INPUT, [spec.size_bytes for spec in inputs], distances)
+        if latest is None or distances != latest.distances or outputs is not latest.bound.outputs:
+            references.check(BufferKind.OUTPUT, [spec.size_bytes for spec in outputs], distances)
         references.check(BufferKind.ARENA, arena_bytes, distances)
-        offsets, total = template.arena.offsets(arena_bytes)
+        rounded = [-(-size // ALIGNMENT_BYTES) for size in arena_bytes]
+        if latest is not None and rounded == latest.arena:
+            offsets, total = latest.bound.arena, latest.bound.arena_bytes
+        else:
+            offsets, total = self._template.arena.offsets(arena_bytes)
+        work = [grids, lines]
+        if self._threads > 1:
+            repeats, bits = (
+                [int(each > 0) for each in repeated],
+                list(map(int.bit_length, by_name.values())),
+            )
+            work += [groups, repeats, bits]
+        make_chunks: Callable[[], Chunks]
+        if latest is not None and latest.divides(work, costs):
+            make_chunks, costs = latest.bound.make_chunks, latest.costs
+        elif self._threads > 1:
+            divided = partial(self._divided, by_name, grids, lines, costs, repeated, groups)
+            make_chunks = Once(divided).get
+        else:
+            make_chunks = Once(partial(self._chunks, grids, lines)).get
         bound = Bound(
             self._layout,
-            tuple(inputs),
-            tuple(outputs),
+            inputs,
+            outputs,
             offsets,
             total,
             scratch_bytes,
             sizes,
-            partial(self._divided, by_name, grids, lines, costs, repeated, groups)
-            if self._threads > 1
-            else partial(self._chunks, grids, lines),
+            make_chunks,
             distances=distances,
         )
         bound.check_memory(self._threads)
+        self._latest = _Latest(bound, shapes, rounded, work, costs)
         return bound
+
+    def _specs(
+        self, shapes: Sequence[list[int]], latest: _Latest | None
+    ) -> tuple[tuple[BufferSpec, ...], tuple[BufferSpec, ...]]:
+        """Returns the inputs and outputs with given shapes."""
+        if latest is not None and shapes == latest.shapes:
+            return latest.bound.inputs, latest.bound.outputs
+        template = self._template
+        specs = [
+            BufferSpec(spec.name, tuple(shape), spec.dtype)
+            for spec, shape in zip((*template.inputs, *template.outputs), shapes, strict=True)
+        ]
+        count = len(template.inputs)
+        return tuple(specs[:count]), tuple(specs[count:])
 
     def _chunks(self, grids: Sequence[int], lines: Sequence[int]) -> Chunks:
         """Returns a chunk with all of its work for each entry point that has any."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from clew.ir.dim_code import DimCode
+from clew.ir.dim_code import DimCode, DimLists
 from clew.ir.dims import TYPICAL_SIZES, Sizes, SymDim
 from clew.runtime.program import (
     Branch,
@@ -28,7 +28,7 @@ from clew.runtime.program import (
 )
 from clew.runtime.segment import NativeSegment
 from clew.runtime.sized_segment import SizedSegment
-from clew.support.errors import ClewError, GraphTypeError
+from clew.support.errors import ClewError
 from clew.support.shown import Shown
 
 
@@ -60,6 +60,11 @@ class ProgramTemplate(Shown):
         # By id of a function, because `isinstance` of a protocol takes longer than `at`.
         self._at_sizes = {id(f): f.at for f in _functions(program) if isinstance(f, AtSizes)}
         self._code: DimCode | None = None  # of all dimensions, once a program has been made
+        # What each program needs of sizes, besides its segments, and host functions.
+        views = [i for i in program.instructions if isinstance(i, View)]
+        self._lists = DimLists(self.conditions, [d for v in views for d in (*v.shape, v.offset)])
+        # The latest program, and the numbers of its views.
+        self._latest: tuple[list[int], Program] | None = None
 
     def _about(self) -> str:
         return f"{self.program._about()}, for all sizes"
@@ -83,26 +88,33 @@ class ProgramTemplate(Shown):
         """Returns the program at given sizes, and its segments; None if it is not valid there."""
         if any(size < (name not in self.from_zero) for name, size in by_name.items()):
             return None
-        try:
-            sizes = Sizes(by_name) if self._code is None else self._code.at(by_name)
-            if any(sizes.value(condition) < 0 for condition in self.conditions):
-                return None
-        except (GraphTypeError, ZeroDivisionError):  # a size is divided by 0
-            return None
         made: dict[int, NativeSegment] = {}
         try:
-            program = self._program_at(self.program, sizes, made)
-        except ZeroDivisionError:
+            conditions, views = self._lists.at(by_name)
+            if min(conditions, default=0) < 0:
+                return None
+            sizes = Sizes(by_name) if self._code is None else self._code.at(by_name)
+            latest = self._latest
+            if latest is not None and latest[0] != views:
+                latest = None
+            program = self._program_at(self.program, sizes, made, latest and latest[1])
+        except ZeroDivisionError:  # a size is divided by 0
             return None
+        self._latest = views, program
         if self._code is None:
             self._code = DimCode(sizes.computed)
         return program, [made[id(s)] if isinstance(s, SizedSegment) else s for s in self.segments]
 
     def _program_at(
-        self, program: Program, sizes: Sizes, made: dict[int, NativeSegment]
+        self,
+        program: Program,
+        sizes: Sizes,
+        made: dict[int, NativeSegment],
+        latest: Program | None = None,
     ) -> Program:
         """Returns a program at given sizes. `made` holds segments that were already made, by the
-        id of the `SizedSegment`, and receives the others.
+        id of the `SizedSegment`, and receives the others. `latest` is the program at other sizes
+        with the same views.
         """
 
         def segment(sized: SizedSegment) -> NativeSegment:
@@ -110,14 +122,16 @@ class ProgramTemplate(Shown):
                 made[id(sized)] = sized.at(sizes)
             return made[id(sized)]
 
-        def instruction(before: Instruction) -> Instruction:
+        def instruction(before: Instruction, other: Instruction | None) -> Instruction:
             match before:
                 case RunSegment(segment=SizedSegment() as sized):
-                    return replace(before, segment=segment(sized))
+                    return RunSegment(segment(sized), before.inputs, before.outputs)
                 case RunHost():
                     at = self._at_sizes.get(id(before.function))
                     return before if at is None else replace(before, function=at(sizes.by_name))
                 case View():
+                    if other is not None:
+                        return other
                     shape = tuple(sizes.value(d) for d in before.shape)
                     return replace(before, shape=shape, offset=sizes.value(before.offset))
                 case Branch():
@@ -140,7 +154,13 @@ class ProgramTemplate(Shown):
                 for stretch in program.stretches
             ]
 
-        return program.with_instructions([instruction(i) for i in program.instructions], stretches)
+        if latest is None:
+            found = [instruction(i, None) for i in program.instructions]
+        else:
+            found = list(map(instruction, program.instructions, latest.instructions))
+            if not program.stretches and latest.differs_in_segments(found):
+                return latest.with_segments(found)
+        return program.with_instructions(found, stretches)
 
 
 def _functions(program: Program) -> list[object]:

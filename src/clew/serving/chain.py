@@ -143,6 +143,11 @@ class Chain(Generic[B]):
         """
         return None
 
+    def forget(self, served: Served[B]) -> None:
+        """Drops a program, whose calls are not expected to return."""
+        if self._kept.get(served.key) is served:
+            self._kept.pop(served.key, None)  # another thread may be faster
+
     def _keep(self, served: Served[B]) -> None:
         """Keeps a program for the next call with its key, in place of the oldest ones."""
         if self._deciding != self.interface.deciding:  # keys of earlier programs lack values

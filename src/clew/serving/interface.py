@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.dim_places import SizePlace
-from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, places_of
+from clew.ir.dims import Dim, Sizes
+from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, places_of, shape_sizes
 from clew.runtime.sizes_key import SizesKey, sizes_key
-from clew.support.errors import locate
+from clew.support.errors import GraphTypeError, locate
 from clew.support.lazy import cached_property
 from clew.support.size_ranges import SizeRanges
 
@@ -71,7 +72,33 @@ class Interface:
 
         Errors: I042, I317 and I318.
         """
+        if not self._may_differ(arrays):
+            return
         check_sizes(self.inputs, arrays, self.ranges, self._places)
+
+    def _may_differ(self, arrays: Sequence[Any]) -> bool:
+        """Whether there is anything to check besides sizes that follow from others, or such a size
+        differs.
+        """
+        axes, expected = self._following
+        if self.ranges or expected is None:
+            return True
+        sizes = Sizes(shape_sizes(self.inputs, arrays, self._places))
+        try:
+            found = list(map(sizes.value, expected))
+        except (KeyError, GraphTypeError):
+            return True
+        return [arrays[n].shape[axis] for n, axis in axes] != found
+
+    @cached_property
+    def _following(self) -> tuple[list[tuple[int, int]], list[Dim] | None]:
+        """The axes whose sizes follow from other sizes, by input, and these sizes; None instead of
+        them if there are rules.
+        """
+        if any(spec.rules for spec in self.inputs):
+            return [], None
+        found = [(n, *e) for n, spec in enumerate(self.inputs) for e in spec.expressions.items()]
+        return [(n, axis) for n, axis, _ in found], [dim for _, _, dim in found]
 
     def about(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
         """Returns a context that adds the shapes of a call's inputs to errors."""
