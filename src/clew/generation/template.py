@@ -57,11 +57,9 @@ class ChatTemplate:
             )
         return ChatTemplate(source, _special(config))
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True, **values: Any
-    ) -> str:
-        """Returns the prompt of a conversation. `answer` adds the beginning of the model's answer;
-        `values` are what else the template uses, such as `enable_thinking`.
+    def render(self, messages: Sequence[Mapping[str, Any]], /, **values: Any) -> str:
+        """Returns the prompt of a conversation, up to the beginning of the model's answer. `values`
+        are what else the template uses, such as `enable_thinking`.
 
         Errors: I487 if the template refuses the messages, or exceeds its limits; I485.
         """
@@ -71,7 +69,7 @@ class ChatTemplate:
                 "chat templates need the library jinja2, which is not installed",
                 hint="pip install 'clew[language]'",
             )
-        given = {**self._special, "messages": messages, "add_generation_prompt": answer, **values}
+        given = {"add_generation_prompt": True, **self._special, **values, "messages": messages}
         try:
             request = json.dumps({"template": self._source, "values": given})
         except (TypeError, ValueError, RecursionError) as error:
