@@ -74,7 +74,7 @@ def run_rows(
             raise InputError("I459", f"the model has no output {name!r}", hint=hint)
     names = list(rows)
     shapes = [tuple(rows[name][row].shape for name in names) for row in range(count)]
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Array]] = {}
     for group in batching.groups(shapes):
         filled = group if batching.is_free else group + [group[-1]] * (batching.size - len(group))
         feed = {name: np.stack([rows[name][row] for row in filled]) for name in names}
@@ -85,11 +85,11 @@ def run_rows(
             if not isinstance(value, np.ndarray) or not value.ndim or len(value) != len(filled):
                 raise _no_rows(name, value, len(filled))
             for place, row in enumerate(group):
-                per_row[row] = value[place]
+                per_row[row] = value[place, ...]  # an array, also of one text
     for name, values in found.items():
         if len({value.ndim for value in values}) > 1:
             raise _no_rows(name, values[0], count)
-    return {name: [np.asarray(value) for value in values] for name, values in found.items()}
+    return found
 
 
 def _no_rows(name: str, value: Any, rows: int) -> InputError:

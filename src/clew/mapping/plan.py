@@ -21,6 +21,11 @@ from clew.support.files import open_plain, read_json_file, reason_of
 from clew.support.libraries import optional_library
 from clew.support.writing import write_text
 
+try:
+    import fcntl
+except ImportError:  # not on POSIX
+    fcntl = None  # type: ignore[assignment]
+
 MANIFEST: Final = "_manifest.json"
 """Readers of folders of Parquet files skip names that begin with an underscore."""
 _VERSION: Final = 1
@@ -66,14 +71,12 @@ class Plan:
         return sum(part.rows for part in self.parts)
 
     def begin(self, output: Path) -> None:
-        """Writes the plan to the folder of results, which is created; or checks that the plan there
-        is the same.
+        """Writes the plan to the folder of results, or checks that the plan there is the same.
 
         Errors: I451 (the folder has results of another run), I452 (it cannot be read or written).
         """
         file = output / MANIFEST
         try:
-            output.mkdir(parents=True, exist_ok=True)
             has_results = any(output.glob("part-*.parquet"))
             if has_results and not os.path.exists(file):
                 raise _of_another(output, f"it has results, but no {MANIFEST}")
@@ -82,9 +85,7 @@ class Plan:
                 return
             before = read_json_file(file)
         except (OSError, ValueError) as error:
-            raise InputError(
-                "I452", f"cannot use the folder {str(output)!r}: {reason_of(error)}"
-            ) from None
+            raise _unusable(output, error) from None
         wanted = json.loads(json.dumps({"version": _VERSION, **self.subject}))
         if before == wanted:
             return
@@ -100,6 +101,31 @@ class Plan:
                 if parquet.read_metadata(part.result(output)).num_rows == part.rows:
                     continue
             yield part
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Creates a folder of results and keeps it from other runs: two that begin at once would not
+    see each other's plan.
+
+    Errors: I451 (another run writes to it), I452 (it cannot be created).
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        folder = os.open(output, os.O_RDONLY)
+    except OSError as error:
+        raise _unusable(output, error) from None
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _of_another(output, "it is running") from None
+            except OSError:  # a file system without locks
+                pass
+        yield
+    finally:
+        os.close(folder)
 
 
 def plan_of(files: Sequence[Path], part_rows: int, subject: Mapping[str, Any]) -> Plan:
@@ -147,6 +173,10 @@ def digest_of(model: Path) -> str:
     except OSError as error:
         raise InputError("I002", f"cannot read {str(model)!r}: {reason_of(error)}") from None
     return found.hexdigest()
+
+
+def _unusable(output: Path, error: Exception) -> InputError:
+    return InputError("I452", f"cannot use the folder {str(output)!r}: {reason_of(error)}")
 
 
 def _of_another(output: Path, why: str) -> InputError:
