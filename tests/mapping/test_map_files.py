@@ -212,6 +212,17 @@ def test_sizes_are_checked(tmp_path: Path) -> None:
             clew.map_files(model, [model], tmp_path / "out", **options)  # type: ignore[arg-type]
 
 
+def test_results_that_are_no_files(tmp_path: Path) -> None:
+    """A pipe in the place of a part would block its reader."""
+    model, out = _model(tmp_path / "m.onnx", ["n", 4]), tmp_path / "out"
+    data = _table(tmp_path / "a.parquet", {"x": _rows(9).tolist()})
+    clew.map_files(model, data, out)
+    (out / "part-000000.parquet").unlink()
+    os.mkfifo(out / "part-000000.parquet")
+    with pytest.raises(clew.ClewError, match="I452"):
+        clew.map_files(model, data, out)
+
+
 def test_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     """A run that begins before another has its first part would replace its plan."""
     model, out = _model(tmp_path / "m.onnx", ["n", 4]), tmp_path / "out"

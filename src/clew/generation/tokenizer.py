@@ -43,7 +43,10 @@ class Tokenizer:
             ),
         )
         try:
-            return Tokenizer(library.Tokenizer.from_str(text))
+            made = library.Tokenizer.from_str(text)
+            made.no_truncation()  # as in transformers: both are for batches of a training
+            made.no_padding()
+            return Tokenizer(made)
         except PASSED_ON:
             raise
         except BaseException as error:
