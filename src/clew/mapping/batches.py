@@ -74,7 +74,7 @@ def run_rows(
             raise InputError("I459", f"the model has no output {name!r}", hint=hint)
     names = list(rows)
     shapes = [tuple(rows[name][row].shape for name in names) for row in range(count)]
-    found: dict[str, list[Array]] = {}
+    found: dict[str, list[Any]] = {}
     for group in batching.groups(shapes):
         filled = group if batching.is_free else group + [group[-1]] * (batching.size - len(group))
         feed = {name: np.stack([rows[name][row] for row in filled]) for name in names}

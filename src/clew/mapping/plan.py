@@ -16,15 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from clew.support.alone import alone_in
 from clew.support.errors import InputError
 from clew.support.files import open_plain, read_json_file, reason_of
 from clew.support.libraries import optional_library
 from clew.support.writing import write_text
-
-try:
-    import fcntl
-except ImportError:  # not on POSIX
-    fcntl = None  # type: ignore[assignment]
 
 MANIFEST: Final = "_manifest.json"
 """Readers of folders of Parquet files skip names that begin with an underscore."""
@@ -97,10 +93,10 @@ class Plan:
         """Yields the parts without a complete result."""
         parquet = arrow("pyarrow.parquet")
         for part in self.parts:
-            with contextlib.suppress(OSError, arrow().ArrowException):
-                with open_plain(part.result(output)) as stream:  # a pipe would block
-                    if parquet.read_metadata(stream).num_rows == part.rows:
-                        continue
+            lost = contextlib.suppress(OSError, arrow().ArrowException)
+            with lost, open_plain(part.result(output)) as stream:  # a pipe would block
+                if parquet.read_metadata(stream).num_rows == part.rows:
+                    continue
             yield part
 
 
@@ -111,22 +107,15 @@ def held(output: Path) -> Iterator[None]:
 
     Errors: I451 (another run writes to it), I452 (it cannot be created).
     """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        folder = os.open(output, os.O_RDONLY)
-    except OSError as error:
-        raise _unusable(output, error) from None
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _of_another(output, "it is running") from None
-            except OSError:  # a file system without locks
-                pass
+    with contextlib.ExitStack() as stack:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            is_alone = stack.enter_context(alone_in(output))
+        except OSError as error:
+            raise _unusable(output, error) from None
+        if not is_alone:
+            raise _of_another(output, "it is running")
         yield
-    finally:
-        os.close(folder)
 
 
 def plan_of(files: Sequence[Path], part_rows: int, subject: Mapping[str, Any]) -> Plan:
