@@ -44,15 +44,13 @@ def alone_in(folder: Path) -> Iterator[bool]:
 
     Errors: OSError if the folder cannot be opened.
     """
-    if fcntl is None:
-        yield True
-        return
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         is_alone = True
         with suppress(OSError):
             try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if fcntl is not None:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 is_alone = False
         yield is_alone
