@@ -10,7 +10,7 @@ import pytest
 import clew
 from clew.generation.choice import Choice
 from clew.generation.options import Options
-from clew.generation.scores import checked_logits, drawn, narrowed
+from clew.generation.scores import checked_logits, drawn, narrowed, penalized, probabilities
 
 _DRAWS = 8000
 
@@ -64,6 +64,23 @@ def test_extreme_options_leave_the_best_token() -> None:
         kept = narrowed(logits, Options(**options).checked())
         assert np.argmax(kept) == 1, options
         assert choice(**options).token(logits, [0, 0]) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_penalties_keep_scores_finite() -> None:
+    most, least = float(np.finfo("f4").max), float(np.finfo("f4").tiny)
+    for options in (
+        {"repetition_penalty": least},
+        {"repetition_penalty": most},
+        {"presence_penalty": most, "frequency_penalty": most},
+        {"presence_penalty": -most, "frequency_penalty": -most},
+    ):
+        logits = np.array([1e30, -3e38, 0, -np.inf], "f4")
+        given = Options(**options).checked()
+        found = penalized(logits, [0, 1, 2, 3, 3], 1, given)
+        assert np.isfinite(found[:3]).all(), options
+        assert found[3] == -np.inf
+        assert np.isfinite(probabilities(found)).all()
 
 
 def test_logits_that_are_no_numbers_are_refused() -> None:

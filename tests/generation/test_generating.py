@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import clew
 from clew.generation.wiring import Wiring
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.session import Session
 
 from .folders import VOCABULARY, write_model, write_tiny_onnx, write_tokenizer
 
@@ -231,6 +233,51 @@ def test_a_function_that_fails_loses_nothing(model: clew.LanguageModel, draft: A
     assert ids_of(model, PROMPT * 2) == expected
 
 
+def test_streams_and_drafts_search_no_beams_by_default(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").write_text('{"num_beams": 3, "eos_token_id": 2}')
+    searching = clew.language_model(tmp_path, threads=1)
+    found = clew.generate(searching, PROMPT, max_tokens=9, stream=True)
+    list(found)
+    greedy = ids_of(searching, beams=1, max_tokens=9)
+    assert found.result.ids == ids_of(searching, lookup=3, max_tokens=9) == greedy
+    assert clew.generate(searching, PROMPT, max_tokens=9).score is not None
+
+
+def test_a_stream_is_read_by_one_thread(model: clew.LanguageModel) -> None:
+    found: list[str] = []
+
+    def intrude(ids: Any, scores: Any) -> Any:
+        for attempt in (stream.advance, stream.close):
+            with pytest.raises(clew.ClewError) as caught:
+                attempt()
+            found.append(caught.value.code)
+        return scores
+
+    stream = clew.generate(model, PROMPT, max_tokens=3, logits=intrude, stream=True)
+    list(stream)
+    assert found == ["I374"] * 6
+    assert stream.result.ids == ids_of(model, max_tokens=3)
+
+
+def test_interrupts_leave_no_wrong_caches(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt between the change of the caches and that of the tokens."""
+    prompts, wanted = [PROMPT, [7, 8, 9, 10, 11]], ids_of(model, max_tokens=4)
+    for name in ("rewind", "set", "run"):
+        real = getattr(Session, name)
+
+        def stop(*given: Any, real: Any = real, **named: Any) -> None:
+            real(*given, **named)
+            raise KeyboardInterrupt
+
+        clew.generate(model, PROMPT, max_tokens=8)
+        monkeypatch.setattr(Session, name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            clew.generate(model, prompts if name == "set" else PROMPT[:4], max_tokens=2, beams=2)
+        monkeypatch.undo()
+        assert ids_of(model, max_tokens=4) == wanted
+
+
 def test_functions_constrain_tokens(model: clew.LanguageModel) -> None:
     def even(ids: Any, scores: Any) -> Any:
         assert ids.dtype == np.int64
@@ -252,6 +299,8 @@ def test_functions_constrain_tokens(model: clew.LanguageModel) -> None:
         (lambda ids, scores: scores + np.inf, "I488"),
         (lambda ids, scores: scores - np.inf, "I489"),
         (lambda ids: ids, "I488"),
+        (lambda ids, scores: [[1], [2, 3]], "I488"),
+        (lambda ids, scores: scores.astype("f8") * 1e300, "I488"),
     ],
 )
 def test_scores_of_functions_are_checked(model: Any, function: Any, code: str) -> None:
@@ -281,6 +330,11 @@ def test_scores_of_functions_are_checked(model: Any, function: Any, code: str) -
         (PROMPT, {"temperature": -1}, "I482"),
         (PROMPT, {"temperature": float("nan")}, "I482"),
         (PROMPT, {"temperature": "hot"}, "I482"),
+        (PROMPT, {"temperature": 10**400}, "I482"),
+        (PROMPT, {"presence_penalty": -1e300}, "I482"),
+        (PROMPT, {"frequency_penalty": float("inf")}, "I482"),
+        (PROMPT, {"repetition_penalty": 1e-320}, "I482"),
+        (PROMPT, {"beams": 2, "length_penalty": 1e308}, "I482"),
         (PROMPT, {"top_k": True}, "I482"),
         (PROMPT, {"top_p": 1.1}, "I482"),
         (PROMPT, {"min_p": -0.1}, "I482"),

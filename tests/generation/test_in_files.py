@@ -84,3 +84,10 @@ def test_an_unknown_tokenizer_leaves_ids(folder: Path) -> None:
     assert len(clew.generate(model, [5, 90], max_tokens=2).ids) == 2
     with pytest.raises(clew.ClewError, match=r"U009.*wordpiece"):
         clew.generate(model, "hello")
+
+
+def test_arrays_that_do_not_fit_are_named(folder: Path) -> None:
+    for name, value, shown in (("token_type", [1], "<1 numbers>"), ("merges", [], "<0 ")):
+        model = _file(folder, **{name: value})
+        with pytest.raises(clew.ClewError, match=f"M071.*tokenizer.ggml.{name}: {shown}"):
+            clew.language_model(model, threads=1).encode("a")

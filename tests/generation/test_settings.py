@@ -109,6 +109,17 @@ def test_tokenizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == "I485"
 
 
+def test_prompts_are_not_truncated_or_padded(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    plain = Tokenizer.read(file).encode("hello")
+    library = __import__("tokenizers").Tokenizer.from_file(str(file))
+    library.enable_truncation(2)
+    library.enable_padding(length=9)
+    library.save(str(file))
+    assert Tokenizer.read(file).encode("hello") == plain
+
+
 def test_ids_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers")
     write_tokenizer(write_model(tmp_path))

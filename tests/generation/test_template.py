@@ -77,6 +77,12 @@ def test_endless_templates_end(source: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.code == "I487"
 
 
+def test_refusals_are_printable() -> None:
+    with pytest.raises(clew.ClewError, match=r"refuses the messages: \\ud800") as caught:
+        ChatTemplate("{{ raise_exception('\\ud800') }}", {}).render(MESSAGES)
+    assert caught.value.message.encode()
+
+
 def test_templates_of_folders(tmp_path: Path) -> None:
     assert ChatTemplate.read(tmp_path) is None
     config = {"chat_template": "{{ bos_token }}{{ messages[0].content }}", "bos_token": "<s>"}
@@ -84,11 +90,14 @@ def test_templates_of_folders(tmp_path: Path) -> None:
     found = ChatTemplate.read(tmp_path)
     assert found is not None
     assert found.render(MESSAGES) == "<s>a <b>"
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    named = [{"name": ["x"], "template": "t"}, {"name": "default", "template": "d"}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
     assert ChatTemplate.read(tmp_path)._source == "d"  # type: ignore[union-attr]
     (tmp_path / "chat_template.jinja").write_text("of a file")
     assert ChatTemplate.read(tmp_path)._source == "of a file"  # type: ignore[union-attr]
+    (tmp_path / "chat_template.jinja").write_text("x" * (1 << 20 | 1))
+    with pytest.raises(clew.ClewError, match=r"chat_template\.jinja.*1048576 characters"):
+        ChatTemplate.read(tmp_path)
     for damaged in ("[", "[]", '{"chat_template": 3}'):
         (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
         (tmp_path / "tokenizer_config.json").write_text(damaged)

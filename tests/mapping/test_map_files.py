@@ -147,9 +147,11 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
     [
         (pa.array([[1] * 4, None]), "row 1 does not fit: it is missing"),
         (pa.array([[1] * 4, [1] * 3]), r"row 1 does not fit: it has shape \[3\]"),
-        (pa.array([[1.0] * 4]), "row 0 does not fit: it holds float64 that int8"),
-        (pa.array([[1, 2, 3, 300]]), "row 0 does not fit: it holds int64 that int8 cannot hold"),
-        (pa.array(["text"]), "row 0 does not fit: it holds <U4"),
+        (pa.array([[1] * 4, [1, None, 1, 1]]), "row 1 does not fit: it is missing, or a part"),
+        (pa.array([[1] * 4, [None] * 4], pa.list_(pa.int8(), 4)), "row 1 does not fit: it is mis"),
+        (pa.array([[1.0] * 4]), "row 0 .*list<element: double>, and int8 cannot hold its numbers"),
+        (pa.array([[1, 2, 3, 300]]), "row 0 does not fit: .*int8 cannot hold its numbers"),
+        (pa.array(["text"]), "row 0 does not fit: it is string, and the model takes int8"),
         (pa.array([[[1, 2], [3]]]), "row 0 does not fit"),
     ],
 )
@@ -164,16 +166,79 @@ def test_values_that_do_not_fit(tmp_path: Path, column: Any, message: str) -> No
 def test_tables_that_do_not_fit(tmp_path: Path) -> None:
     model = _model(tmp_path / "m.onnx", ["n", 4])
     data = _table(tmp_path / "a.parquet", {"z": [1.0]})
+    twice = tmp_path / "b.parquet"
+    rows = pa.array([[1.0] * 4])
+    pq.write_table(pa.Table.from_arrays([rows, rows], names=["x", "x"]), twice)
     refused: list[tuple[str, list[Path], dict[str, str]]] = [
         ("I453", [], {}),
         ("I453", [model], {}),
         ("I453", [tmp_path / "absent.parquet"], {}),
         ("I457", [data], {}),
         ("I457", [data], {"w": "z"}),
+        ("I457.*has 2 columns 'x'", [twice], {}),
     ]
     for number, (code, files, columns) in enumerate(refused):
         with pytest.raises(clew.ClewError, match=code):
             clew.map_files(model, files, tmp_path / str(number), columns=columns)
+
+
+def test_texts(tmp_path: Path) -> None:
+    texts = ["a", "é", "", "a\0", "\0"]
+    values = [helper.make_tensor_value_info(n, TensorProto.STRING, ["n"]) for n in ("x", "y")]
+    nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 20)]
+    model = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), model)
+    for n, kind in enumerate((pa.string(), pa.large_string(), pa.dictionary(pa.int8(), "string"))):
+        data = _table(tmp_path / f"{n}.parquet", {"x": pa.array(texts, kind)})
+        clew.map_files(model, data, tmp_path / str(n))
+        found = pq.read_table(tmp_path / str(n))["y"].to_pylist()
+        assert found == [text + text for text in texts]
+
+
+def test_names_of_columns_differ(tmp_path: Path) -> None:
+    model, x = _model(tmp_path / "m.onnx", ["n", 4]), _rows(2)
+    columns = {"x": x.tolist(), "y": [1, 2], "y_output": [3, 4]}
+    data = _table(tmp_path / "a.parquet", columns)
+    clew.map_files(model, data, tmp_path / "out", keep=["y", "y_output", "y"])
+    found = pq.read_table(tmp_path / "out")
+    assert found.column_names == ["y", "y_output", "y_output_output"]
+    np.testing.assert_allclose(found["y_output_output"].to_pylist(), x @ _WEIGHT, rtol=1e-5)
+
+
+def test_sizes_are_checked(tmp_path: Path) -> None:
+    model = _model(tmp_path / "m.onnx", ["n", 4])
+    for options in ({"batch": 0}, {"batch": -1}, {"part_rows": -5}, {"part_rows": 1.5}):
+        with pytest.raises(clew.ClewError, match="I460"):
+            clew.map_files(model, [model], tmp_path / "out", **options)  # type: ignore[arg-type]
+
+
+def test_results_that_are_no_files(tmp_path: Path) -> None:
+    """A pipe in the place of a part would block its reader."""
+    model, out = _model(tmp_path / "m.onnx", ["n", 4]), tmp_path / "out"
+    data = _table(tmp_path / "a.parquet", {"x": _rows(9).tolist()})
+    clew.map_files(model, data, out)
+    (out / "part-000000.parquet").unlink()
+    os.mkfifo(out / "part-000000.parquet")
+    with pytest.raises(clew.ClewError, match="I452"):
+        clew.map_files(model, data, out)
+
+
+def test_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    """A run that begins before another has its first part would replace its plan."""
+    model, out = _model(tmp_path / "m.onnx", ["n", 4]), tmp_path / "out"
+    data = _table(tmp_path / "a.parquet", {"x": _rows(9).tolist()})
+    refused = []
+
+    def begin_another(text: str) -> None:
+        with pytest.raises(clew.ClewError, match=r"I451.*it is running"):
+            clew.map_files(model, data, out, part_rows=4)
+        refused.append(text)
+
+    clew.map_files(model, data, out, part_rows=3, say=begin_another)
+    assert len(refused) == 3
+    assert clew.map_files(model, data, out, part_rows=3).new_rows == 0
 
 
 def test_models_without_an_axis_for_rows() -> None:

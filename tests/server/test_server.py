@@ -13,10 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from tests.generation.folders import write_model, write_tokenizer
 
 import clew
 from clew.server import Asked, Serving, serve
+from clew.server.answers import Answer
+from clew.server.app import _failed, _streamed
+from clew.server.asked import Question
+from clew.server.engine import Engine, Event, Work
+from clew.support.errors import InputError
 
 pytest.importorskip("tokenizers")
 KEY = "the key"
@@ -203,15 +209,21 @@ def test_a_client_that_leaves_ends_its_generation(running: Running, streams: boo
         ("chat/completions", {"messages": []}, 400, "'messages'"),
         ("chat/completions", {"messages": [{"role": "user", "content": [1]}]}, 400, "texts"),
         ("chat/completions", {"messages": _ASKED, "tools": [{}]}, 400, "'tools'"),
-        ("embeddings", {"input": "a"}, 404, ""),
+        ("embeddings", {"input": "a"}, 404, "there is no POST /v1/embeddings"),
+        ("models", {}, 405, "there is no POST"),
+        ("completions", {"prompt": [-1], "echo": True}, 400, "-1"),
+        ("completions", {"prompt": [1 << 70]}, 400, "out of range"),
+        ("completions", {"prompt": "a", "temperature": 10**400}, 400, "temperature"),
+        ("completions", {"prompt": "a", "temperature": -1}, 400, "0 or more"),
+        ("completions", {"prompt": "a", "logit_bias": {"9" * 5000: 1}}, 400, "'logit_bias'"),
+        ("completions", {"prompt": "a", "n": 6}, 400, "at most 5 answers"),
+        ("completions", {"prompt": ["a"] * 6}, 400, "at most 5 answers"),
+        ("completions", {"prompt": "\ud800"}, 400, "Unicode"),
         ("completions", {"prompt": "a" * (5 << 20)}, 400, "bytes"),
     ],
 )
 def test_what_is_refused(running: Running, path: str, body: Any, status: int, message: str) -> None:
-    try:
-        found, answer = running.ask(f"/v1/{path}", body)
-    except json.JSONDecodeError:  # Starlette's own 404
-        return
+    found, answer = running.ask(f"/v1/{path}", body)
     assert (found, message in json.dumps(answer)) == (status, True), answer
 
 
@@ -222,8 +234,74 @@ def test_clients_need_the_key(running: Running) -> None:
     assert running.figures()["status"] == "ok"
 
 
-def test_too_many_requests_are_refused(running: Running) -> None:
-    body = {"prompt": ["hello"] * 6, "max_tokens": 4}
-    status, answer = running.ask("/v1/completions", body)
-    assert (status, answer["error"]["type"]) == (429, "rate_limit_exceeded")
-    assert running.figures()["waiting"] == 0
+def test_values_of_templates_do_not_reach_python(running: Running) -> None:
+    values = {"messages": 1, "self": 2, "template": 3, "values": 4, "answer": False}
+    body = {"messages": _ASKED, "max_tokens": 2, "temperature": 0}
+    plain = running.ask("/v1/chat/completions", body)[1]
+    status, answer = running.ask("/v1/chat/completions", {**body, "chat_template_kwargs": values})
+    assert (status, answer["choices"]) == (200, plain["choices"])
+
+
+def test_answers_may_hold_lone_surrogates() -> None:
+    error = InputError("I487", "the template refuses '\ud800'")
+    assert json.loads(_failed(error).body)["error"]["message"] == "the template refuses '?'"
+
+
+class Held:
+    """An engine whose generations make no progress before `free`."""
+
+    def __init__(self, model: Any, running: int, waiting: int) -> None:
+        self.free = threading.Event()
+
+        def wait(ids: Any, scores: Any) -> Any:
+            assert self.free.wait(30)
+            return scores
+
+        self.hold = {"max_tokens": 2, "logits": wait}
+        self.engine = Engine(model, running, waiting)
+
+    def work(self, **options: Any) -> Work:
+        return Work([5, 6], {"max_tokens": 2, **options}, lambda event: None)
+
+
+def test_too_many_requests_are_refused(model: Any) -> None:
+    held = Held(model, 1, 2)
+    try:
+        assert held.engine.accept([held.work(**held.hold)])
+        while not held.engine.figures.running:
+            time.sleep(0.001)
+        waiting = [held.work(), held.work()]
+        assert held.engine.accept(waiting)
+        assert not held.engine.accept([held.work()])
+        waiting[0].cancel()  # those whose clients have left make room
+        assert held.engine.accept([held.work()])
+        assert (held.engine.figures.waiting, held.engine.figures.cancelled) == (2, 1)
+        assert not held.engine.accept([held.work()])
+    finally:
+        held.free.set()
+        held.engine.end()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stream_whose_client_has_left_ends_before_its_first_text(begun: bool) -> None:
+    """No text of a stream was sent yet: while it waits, or just before the first event."""
+    work = Work([5], {}, lambda event: None)
+    told: Any = asyncio.Queue()
+    question = Question([([5], {})], [""], True, False, "")
+
+    async def left() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def ask() -> None:
+        scope = {"type": "http", "method": "POST", "headers": [], "path": "/"}
+        request = Request(scope, left)
+        if begun:
+            told.put_nowait((0, Event(piece="a")))
+        response = await _streamed(request, question, [work], told, Answer("tiny", False))
+        await response(scope, left, send)
+
+    asyncio.run(ask())
+    assert work.is_cancelled

@@ -26,7 +26,7 @@ class Decoder:
         self._session: Session | None = wiring.model.session() if wiring.states else None
         self._tokens: Array = np.zeros((1, 0), np.int64)
         self.is_whole = True
-        """Whether tokens and caches agree; not after an interrupt during a call."""
+        """Whether tokens and caches agree; not after an interrupt in the middle of a change."""
 
     @property
     def tokens(self) -> Array:
@@ -80,30 +80,28 @@ class Decoder:
         """
         if length >= self.length:
             return True
+        if self._session is not None and length and not self.wiring.rewinds:
+            return False
+        was_whole, self.is_whole = self.is_whole, False
         if self._session is not None:
-            if length == 0:
-                self._session.reset()
-            elif not self.wiring.rewinds:
-                return False
+            if length:
+                self._session.rewind(length)
             else:
-                state, cut = self._session.state, {}
-                for each in self.wiring.states:
-                    array = state[each.name]
-                    cut[each.name] = array[(slice(None),) * each.axis + (slice(length),)]
-                self._session.set(cut)
-        self._tokens = self._tokens[:, :length]
+                self._session.reset()
+        self._tokens, self.is_whole = self._tokens[:, :length], was_whole
         return True
 
     def select(self, rows: Sequence[int]) -> None:
         """Replaces the sequences by some of them, in an order, perhaps repeated."""
         if list(rows) == list(range(len(self._tokens))):
             return
+        was_whole, self.is_whole = self.is_whole, False
         if self._session is not None:
             state, chosen = self._session.state, {}
             for each in self.wiring.states:
                 chosen[each.name] = np.take(state[each.name], rows, each.batch)
             self._session.set(chosen)
-        self._tokens = self._tokens[list(rows)]
+        self._tokens, self.is_whole = self._tokens[list(rows)], was_whole
 
     @property
     def takes_batches(self) -> bool:

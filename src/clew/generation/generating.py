@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,8 @@ def generate(
     other = None
     if draft is not None:
         other = draft if isinstance(draft, LanguageModel) else language_model(draft)
+    if given.beams is None and (stream or other is not None or options.lookup):
+        options = replace(options, beams=1)  # the folder's default gives way to the caller's wish
     _check_together(options, prompts, other, stream)
     plan = _plan(language, options)
     most = [_most(language, given, options, ids) for ids in prompts.ids]

@@ -76,7 +76,7 @@ class LanguageModel(Shown):
         """Returns the text of ids, without special tokens. Errors: I485 (no tokenizer)."""
         return self._need_tokenizer().decode(ids)
 
-    def prompt_of(self, messages: Messages, **values: Any) -> str:
+    def prompt_of(self, messages: Messages, /, **values: Any) -> str:
         """Returns the prompt of a conversation by the chat template, up to the beginning of the
         model's answer. `values` are what else the template uses, such as `enable_thinking`.
 
@@ -91,7 +91,7 @@ class LanguageModel(Shown):
             )
         return self._template.render(messages, **values)
 
-    def encode_chat(self, messages: Messages, **values: Any) -> list[int]:
+    def encode_chat(self, messages: Messages, /, **values: Any) -> list[int]:
         """Returns the ids of a conversation's prompt. Errors: those of `prompt_of`, I485."""
         text = self.prompt_of(messages, **values)
         return self._need_tokenizer().encode(text, special=False)

@@ -20,6 +20,12 @@ DEFAULT_TOKENS: Final = 256
 _MOST_TOKENS: Final = 1 << 31
 _MOST_BEAMS: Final = 1024
 _MOST_SEED: Final = 1 << 63
+_F32: Final = np.finfo(np.float32)
+MOST_FACTOR: Final = float(_F32.max)
+"""The most for temperatures and penalties: scores are f32."""
+LEAST_FACTOR: Final = float(_F32.tiny)
+MOST_POWER: Final = 32.0
+"""The most for `length_penalty`: up to this power, f64 holds those of all lengths."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +81,15 @@ class Options:
 
 _RANGES: Final[Mapping[str, tuple[type, float, float]]] = {
     "max_tokens": (int, 1, _MOST_TOKENS),
-    "temperature": (float, 0.0, math.inf),
+    "temperature": (float, 0.0, MOST_FACTOR),
     "top_k": (int, 0, _MOST_TOKENS),
     "top_p": (float, 0.0, 1.0),
     "min_p": (float, 0.0, 1.0),
-    "repetition_penalty": (float, math.ulp(0.0), math.inf),
-    "presence_penalty": (float, -math.inf, math.inf),
-    "frequency_penalty": (float, -math.inf, math.inf),
+    "repetition_penalty": (float, LEAST_FACTOR, MOST_FACTOR),
+    "presence_penalty": (float, -MOST_FACTOR, MOST_FACTOR),
+    "frequency_penalty": (float, -MOST_FACTOR, MOST_FACTOR),
     "beams": (int, 1, _MOST_BEAMS),
-    "length_penalty": (float, -math.inf, math.inf),
+    "length_penalty": (float, -MOST_POWER, MOST_POWER),
     "seed": (int, 0, _MOST_SEED),
     "lookup": (int, 0, _MOST_BEAMS),
     "draft_tokens": (int, 1, _MOST_BEAMS),
@@ -94,13 +100,13 @@ def _number(name: str, value: Any, kind: type, low: float, high: float) -> Any:
     wanted = numbers.Integral if kind is int else numbers.Real
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, wanted):
         raise _wrong(name, value, "a whole number" if kind is int else "a number")
-    found = kind(value)
-    if not low <= found <= high or (kind is float and not math.isfinite(found)):
-        if high >= _MOST_TOKENS:
-            bounds = (
-                "finite" if low == -math.inf else f"{low:g} or more" if low >= 1 else "positive"
-            )
-            raise _wrong(name, value, "0 or more" if low == 0 else bounds)
+    try:
+        found = kind(value)
+    except OverflowError:  # a whole number beyond f64
+        found = math.inf
+    if not low <= found <= high:
+        if low in (0, 1) and high >= _MOST_TOKENS and not found > high:
+            raise _wrong(name, value, f"{low:g} or more")
         raise _wrong(name, value, f"from {low:g} to {high:g}")
     return found
 

@@ -82,7 +82,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         made = environment(jinja2).from_string(request["template"])
-        return {"text": made.render(**request["values"])}
+        return {"text": made.render(request["values"])}
     except jinja2.exceptions.TemplateError as error:
         return {"error": str(error) or type(error).__name__}
     except RecursionError:

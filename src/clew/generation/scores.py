@@ -45,11 +45,20 @@ def penalized(scores: Scores, tokens: Sequence[int], prompt_tokens: int, of: Opt
         seen = np.unique(np.array(tokens, np.int64))
         seen = seen[seen < len(scores)]
         found = scores[seen]
-        scores[seen] = np.where(found < 0, found * np.float32(repetition), found / repetition)
+        factor = np.float32(repetition)
+        with np.errstate(over="ignore"):
+            scores[seen] = _bounded(np.where(found < 0, found * factor, found / factor), found)
     if (of.presence_penalty or of.frequency_penalty) and len(tokens) > prompt_tokens:
         new, counts = np.unique(np.array(tokens[prompt_tokens:], np.int64), return_counts=True)
-        scores[new] -= (of.presence_penalty or 0) + (of.frequency_penalty or 0) * counts
+        penalties = (of.presence_penalty or 0) + (of.frequency_penalty or 0) * counts
+        scores[new] = _bounded(scores[new] - penalties, scores[new])
     return scores if of.logits is None else called_back(scores, tokens, of.logits)
+
+
+def _bounded(changed: Any, before: Any) -> Any:
+    """Returns changed scores as finite f32; those that were infinite before remain so."""
+    most = np.finfo(np.float32).max
+    return np.where(np.isfinite(before), np.clip(changed, -most, most), before)
 
 
 def called_back(scores: Scores, tokens: Sequence[int], function: LogitsCallback) -> Scores:
@@ -59,7 +68,7 @@ def called_back(scores: Scores, tokens: Sequence[int], function: LogitsCallback)
     minus infinity; I489 if it forbids all tokens.
     """
     try:
-        found = function(np.array(tokens, np.int64), scores.copy())
+        array = np.asarray(function(np.array(tokens, np.int64), scores.copy()))
     except PASSED_ON:
         raise
     except Exception as error:
@@ -68,10 +77,10 @@ def called_back(scores: Scores, tokens: Sequence[int], function: LogitsCallback)
             f"the function for logits failed: {type(error).__name__}: {error}",
             hint="the tokens so far are kept: iterate over stream=True, and read its result",
         ) from error
-    array = found if isinstance(found, np.ndarray) else np.asarray(found)
     if array.shape != scores.shape or array.dtype.kind != "f":
         raise _refused(f"returned {array.dtype}{list(array.shape)}", scores)
-    made: Scores = array.astype(np.float32)
+    with np.errstate(over="ignore"):  # refused below
+        made: Scores = array.astype(np.float32)
     if np.isnan(made).any() or (made == np.inf).any():
         raise _refused("returned NaN or infinity", scores)
     if (made == -np.inf).all():
@@ -96,8 +105,9 @@ def narrowed(scores: Scores, of: Options, keep: int = 1) -> Scores:
     and min-p, which keep at least `keep` tokens.
     """
     if of.temperature not in (None, 0, 1):
+        least = np.finfo(np.float32).tiny
         with np.errstate(over="ignore"):  # a tiny temperature leaves the best token
-            scores = (scores - scores.max()) / np.float32(of.temperature)
+            scores = (scores - scores.max()) / np.maximum(np.float32(of.temperature), least)
     if of.top_k:
         count = min(max(of.top_k, keep), len(scores))
         least = np.partition(scores, len(scores) - count)[len(scores) - count]

@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from clew.generation.options import LEAST_FACTOR, MOST_FACTOR, MOST_POWER
 from clew.support.dataclass import dataclass
 from clew.support.errors import ClewWarning, ModelError, warn
 from clew.support.files import read_json_file, reason_of
@@ -25,9 +26,9 @@ SENTENCES: Final = "sentence_bert_config.json"
 _CONTEXTS: Final = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 _SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p")
 _NUMBERS: Final = {
-    "temperature": (0.0, math.inf), "top_k": (0, math.inf), "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0), "repetition_penalty": (math.ulp(0.0), math.inf),
-    "num_beams": (1, 1024), "length_penalty": (-math.inf, math.inf),
+    "temperature": (0.0, MOST_FACTOR), "top_k": (0, math.inf), "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0), "repetition_penalty": (LEAST_FACTOR, MOST_FACTOR),
+    "num_beams": (1, 1024), "length_penalty": (-MOST_POWER, MOST_POWER),
     "max_new_tokens": (1, 1 << 31),
 }  # fmt: skip
 _WHOLE: Final = ("top_k", "num_beams", "max_new_tokens")

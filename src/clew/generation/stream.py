@@ -17,6 +17,8 @@ from clew.generation.loops import Step, one_by_one, prefill, with_draft
 from clew.generation.result import Clock, Generation
 from clew.generation.sequence import Growing, Plan
 from clew.support.errors import InputError
+from clew.support.exhausted import coded_exhaustion
+from clew.support.locks import Turn
 from clew.support.shown import Shown
 
 _OF_DRAFT = 1 << 32  # numbers a draft's draws among those of a seed
@@ -51,6 +53,7 @@ class Stream(Shown):
         self._cached = 0
         self._has_text = plan.tokenizer is not None
         self._steps = self._generated()
+        self._turn = Turn()
 
     def _about(self) -> str:
         return self._growing.finish or f"{len(self._growing.new)} tokens so far"
@@ -66,40 +69,61 @@ class Stream(Shown):
     def __next__(self) -> Any:
         """Returns the next piece.
 
-        Errors: those of `clew.generate`.
+        Errors: those of `clew.generate`; I374 if another thread is at it.
         """
-        self._clock.start()
-        try:
-            for _, token, piece in self._steps:
-                if piece or not self._has_text:
-                    return piece if self._has_text else token
-        except BaseException:
-            self._growing.interrupt()
-            raise
-        finally:
-            self._clock.pause()
+        while (step := self._step()) is not None:
+            _, token, piece = step
+            if piece or not self._has_text:
+                return piece if self._has_text else token
         raise StopIteration
 
     def advance(self) -> str | None:
         """Generates one token, and returns the text that is certain with it, which may be empty;
         None after the end.
 
-        Errors: those of `clew.generate`.
+        Errors: those of `clew.generate`; I374 if another thread is at it.
         """
-        self._clock.start()
-        try:
-            step = next(self._steps, None)
-        except BaseException:
-            self._growing.interrupt()
-            raise
-        finally:
-            self._clock.pause()
+        step = self._step()
         return None if step is None else step[2]
 
     def close(self) -> None:
-        """Ends the generation."""
-        self._steps.close()
-        self._growing.interrupt()
+        """Ends the generation. Errors: I374 if another thread is at it."""
+        holder = object()
+        try:
+            self._begin(holder)
+            self._steps.close()
+            self._growing.interrupt()
+        finally:
+            if 0 in self._turn.held and self._turn.held[0] is holder:
+                del self._turn.held[0]
+
+    @coded_exhaustion
+    def _step(self) -> Step | None:
+        """Generates one token; returns None after the end."""
+        holder = object()
+        try:
+            self._begin(holder)
+            self._clock.start()
+            try:
+                return next(self._steps, None)
+            except BaseException:
+                self._growing.interrupt()
+                raise
+            finally:
+                self._clock.pause()
+        finally:
+            if 0 in self._turn.held and self._turn.held[0] is holder:
+                del self._turn.held[0]
+
+    def _begin(self, holder: object) -> None:
+        """Errors: I374."""
+        if not self._turn.begin(holder):
+            raise InputError(
+                "I374",
+                "the stream is generating a token",
+                hint="read and close a stream in one thread; each call of clew.generate has its "
+                "own stream, and several may run at once",
+            )
 
     def __enter__(self) -> Stream:
         return self

@@ -39,29 +39,26 @@ class ChatTemplate:
     @staticmethod
     def read(folder: Path) -> ChatTemplate | None:
         """Returns the template of a folder; None if it has none. Errors: M074."""
-        config = _configuration(folder)
+        config, name = _configuration(folder), CONFIGURATION
         source = config.get("chat_template")
         if isinstance(source, list):  # several by name
-            named = {e.get("name"): e.get("template") for e in source if isinstance(e, dict)}
-            source = named.get("default")
+            named = (e for e in source if isinstance(e, dict) and e.get("name") == "default")
+            source = next(named, {}).get("template")
         if os.path.isfile(folder / FILE):
             try:
-                source = read_text(folder / FILE)
+                source, name = read_text(folder / FILE), FILE
             except (OSError, ValueError) as error:
                 raise _damaged(FILE, reason_of(error)) from None
         if source is None:
             return None
         if not isinstance(source, str) or len(source) > _MOST_TEMPLATE:
-            raise _damaged(
-                CONFIGURATION, f"its chat_template is no text of at most {_MOST_TEMPLATE}"
-            )
+            most = f"{_MOST_TEMPLATE} characters"
+            raise _damaged(name, f"the chat template is not a text of at most {most}")
         return ChatTemplate(source, _special(config))
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True, **values: Any
-    ) -> str:
-        """Returns the prompt of a conversation. `answer` adds the beginning of the model's answer;
-        `values` are what else the template uses, such as `enable_thinking`.
+    def render(self, messages: Sequence[Mapping[str, Any]], /, **values: Any) -> str:
+        """Returns the prompt of a conversation, up to the beginning of the model's answer. `values`
+        are what else the template uses, such as `enable_thinking`.
 
         Errors: I487 if the template refuses the messages, or exceeds its limits; I485.
         """
@@ -71,7 +68,7 @@ class ChatTemplate:
                 "chat templates need the library jinja2, which is not installed",
                 hint="pip install 'clew[language]'",
             )
-        given = {**self._special, "messages": messages, "add_generation_prompt": answer, **values}
+        given = {"add_generation_prompt": True, **self._special, **values, "messages": messages}
         try:
             request = json.dumps({"template": self._source, "values": given})
         except (TypeError, ValueError, RecursionError) as error:
@@ -82,9 +79,10 @@ class ChatTemplate:
             ) from None
         found = _answered(request.encode())
         if "text" not in found:
+            why = str(found["error"]).encode("utf-8", "backslashreplace").decode()
             raise InputError(
                 "I487",
-                f"the chat template refuses the messages: {found['error']:.300}",
+                f"the chat template refuses the messages: {why:.300}",
                 hint="roles alternate between user and assistant; some models know no system role",
             )
         return str(found["text"])

@@ -44,7 +44,10 @@ class Tokenizer:
             ),
         )
         try:
-            return Tokenizer(library.Tokenizer.from_str(text))
+            made = library.Tokenizer.from_str(text)
+            made.no_truncation()  # as in transformers: both are for batches of a training
+            made.no_padding()
+            return Tokenizer(made)
         except PASSED_ON:
             raise
         except BaseException as error:
@@ -77,8 +80,22 @@ class Tokenizer:
         return Tokenizer(made)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, without special tokens."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        """Returns the text of ids, without special tokens. Errors: I481 for ids that the tokenizer
+        cannot decode.
+        """
+        try:
+            text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        except PASSED_ON:
+            raise
+        except BaseException as error:
+            raise _refused(
+                error,
+                InputError(
+                    "I481",
+                    f"the tokenizer cannot decode the ids: {error}",
+                    hint="ids are whole numbers, 0 or more",
+                ),
+            ) from None
         return text
 
     def id_of(self, token: str) -> int | None:

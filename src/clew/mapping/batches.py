@@ -85,11 +85,11 @@ def run_rows(
             if not isinstance(value, np.ndarray) or not value.ndim or len(value) != len(filled):
                 raise _no_rows(name, value, len(filled))
             for place, row in enumerate(group):
-                per_row[row] = value[place]
+                per_row[row] = value[place, ...]  # an array, also of one text
     for name, values in found.items():
         if len({value.ndim for value in values}) > 1:
             raise _no_rows(name, values[0], count)
-    return {name: [np.asarray(value) for value in values] for name, values in found.items()}
+    return found
 
 
 def _no_rows(name: str, value: Any, rows: int) -> InputError:

@@ -26,13 +26,17 @@ def rows_of(column: Any, spec: InputSpec, name: str, first: int) -> list[Array]:
 
     Errors: I454 for a value that does not fit.
     """
-    _check_whole(column, name, first)
     values = column.combine_chunks()
+    _check_whole(values, name, first)
     wanted = spec.shape[1:]
     dtype = np.dtype(spec.dtype)
     found = []
     for number, value in enumerate(_values(values, spec.dtype == TEXT)):
-        array = _converted(value, dtype, name, first + number)
+        try:
+            array = _converted(value, dtype)
+        except ValueError as error:
+            held = f"it is {values.type}, and {error}"
+            raise _unfit(name, first + number, held) from None
         shape = _shape(array.shape, wanted)
         if shape is None:
             raise _unfit(
@@ -47,18 +51,39 @@ def rows_of(column: Any, spec: InputSpec, name: str, first: int) -> list[Array]:
 
 def texts_of(column: Any, name: str, first: int) -> list[str]:
     """Returns the texts of a column. Errors: I454 for anything else."""
-    _check_whole(column, name, first)
-    kind, types = column.type, arrow().types
-    if not (types.is_string(kind) or types.is_large_string(kind)):
-        raise _unfit(name, first, f"it holds {kind}, and texts are needed")
-    texts: list[str] = column.to_pylist()
+    values = column.combine_chunks()
+    _check_whole(values, name, first)
+    types = arrow().types
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not (types.is_string(values.type) or types.is_large_string(values.type)):
+        raise _unfit(name, first, f"it is {values.type}, and texts are needed")
+    texts: list[str] = values.to_pylist()
     return texts
 
 
-def _check_whole(column: Any, name: str, first: int) -> None:
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise _unfit(name, first + row, "it is missing")
+def _check_whole(values: Any, name: str, first: int) -> None:
+    if _has_null(values):
+        row = next(n for n, value in enumerate(values.to_pylist()) if _lacks(value))
+        raise _unfit(name, first + row, "it is missing, or a part of it")
+
+
+def _has_null(values: Any) -> bool:
+    """Whether a value of an Arrow array, or a part of one, is missing."""
+    types = arrow().types
+    if isinstance(values, arrow().ExtensionArray):
+        return _has_null(values.storage)
+    if types.is_dictionary(values.type):
+        return _has_null(values.dictionary_decode())
+    if values.null_count:
+        return True
+    kind = values.type
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and _has_null(values.flatten())
+
+
+def _lacks(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and any(map(_lacks, value)))
 
 
 def _values(values: Any, is_text: bool) -> Sequence[Any] | Array:
@@ -84,30 +109,31 @@ def _values(values: Any, is_text: bool) -> Sequence[Any] | Array:
     return plain
 
 
-def _converted(value: Any, dtype: np.dtype[Any], name: str, row: int) -> Array:
+def _converted(value: Any, dtype: np.dtype[Any]) -> Array:
     """Returns a value as an array of a dtype.
 
-    Errors: I454 for numbers that the dtype does not have.
+    Raises `ValueError`, which says why, for values that the dtype does not have.
     """
+    if dtype.kind == "O":  # NumPy's own texts would lose NULs at their ends
+        texts = np.array(value, object)
+        if not all(isinstance(text, str) for text in texts.flat):
+            raise ValueError("the model takes texts")
+        return texts
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of different lengths
-        raise _unfit(name, row, "its lists differ in length") from None
+    except ValueError:
+        raise ValueError("its lists differ in length") from None
     if array.dtype == dtype:
         return array
     if array.size == 0:
         return array.astype(dtype)
-    if dtype.kind == "O":
-        if array.dtype.kind not in "UO":
-            raise _unfit(name, row, f"it holds {array.dtype}, and the model takes texts")
-        return array.astype(object)
     if array.dtype.kind not in "iufb":
-        raise _unfit(name, row, f"it holds {array.dtype}, and the model takes {dtype}")
+        raise ValueError(f"the model takes {dtype}")
     with np.errstate(all="ignore"):
         made = array.astype(dtype)
     whole = dtype.kind in "iub"
     if whole and (array.dtype.kind == "f" or not np.array_equal(made, array)):
-        raise _unfit(name, row, f"it holds {array.dtype} that {dtype} cannot hold")
+        raise ValueError(f"{dtype} cannot hold its numbers")
     return made
 
 

@@ -76,7 +76,7 @@ def run_part(job: Job, part: Part, done: Callable[[int], None] = lambda rows: No
                 found = run_rows(model, batching, inputs, table.num_rows, job.outputs)
                 made = table.select(kept)
                 for name, rows in found.items():
-                    made = made.append_column(_free(name, kept), column_of(rows))
+                    made = made.append_column(_free(name, made.column_names), column_of(rows))
                 if writer is None:
                     writer = parquet.ParquetWriter(stream, made.schema)
                 writer.write(made)
@@ -114,9 +114,10 @@ def _windows(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:
     try:
         with open_plain(part.file) as stream:
             file = parquet.ParquetFile(stream)
-            absent = [name for name in columns if name not in file.schema_arrow.names]
-            if absent:
-                raise _no_column(absent[0], part.file, file.schema_arrow.names)
+            names = file.schema_arrow.names
+            for name in columns:
+                if names.count(name) != 1:
+                    raise _no_column(name, part.file, names)
             begin, groups = 0, []
             for number in range(file.num_row_groups):
                 end = begin + file.metadata.row_group(number).num_rows
@@ -157,22 +158,25 @@ def _columns(job: Job, model: Any, texts: TextInputs | None) -> dict[str, str]:
 def _kept(job: Job, part: Part) -> list[str]:
     """Returns the columns to copy, or those that may be."""
     if job.kept is not None:
-        return list(job.kept)
+        return list(dict.fromkeys(job.kept))
     with open_plain(part.file) as stream:
         return list(arrow("pyarrow.parquet").read_schema(stream).names)
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """Returns a name for the column of an output that differs from those of copied columns."""
-    return name if name not in taken else f"{name}_output"
+    """Returns a name for the column of an output that differs from those of other columns."""
+    while name in taken:
+        name = f"{name}_output"
+    return name
 
 
 def _no_column(name: str, file: str, names: list[str]) -> InputError:
-    return InputError(
-        "I457",
-        f"{file!r} has no column {name!r}, only {', '.join(map(repr, names))}",
-        hint="--input NAME=COLUMN says which column an input has",
-    )
+    count, hint = names.count(name), "--input NAME=COLUMN says which column an input has"
+    if count:
+        hint = f"{hint}, --keep which columns are copied"
+        return InputError("I457", f"{file!r} has {count} columns {name!r}", hint=hint)
+    listed = ", ".join(map(repr, names))
+    return InputError("I457", f"{file!r} has no column {name!r}, only {listed}", hint=hint)
 
 
 def plain_columns(columns: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from clew.support.alone import alone_in
 from clew.support.errors import InputError
 from clew.support.files import open_plain, read_json_file, reason_of
 from clew.support.libraries import optional_library
@@ -66,14 +67,12 @@ class Plan:
         return sum(part.rows for part in self.parts)
 
     def begin(self, output: Path) -> None:
-        """Writes the plan to the folder of results, which is created; or checks that the plan there
-        is the same.
+        """Writes the plan to the folder of results, or checks that the plan there is the same.
 
         Errors: I451 (the folder has results of another run), I452 (it cannot be read or written).
         """
         file = output / MANIFEST
         try:
-            output.mkdir(parents=True, exist_ok=True)
             has_results = any(output.glob("part-*.parquet"))
             if has_results and not os.path.exists(file):
                 raise _of_another(output, f"it has results, but no {MANIFEST}")
@@ -82,9 +81,7 @@ class Plan:
                 return
             before = read_json_file(file)
         except (OSError, ValueError) as error:
-            raise InputError(
-                "I452", f"cannot use the folder {str(output)!r}: {reason_of(error)}"
-            ) from None
+            raise _unusable(output, error) from None
         wanted = json.loads(json.dumps({"version": _VERSION, **self.subject}))
         if before == wanted:
             return
@@ -96,10 +93,29 @@ class Plan:
         """Yields the parts without a complete result."""
         parquet = arrow("pyarrow.parquet")
         for part in self.parts:
-            with contextlib.suppress(OSError, arrow().ArrowException):
-                if parquet.read_metadata(part.result(output)).num_rows == part.rows:
+            lost = contextlib.suppress(OSError, arrow().ArrowException)
+            with lost, open_plain(part.result(output)) as stream:  # a pipe would block
+                if parquet.read_metadata(stream).num_rows == part.rows:
                     continue
             yield part
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Creates a folder of results and keeps it from other runs: two that begin at once would not
+    see each other's plan.
+
+    Errors: I451 (another run writes to it), I452 (it cannot be created).
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            is_alone = stack.enter_context(alone_in(output))
+        except OSError as error:
+            raise _unusable(output, error) from None
+        if not is_alone:
+            raise _of_another(output, "it is running")
+        yield
 
 
 def plan_of(files: Sequence[Path], part_rows: int, subject: Mapping[str, Any]) -> Plan:
@@ -147,6 +163,10 @@ def digest_of(model: Path) -> str:
     except OSError as error:
         raise InputError("I002", f"cannot read {str(model)!r}: {reason_of(error)}") from None
     return found.hexdigest()
+
+
+def _unusable(output: Path, error: Exception) -> InputError:
+    return InputError("I452", f"cannot use the folder {str(output)!r}: {reason_of(error)}")
 
 
 def _of_another(output: Path, why: str) -> InputError:

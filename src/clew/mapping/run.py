@@ -13,7 +13,7 @@ from typing import Final
 
 from clew.backends.compile_options import CompileOptions
 from clew.mapping.part import Job, plain_columns, run_part
-from clew.mapping.plan import Part, Plan, digest_of, plan_of
+from clew.mapping.plan import Part, Plan, digest_of, held, plan_of
 from clew.runner import Failed, runner_at
 from clew.support.errors import InputError
 
@@ -42,13 +42,13 @@ class MapReport:
 
 def map_files(
     model: str | os.PathLike[str],
-    data: Sequence[str | os.PathLike[str]],
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
     columns: Mapping[str, str] = _NONE,
     text: str | None = None,
-    outputs: Sequence[str] = (),
-    keep: Sequence[str] | None = None,
+    outputs: str | Sequence[str] = (),
+    keep: str | Sequence[str] | None = None,
     batch: int = BATCH,
     part_rows: int = PART_ROWS,
     scheduler: str | None = None,
@@ -73,26 +73,31 @@ def map_files(
     output must be at the same paths for all of them.
 
     Errors: I387 (workers), I450 (pyarrow is not installed), I451 (the folder has results of another
-    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455, I456, I459 and I462
-    (the model), I485 (no tokenizer), I458 (a part ended its workers), and those of compilation and
-    of calls.
+    run), I452 (it cannot be written), I453, I454 and I457 (the tables), I455, I456 and I462 (the
+    model), I458 (a part ended its workers), I459 (`outputs`), I460 (`batch` or `part_rows`), I485
+    (no tokenizer), and those of compilation and of calls.
     """
     begin = time.perf_counter()
+    for name, value in (("batch", batch), ("part_rows", part_rows)):
+        if not isinstance(value, int) or value < 1:
+            hint = f"{name} must be a whole number, 1 or more"
+            raise InputError("I460", f"{name} is {value!r:.60}", hint=hint)
     path, folder = Path(model), Path(output)
+    outputs = [outputs] if isinstance(outputs, str) else list(outputs)
+    keep = [keep] if isinstance(keep, str) else keep
     record = (options or CompileOptions()).record()
     subject = {
         "model": digest_of(path),
         "options": {name: v for name, v in record.items() if name not in ("threads", "cache")},
         "columns": dict(columns),
         "text": text,
-        "outputs": list(outputs),
+        "outputs": outputs,
         "keep": None if keep is None else list(keep),
     }
-    files = [Path(file) for file in data]
+    files = [Path(file) for file in ([data] if isinstance(data, (str, os.PathLike)) else data)]
     if not files:
         raise InputError("I453", "there are no files to run the model on")
     plan = plan_of(files, part_rows, subject)
-    plan.begin(folder)
     job = Job(
         os.path.abspath(path),
         json.dumps(record),
@@ -103,7 +108,9 @@ def map_files(
         tuple(outputs),
         None if keep is None else tuple(keep),
     )
-    new_rows = _run(job, plan, folder, scheduler, say)
+    with held(folder):
+        plan.begin(folder)
+        new_rows = _run(job, plan, folder, scheduler, say)
     seconds = time.perf_counter() - begin
     return MapReport(folder, len(plan.parts), plan.rows, new_rows, seconds)
 

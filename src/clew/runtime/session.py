@@ -260,27 +260,25 @@ class Session(Shown):
         """The number of positions in the growing states, such as key-value caches: the size of the
         axis along which they grow; 0 before the first call.
 
-        Errors: I375 if no state grows, or if several sizes grow.
+        Errors: I375 if no state grows, or if states have different lengths.
         """
-        if len(self._growing) != 1:
-            what = "no state grows" if not self._growing else "several sizes grow"
+        now, places = self._now, self._places_of_length()
+        found = {size for name, size in now.lengths.items() if name in self._growing}
+        found |= {now.state[name].shape[axis] for name, axis in places if name in now.state}
+        if not places or len(found) > 1:
+            what = "no state grows" if not places else "its states have different lengths"
             raise InputError(
                 "I375",
                 f"the session has no length: {what}",
                 hint="a state grows if its input has the size `past`, its output `past + seq`",
             )
-        now = self._now
-        for name in now.lengths:
-            if name in self._growing:
-                return now.lengths[name]
-        places = self._places_of_length()
-        return next((now.state[n].shape[axis] for n, axis in places if n in now.state), 0)
+        return found.pop() if found else 0
 
     def rewind(self, length: int) -> None:
         """Shortens the growing states to their first positions, so that the next call continues
         from there. States that do not grow remain as they are.
 
-        Errors: I374 (a call is running), I375 (no state grows), I376 (there are fewer positions).
+        Errors: I374 (a call is running), I375 (no length), I376 (there are fewer positions).
         """
         call = object()
         try:

@@ -95,7 +95,8 @@ def failure(error: Exception) -> tuple[int, dict[str, Any]]:
         return 500, _error("the server failed", "server_error", None)
     is_asked = error.code.startswith("I")
     kind = "invalid_request_error" if is_asked else "server_error"
-    return (400 if is_asked else 500), _error(error.message, kind, error.code)
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    return (400 if is_asked else 500), _error(message, kind, error.code)
 
 
 def _error(message: str, kind: str, code: str | None) -> dict[str, Any]:

@@ -11,20 +11,22 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from clew.generation.result import Generation
 from clew.server.answers import Answer, failure, refused
-from clew.server.asked import Question, chat_question, text_question
+from clew.server.asked import Limits, Question, chat_question, text_question
 from clew.server.engine import Engine, Event, Work
 from clew.support.errors import ClewError, InputError
 from clew.support.files import json_of
 
 _BODY_WAIT_S: Final = 10.0
 _LOOK_S: Final = 0.5
-"""Seconds between two looks whether a client that waits for a whole answer is still there."""
+"""Seconds between two looks whether a client that waits for its answer is still there."""
+_LEFT: Final = 499
 
 
 class Endpoints:
@@ -71,12 +73,12 @@ class Endpoints:
 
     async def _answered(self, request: Request, is_chat: bool) -> Response:
         read = chat_question if is_chat else text_question
+        most = Limits(self._most_tokens, self._engine.room)
         try:
             body = await self._body(request)
-            question = await asyncio.to_thread(read, body, self._engine.model, self._most_tokens)
+            question = await asyncio.to_thread(read, body, self._engine.model, most)
         except ClewError as error:
-            status, found = failure(error)
-            return JSONResponse(found, status)
+            return _failed(error)
         if question.model not in ("", self._name):
             return JSONResponse(refused(f"the model is {self._name!r}"), 404)
         told: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
@@ -89,8 +91,8 @@ class Endpoints:
             return JSONResponse(found, 429, headers={"retry-after": "1"})
         answer = Answer(self._name, is_chat)
         if question.streams:
-            return await _streamed(question, works, told, answer)
-        return await self._whole(request, question, works, told, answer)
+            return await _streamed(request, question, works, told, answer)
+        return await _whole(request, question, works, told, answer)
 
     async def _body(self, request: Request) -> Any:
         """Returns the JSON value of a request. Errors: I501."""
@@ -108,87 +110,132 @@ class Endpoints:
             why = str(error) or "it is incomplete"
             raise InputError("I501", f"the body is not JSON: {why}") from None
 
-    async def _whole(
-        self,
-        request: Request,
-        question: Question,
-        works: list[Work],
-        told: asyncio.Queue[tuple[int, Event]],
-        answer: Answer,
-    ) -> Response:
-        texts = list(question.echoes)
-        results: dict[int, Generation] = {}
-        try:
-            while len(results) < len(works):
-                try:
-                    number, event = await asyncio.wait_for(told.get(), _LOOK_S)
-                except TimeoutError:
-                    if await request.is_disconnected():
-                        return Response(status_code=499)
-                    continue
-                if event.error is not None:
-                    status, found = failure(event.error)
-                    return JSONResponse(found, status)
-                texts[number] += event.piece
-                if event.result is not None:
-                    results[number] = event.result
-        finally:
-            _cancel(works)
-        ordered = [results[number] for number in range(len(works))]
-        return JSONResponse(answer.whole(texts, ordered))
+
+async def _whole(
+    request: Request,
+    question: Question,
+    works: list[Work],
+    told: asyncio.Queue[tuple[int, Event]],
+    answer: Answer,
+) -> Response:
+    texts = list(question.echoes)
+    results: dict[int, Generation] = {}
+    try:
+        while len(results) < len(works):
+            found = await _next(request, told)
+            if found is None:
+                return Response(status_code=_LEFT)
+            number, event = found
+            if event.error is not None:
+                return _failed(event.error)
+            texts[number] += event.piece
+            if event.result is not None:
+                results[number] = event.result
+    finally:
+        _cancel(works)
+    ordered = [results[number] for number in range(len(works))]
+    return _Json(answer.whole(texts, ordered))
 
 
 async def _streamed(
+    request: Request,
     question: Question,
     works: list[Work],
     told: asyncio.Queue[tuple[int, Event]],
     answer: Answer,
 ) -> Response:
     """Returns the answer as server-sent events. An error before the first text is the status."""
+    has_begun = False
     try:
-        first = await told.get()
-    except BaseException:
-        _cancel(works)
-        raise
-    if first[1].error is not None:
-        _cancel(works)
-        status, found = failure(first[1].error)
-        return JSONResponse(found, status)
-
-    async def events() -> AsyncIterator[bytes]:
-        results: list[Generation] = []
-        try:
-            for number in range(len(works)):
-                if (part := answer.first(number)) is not None:
-                    yield _event(part)
-                if question.echoes[number]:
-                    yield _event(answer.piece(number, question.echoes[number]))
-            number, event = first
-            while True:
-                if event.error is not None:
-                    yield _event(failure(event.error)[1])
-                    return
-                if event.piece:
-                    yield _event(answer.piece(number, event.piece))
-                if event.result is not None:
-                    results.append(event.result)
-                    yield _event(answer.last(number, event.result))
-                if len(results) == len(works):
-                    break
-                number, event = await told.get()
-            if question.includes_usage:
-                yield _event(answer.with_usage(results))
-            yield b"data: [DONE]\n\n"
-        finally:
+        first = await _next(request, told)
+        if first is None:
+            return Response(status_code=_LEFT)
+        if first[1].error is not None:
+            return _failed(first[1].error)
+        has_begun = True
+        return _Events(_events(question, told, answer, first), works)
+    finally:
+        if not has_begun:
             _cancel(works)
 
-    return StreamingResponse(
-        events(), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+
+async def _events(
+    question: Question,
+    told: asyncio.Queue[tuple[int, Event]],
+    answer: Answer,
+    first: tuple[int, Event],
+) -> AsyncIterator[bytes]:
+    results: list[Generation] = []
+    for number, echo in enumerate(question.echoes):
+        if (part := answer.first(number)) is not None:
+            yield _event(part)
+        if echo:
+            yield _event(answer.piece(number, echo))
+    number, event = first
+    while True:
+        if event.error is not None:
+            yield _event(failure(event.error)[1])
+            return
+        if event.piece:
+            yield _event(answer.piece(number, event.piece))
+        if event.result is not None:
+            results.append(event.result)
+            yield _event(answer.last(number, event.result))
+        if len(results) == len(question.works):
+            break
+        number, event = await told.get()
+    if question.includes_usage:
+        yield _event(answer.with_usage(results))
+    yield b"data: [DONE]\n\n"
+
+
+class _Events(StreamingResponse):
+    """Server-sent events, and the generations that end with them, also if the client has left
+    before the first event.
+    """
+
+    def __init__(self, events: AsyncIterator[bytes], works: list[Work]) -> None:
+        headers = {"cache-control": "no-store"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._works = works
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _cancel(self._works)
+
+
+class _Json(JSONResponse):
+    """A JSON answer. Texts of a request or a chat template may hold lone surrogates."""
+
+    def render(self, content: Any) -> bytes:
+        return _json(content)
+
+
+def _failed(error: Exception) -> Response:
+    status, found = failure(error)
+    return _Json(found, status)
+
+
+async def _next(
+    request: Request, told: asyncio.Queue[tuple[int, Event]]
+) -> tuple[int, Event] | None:
+    """Returns the next event, or None if the client has left."""
+    while True:
+        try:
+            return await asyncio.wait_for(told.get(), _LOOK_S)
+        except TimeoutError:
+            if await request.is_disconnected():
+                return None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _event(value: Any) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+    return b"data: " + _json(value) + b"\n\n"
 
 
 def _cancel(works: list[Work]) -> None:
@@ -219,9 +266,16 @@ def make_app(
             Route("/v1/models/{name:path}", ends.model),
             Route("/v1/completions", ends.text, methods=["POST"]),
             Route("/v1/chat/completions", ends.chat, methods=["POST"]),
-        ]
+        ],
+        exception_handlers={HTTPException: _no_route},
     )
     return _Keyed(app, token)
+
+
+async def _no_route(request: Request, error: Any) -> Response:
+    """Answers requests for URLs and methods that the server does not have."""
+    text = f"there is no {request.method} {request.url.path}"
+    return _Json(refused(text), error.status_code, headers=error.headers)
 
 
 class _Keyed:

@@ -32,6 +32,7 @@ _CHAT: Final = frozenset((*_COMMON, "messages", "response_format", "chat_templat
 _TEXT: Final = frozenset((*_COMMON, "prompt", "echo", "best_of", "suffix"))
 _MOST_ANSWERS: Final = 128
 _MOST_BIAS: Final = 100.0
+_MOST_DIGITS: Final = 18  # of an i64
 
 
 class Question(NamedTuple):
@@ -46,8 +47,15 @@ class Question(NamedTuple):
     model: str
 
 
-def chat_question(body: Any, model: LanguageModel, most_tokens: int) -> Question:
-    """Returns what a body of `/v1/chat/completions` asks for. An answer has at most `most_tokens`.
+class Limits(NamedTuple):
+    """How many tokens an answer may have, and how many answers a request."""
+
+    tokens: int
+    answers: int
+
+
+def chat_question(body: Any, model: LanguageModel, most: Limits) -> Question:
+    """Returns what a body of `/v1/chat/completions` asks for.
 
     Errors: I500 for a field that is unknown or has a wrong value, I487 (messages).
     """
@@ -58,14 +66,15 @@ def chat_question(body: Any, model: LanguageModel, most_tokens: int) -> Question
     values = fields.get("chat_template_kwargs") or {}
     if not isinstance(values, Mapping):
         raise _wrong("chat_template_kwargs", "it must be an object")
+    count = _count(fields, 1, most)
     prompt = model.encode_chat(_messages(fields.get("messages")), **values)
-    return _question(fields, [(prompt, "")], model, most_tokens)
+    return _question(fields, [(prompt, "")], count, model, most)
 
 
-def text_question(body: Any, model: LanguageModel, most_tokens: int) -> Question:
-    """Returns what a body of `/v1/completions` asks for. An answer has at most `most_tokens`.
+def text_question(body: Any, model: LanguageModel, most: Limits) -> Question:
+    """Returns what a body of `/v1/completions` asks for.
 
-    Errors: I500 for a field that is unknown or has a wrong value.
+    Errors: I500 for a field that is unknown or has a wrong value, I481 for ids out of range.
     """
     fields = _fields(body, _TEXT)
     if fields.get("suffix"):
@@ -77,20 +86,22 @@ def text_question(body: Any, model: LanguageModel, most_tokens: int) -> Question
         prompts = [prompts]
     if not isinstance(prompts, list) or not prompts or not all(map(_is_prompt, prompts)):
         raise _wrong("prompt", "it must be a text, a list of token ids, or a list of these")
-    echoes = _flag(fields, "echo")
+    count, echoes = _count(fields, len(prompts), most), _flag(fields, "echo")
     found = []
     for prompt in prompts:
         ids = model.encode(prompt) if isinstance(prompt, str) else prompt
-        said = prompt if isinstance(prompt, str) else model.decode(ids)
-        found.append((ids, said if echoes else ""))
-    return _question(fields, found, model, most_tokens)
+        model.wiring.check_ids(ids)
+        said = "" if not echoes else prompt if isinstance(prompt, str) else model.decode(ids)
+        found.append((ids, said))
+    return _question(fields, found, count, model, most)
 
 
 def _question(
     fields: Mapping[str, Any],
     prompts: Sequence[tuple[list[int], str]],
+    count: int,
     model: LanguageModel,
-    most_tokens: int,
+    limits: Limits,
 ) -> Question:
     options = {}
     for name, option in _OPTIONS.items():
@@ -98,17 +109,13 @@ def _question(
             options[option] = fields[name]
     if fields.get("logit_bias"):
         options["logits"] = _biased(fields["logit_bias"], model.wiring.vocabulary)
-    count = fields.get("n")
-    count = 1 if count is None else count
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_ANSWERS:
-        raise _wrong("n", f"it must be a number from 1 to {_MOST_ANSWERS}")
     seed = options.get("seed")
     most = options.get("max_tokens")
-    if isinstance(most, int) and most > most_tokens:
-        raise _wrong("max_tokens", f"this server allows at most {most_tokens}")
+    if isinstance(most, int) and most > limits.tokens:
+        raise _wrong("max_tokens", f"this server allows at most {limits.tokens}")
     works = []
     for ids, _ in prompts:
-        left = most_tokens if most is None else most
+        left = limits.tokens if most is None else most
         if most is None and model.settings.context is not None:
             left = max(1, min(left, model.settings.context - len(ids)))
         for number in range(count):
@@ -128,6 +135,18 @@ def _question(
         _flag(streaming, "include_usage"),
         wanted if isinstance(wanted, str) else "",
     )
+
+
+def _count(fields: Mapping[str, Any], prompts: int, most: Limits) -> int:
+    """Returns the number of answers to each prompt. Errors: I500."""
+    count = fields.get("n")
+    count = 1 if count is None else count
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_ANSWERS:
+        raise _wrong("n", f"it must be a number from 1 to {_MOST_ANSWERS}")
+    if prompts * count > most.answers:
+        name = "n" if prompts == 1 else "prompt"
+        raise _wrong(name, f"this server allows at most {most.answers} answers to a request")
+    return count
 
 
 def _fields(body: Any, known: frozenset[str]) -> Mapping[str, Any]:
@@ -191,7 +210,9 @@ def _biased(given: Any, vocabulary: int | None) -> Any:
     ids, biases = [], []
     for name, bias in given.items():
         is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
-        known = name.isdecimal() and (vocabulary is None or int(name) < vocabulary)
+        # Python refuses to read numbers of thousands of digits.
+        known = name.isdecimal() and len(name) <= _MOST_DIGITS
+        known = known and (vocabulary is None or int(name) < vocabulary)
         if not known or not is_number or not -_MOST_BIAS <= bias <= _MOST_BIAS:
             raise _wrong("logit_bias", "it must map token ids to numbers from -100 to 100")
         ids.append(int(name))

@@ -91,11 +91,18 @@ class Engine:
             time.monotonic() - self._begin,
         )
 
+    @property
+    def room(self) -> int:
+        """The number of generations that may run or wait at once."""
+        return self._most_running + self._most_waiting
+
     def accept(self, works: list[Work]) -> bool:
         """Takes on generations, and whether there was room for all of them."""
         with self._changed:
-            room = self._most_running + self._most_waiting
-            if len(self._running) + len(self._waiting) + len(works) > room or self._ended:
+            left = [work for work in self._waiting if not work.is_cancelled]
+            self._counts["cancelled"] += len(self._waiting) - len(left)
+            self._waiting = deque(left)
+            if len(self._running) + len(left) + len(works) > self.room or self._ended:
                 return False
             self._waiting.extend(works)
             self._changed.notify()

@@ -1,10 +1,11 @@
-"""A lock for measurements: one at a time on a machine, of all processes of a user."""
+"""Locks between processes: for measurements, one at a time on a machine, and for folders."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from clew.support.folders import is_ours, temporary_place
@@ -32,6 +33,29 @@ def alone() -> Iterator[None]:
     finally:
         if lock is not None:
             os.close(lock)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """Yields whether no other process is inside for this folder; does not wait.
+
+    A process that ends, however it ends, is no longer inside. On a file system without locks, the
+    answer is yes.
+
+    Errors: OSError if the folder cannot be opened.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        is_alone = True
+        with suppress(OSError):
+            try:
+                if fcntl is not None:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_alone = False
+        yield is_alone
+    finally:
+        os.close(opened)
 
 
 def _opened() -> int | None:

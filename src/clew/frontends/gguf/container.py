@@ -60,6 +60,10 @@ class Items:
     count: int
     part: FilePart
 
+    def __repr__(self) -> str:
+        kind = "texts" if self.are_texts else "numbers" if self.are_numbers else "values"
+        return f"<{self.count} {kind}>"
+
     @property
     def are_texts(self) -> bool:
         """Whether its items are texts."""
