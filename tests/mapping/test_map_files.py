@@ -283,7 +283,7 @@ def _encoder(path: Path, tokens: int | str, inputs: Sequence[str]) -> Path:
 
 
 @pytest.mark.parametrize("tokens", ["t", 12])
-def test_texts(tmp_path: Path, tokens: int | str) -> None:
+def test_texts_as_tokens(tmp_path: Path, tokens: int | str) -> None:
     pytest.importorskip("tokenizers")
     model = _encoder(tmp_path / "m", tokens, ["input_ids", "attention_mask", "token_type_ids"])
     texts = ["hello", "", "he said hello, twice", "ü" * 40, "a"]
