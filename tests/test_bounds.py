@@ -311,9 +311,10 @@ def test_another_way_is_refused() -> None:
 
 def test_references_are_told_how(recwarn: Any) -> None:
     op, arrays = get_op("gather"), [np.arange(5), np.array([7, -9])]
-    refused(lambda: op.run_reference(arrays, {"axis": 0}))
+    attrs = {"axis": 0, "from_end": True}
+    refused(lambda: op.run_reference(arrays, attrs))
     with bounds_in_force("clamp"):
-        assert fields(op.run_reference(arrays, {"axis": 0}))[0].tolist() == [4, 0]
+        assert fields(op.run_reference(arrays, attrs))[0].tolist() == [4, 0]
 
 
 def test_a_step_timed_alone_may_read_what_others_wrote() -> None:

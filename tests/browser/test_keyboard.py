@@ -49,7 +49,7 @@ def test_every_control_has_a_name_and_can_be_tabbed_to(known: ExplorerPage) -> N
     assert unnamed == []
     known.page.keyboard.press("Tab")
     seen = set()
-    for _ in range(60):
+    for _ in range(90):
         seen.add(
             known.evaluate(
                 "document.activeElement?.closest('header.bar, nav.strip, .pane')?.tagName"

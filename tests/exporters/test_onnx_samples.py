@@ -193,7 +193,7 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 748,
+        "": 750,
         "no elements": 53,
         "layouts": 47,
         "bits": 4,
@@ -206,7 +206,7 @@ def test_reasons_of_refused_samples() -> None:
         "rounded positions": 2,
         "f64": 1,
         "bool": 1,
-        "not constants": 5,
+        "not constants": 7,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clew.ir.dim_places import size_places
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec, check_sizes, free_sizes
 from clew.support.errors import InputError
 from clew.support.size_ranges import read_sizes
@@ -25,7 +26,7 @@ def test_sizes_out_of_range_name_the_input() -> None:
 
     def checked(batch: int, seq: int) -> None:
         arrays = [np.zeros((batch, seq), "i8"), np.zeros((1, seq, 7, 2 * seq), "f4"), np.zeros(600)]
-        check_sizes(INPUTS, arrays, ranges)
+        check_sizes(INPUTS, arrays, ranges, size_places([spec.dims for spec in INPUTS]))
 
     checked(2, 1)
     checked(99, 512)

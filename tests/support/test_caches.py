@@ -19,8 +19,8 @@ _SOURCE = Path(clew.__file__).parent
 # Caches of few small values, whatever models there are: what machines, classes and clew's
 # and torch's own tables say.
 _SMALL = {
-    "_clean", "_computes", "_installed", "_physical_bytes", "_signature", "_target_machine",
-    "instructions_of", "primitives", "rules",
+    "_clean", "_computes", "_installed", "_model", "_physical_bytes", "_signature",
+    "_target_machine", "_texts", "instructions_of", "primitives", "rules",
 }  # fmt: skip
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from clew.generation.wiring import Wiring
 from clew.runtime.session import Session
 from clew.support.errors import ClewError
+from clew.support.shown import Shown
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
-class Decoder:
+class Decoder(Shown):
     """A session and the tokens in its caches, the same number for each sequence of the batch.
 
     A model without caches reads all tokens again in each call. If a call fails, the decoder remains

@@ -10,12 +10,13 @@ from typing import Any, Final
 from clew.support.errors import PASSED_ON, ClewError, InputError, ModelError
 from clew.support.files import read_text, reason_of
 from clew.support.libraries import optional_library
+from clew.support.shown import Shown
 
 FILE: Final = "tokenizer.json"
 _PANIC: Final = "PanicException"
 
 
-class Tokenizer:
+class Tokenizer(Shown):
     """The tokenizer of a model."""
 
     def __init__(self, tokenizer: Any) -> None:

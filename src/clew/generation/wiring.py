@@ -13,6 +13,7 @@ from clew.runtime.state import conventional_pairs, growing_names
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.near import listed
+from clew.support.shown import Shown
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _TOKENS: Final = ("input_ids", "tokens", "ids")
@@ -40,7 +41,7 @@ class Growing:
     batch: int
 
 
-class Wiring:
+class Wiring(Shown):
     """The roles of a model's inputs and outputs.
 
     Errors: I484 if it is no language model.

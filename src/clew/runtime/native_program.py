@@ -12,6 +12,7 @@ import numpy as np
 from clew.runtime.native_call import Input, NativeCall, Result, State
 from clew.runtime.program import Program, RunSegment, View
 from clew.runtime.segment import NativeSegment
+from clew.support.shown import Shown
 
 InputType: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
 
@@ -27,7 +28,7 @@ def only_segment(program: Program) -> NativeSegment | None:
     return segment if isinstance(segment, NativeSegment) else None
 
 
-class NativeForm:
+class NativeForm(Shown):
     """The native form of a program of one segment: `call` takes a tuple of inputs, and returns the
     list of outputs, or None if the call is left to Python.
     """

@@ -209,7 +209,7 @@ class Toy(Format):
         """Returns a file to cut."""
         return ToyCutter(read_json_file(path), shapes)
 
-    def run(self, path: Path, inputs: Mapping[str, Any], **options: Any) -> FileRun:
+    def run(self, path: Path, inputs: Mapping[str, Any], /, **options: Any) -> FileRun:
         """Returns a run in NumPy."""
         return ToyRun(read_json_file(path), inputs)
 

@@ -152,6 +152,7 @@ def zeros_around_an_image(found: Match) -> Expr | None:
     if any((*before[:2], *after[:2])) or not all(isinstance(n, int) and n >= 0 for n in sides):
         return None
     plain = attrs.data_layout == "NC" + "DHW"[2 - rank :] and not attrs.live
+    plain &= attrs.weight_layout.isupper()  # blocked convolutions have their zeros by choice
     if not plain or pads.mode != "constant" or pads.value != 0:
         return None
     weight = found.constant(_c)
