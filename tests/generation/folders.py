@@ -24,6 +24,13 @@ TEMPLATE: Final = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
+ENCODER_HIDDEN: Final = 16
+_ENCODER = {
+    "model_type": "bert", "hidden_size": ENCODER_HIDDEN, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": VOCABULARY,
+    "max_position_embeddings": 40, "hidden_act": "gelu",
+}  # fmt: skip
+
 
 def write_model(
     folder: Path,
@@ -135,3 +142,32 @@ def write_tiny_onnx(path: Path, vocabulary: int = 13, recurrent: bool = False) -
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 20)]
     save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+
+
+def write_encoder(folder: Path, tokens: int) -> Path:
+    """Writes an encoder that reads at most `tokens` tokens, with a tokenizer."""
+    weights = {"embeddings.word_embeddings.weight": (VOCABULARY, ENCODER_HIDDEN),
+               "embeddings.position_embeddings.weight": (40, ENCODER_HIDDEN),
+               "embeddings.token_type_embeddings.weight": (2, ENCODER_HIDDEN)}  # fmt: skip
+    layer = "encoder.layer.0"
+    for name, outputs, inputs in (
+        *(
+            (f"{layer}.attention.self.{n}", ENCODER_HIDDEN, ENCODER_HIDDEN)
+            for n in ("query", "key", "value")
+        ),
+        (f"{layer}.attention.output.dense", ENCODER_HIDDEN, ENCODER_HIDDEN),
+        (f"{layer}.intermediate.dense", 24, ENCODER_HIDDEN),
+        (f"{layer}.output.dense", ENCODER_HIDDEN, 24),
+    ):
+        weights |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    for name in ("embeddings", f"{layer}.attention.output", f"{layer}.output"):
+        weights |= {f"{name}.LayerNorm.{part}": (ENCODER_HIDDEN,) for part in ("weight", "bias")}
+    write_model(folder, config=_ENCODER, shapes=weights)
+    write_tokenizer(folder)
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens}))
+    kinds = ("Transformer", "Pooling")
+    modules = [{"type": f"a.{kind}", "path": p} for kind, p in zip(kinds, ("", "1_Pooling"))]  # noqa: B905
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return folder

@@ -7,25 +7,24 @@ import json
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from tests.generation.folders import write_model, write_tokenizer
+from tests.server.running import KEY, Running
 
 import clew
-from clew.server import Asked, Serving, serve
+from clew.server import Asked
 from clew.server.answers import Answer
-from clew.server.app import _failed, _streamed
 from clew.server.asked import Question
+from clew.server.common import failed
 from clew.server.engine import Engine, Event, Work
+from clew.server.texts import _streamed
 from clew.support.errors import InputError
 
 pytest.importorskip("tokenizers")
-KEY = "the key"
 
 
 @pytest.fixture(scope="module")
@@ -33,49 +32,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     made = write_model(tmp_path_factory.mktemp("model"))
     write_tokenizer(made)
     return clew.language_model(made, threads=1)
-
-
-class Running:
-    """A server in a thread."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._ready = threading.Event()
-        self.serving: Serving | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(serve(asked, self._note)))
-        self._thread.start()
-        assert self._ready.wait(30)
-
-    def _note(self, serving: Serving) -> None:
-        self.serving = serving
-        self._loop = asyncio.get_running_loop()
-        self._ready.set()
-
-    @property
-    def url(self) -> str:
-        assert self.serving is not None
-        return self.serving.url
-
-    def stop(self) -> None:
-        assert self.serving is not None
-        self._loop.call_soon_threadsafe(self.serving.stop)
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-    def ask(self, path: str, body: Any = None, key: str | None = KEY) -> tuple[int, Any]:
-        """Returns the status and the JSON of an answer."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url.removesuffix("/v1") + path, data)
-        if key is not None:
-            request.add_header("Authorization", f"Bearer {key}")
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def figures(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask("/health", key=None)[1]
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +200,7 @@ def test_values_of_templates_do_not_reach_python(running: Running) -> None:
 
 def test_answers_may_hold_lone_surrogates() -> None:
     error = InputError("I487", "the template refuses '\ud800'")
-    assert json.loads(_failed(error).body)["error"]["message"] == "the template refuses '?'"
+    assert json.loads(failed(error).body)["error"]["message"] == "the template refuses '?'"
 
 
 class Held:

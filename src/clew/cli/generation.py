@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,12 +72,25 @@ System = Annotated[str | None, _option("System message of the conversation.", me
 
 def open_language_model(path: Path, how: Compiling) -> Any:
     """Returns the language model of a folder or file, showing progress on stderr."""
+    return _opened(clew.language_model, path, how)
+
+
+def open_text_model(path: Path, how: Compiling) -> Any:
+    """Returns the language model or the text encoder of a folder or file, showing progress on
+    stderr.
+    """
+    from clew.generation.embedding import text_model  # noqa: PLC0415 - it imports the compiler
+
+    return _opened(text_model, path, how)
+
+
+def _opened(open_model: Callable[..., Any], path: Path, how: Compiling) -> Any:
     options: dict[str, Any] = dict(how.options)
     if path.suffix == SAVED_SUFFIX:
         options = {"threads": how.options.threads}
     with progress(f"reading {path}"):
         begin = time.perf_counter()
-        model = clew.language_model(path, **options)
+        model = open_model(path, **options)
         seconds = time.perf_counter() - begin
     note(f"{model!r} ready in {seconds:.2f} s")
     return model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli import generation as gen
-from clew.cli.generation import open_language_model
+from clew.cli.generation import open_text_model
 from clew.cli.options import Compiling, compiling
 from clew.cli.output import note, stderr
 
@@ -43,13 +43,13 @@ def serve(
     *,
     how: Compiling,
 ) -> None:
-    """Serve a language model over HTTP, as OpenAI's API does.
+    """Serve a language model, or a text encoder, over HTTP, as OpenAI's API does.
 
     The base URL and the key are printed on stdout. Ctrl-C stops the server.
     """
     if key and no_key:
         raise typer.BadParameter("--key and --no-key exclude each other", param_hint="--no-key")
-    model = open_language_model(folder, how)
+    model = open_text_model(folder, how)
     from clew.server import Asked  # noqa: PLC0415 - it imports the web server
 
     asked = Asked(

@@ -59,13 +59,13 @@ def chat_question(body: Any, model: LanguageModel, most: Limits) -> Question:
 
     Errors: I500 for a field that is unknown or has a wrong value, I487 (messages).
     """
-    fields = _fields(body, _CHAT)
+    fields = fields_of(body, _CHAT)
     kind = fields.get("response_format") or {"type": "text"}
     if kind != {"type": "text"}:
-        raise _wrong("response_format", 'only {"type": "text"} is supported')
+        raise wrong("response_format", 'only {"type": "text"} is supported')
     values = fields.get("chat_template_kwargs") or {}
     if not isinstance(values, Mapping):
-        raise _wrong("chat_template_kwargs", "it must be an object")
+        raise wrong("chat_template_kwargs", "it must be an object")
     count = _count(fields, 1, most)
     prompt = model.encode_chat(_messages(fields.get("messages")), **values)
     return _question(fields, [(prompt, "")], count, model, most)
@@ -76,16 +76,16 @@ def text_question(body: Any, model: LanguageModel, most: Limits) -> Question:
 
     Errors: I500 for a field that is unknown or has a wrong value, I481 for ids out of range.
     """
-    fields = _fields(body, _TEXT)
+    fields = fields_of(body, _TEXT)
     if fields.get("suffix"):
-        raise _wrong("suffix", "texts can only be continued")
+        raise wrong("suffix", "texts can only be continued")
     if fields.get("best_of") not in (None, fields.get("n") or 1):
-        raise _wrong("best_of", "only its default, n, is supported")
+        raise wrong("best_of", "only its default, n, is supported")
     prompts = fields.get("prompt")
     if _is_prompt(prompts):
         prompts = [prompts]
     if not isinstance(prompts, list) or not prompts or not all(map(_is_prompt, prompts)):
-        raise _wrong("prompt", "it must be a text, a list of token ids, or a list of these")
+        raise wrong("prompt", "it must be a text, a list of token ids, or a list of these")
     count, echoes = _count(fields, len(prompts), most), _flag(fields, "echo")
     found = []
     for prompt in prompts:
@@ -112,7 +112,7 @@ def _question(
     seed = options.get("seed")
     most = options.get("max_tokens")
     if isinstance(most, int) and most > limits.tokens:
-        raise _wrong("max_tokens", f"this server allows at most {limits.tokens}")
+        raise wrong("max_tokens", f"this server allows at most {limits.tokens}")
     works = []
     for ids, _ in prompts:
         left = limits.tokens if most is None else most
@@ -126,7 +126,7 @@ def _question(
     echoes = [text for _, text in prompts for _ in range(count)]
     streaming = fields.get("stream_options") or {}
     if not isinstance(streaming, Mapping):
-        raise _wrong("stream_options", "it must be an object")
+        raise wrong("stream_options", "it must be an object")
     wanted = fields.get("model")
     return Question(
         works,
@@ -142,20 +142,20 @@ def _count(fields: Mapping[str, Any], prompts: int, most: Limits) -> int:
     count = fields.get("n")
     count = 1 if count is None else count
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_ANSWERS:
-        raise _wrong("n", f"it must be a number from 1 to {_MOST_ANSWERS}")
+        raise wrong("n", f"it must be a number from 1 to {_MOST_ANSWERS}")
     if prompts * count > most.answers:
         name = "n" if prompts == 1 else "prompt"
-        raise _wrong(name, f"this server allows at most {most.answers} answers to a request")
+        raise wrong(name, f"this server allows at most {most.answers} answers to a request")
     return count
 
 
-def _fields(body: Any, known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the fields of a body that have a value."""
+def fields_of(body: Any, known: frozenset[str]) -> Mapping[str, Any]:
+    """Returns the fields of a body, of which only known ones may have a value. Errors: I500."""
     if not isinstance(body, Mapping):
         raise InputError("I500", "the body is not a JSON object")
     for name, value in body.items():
         if name not in known and value not in (None, False, [], {}):
-            raise _wrong(name, "clew does not support it")
+            raise wrong(name, "clew does not support it")
     return body
 
 
@@ -164,7 +164,7 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     if value not in (None, True, False) or isinstance(value, (int, float)) != isinstance(
         value, bool
     ):
-        raise _wrong(name, "it must be true or false")
+        raise wrong(name, "it must be true or false")
     return bool(value)
 
 
@@ -181,11 +181,11 @@ def _is_prompt(value: Any) -> bool:
 def _messages(given: Any) -> list[dict[str, Any]]:
     """Returns messages whose contents are texts. Errors: I500."""
     if not isinstance(given, list) or not given:
-        raise _wrong("messages", "it must be a list of messages")
+        raise wrong("messages", "it must be a list of messages")
     found = []
     for message in given:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise _wrong("messages", "each must have a role and a content")
+            raise wrong("messages", "each must have a role and a content")
         found.append({**message, "content": _content(message.get("content"))})
     return found
 
@@ -196,9 +196,9 @@ def _content(given: Any) -> str:
     texts = []
     for part in given if isinstance(given, list) else [None]:
         if not isinstance(part, Mapping) or part.get("type") != "text":
-            raise _wrong("messages", "contents must be texts")
+            raise wrong("messages", "contents must be texts")
         if not isinstance(part.get("text"), str):
-            raise _wrong("messages", "contents must be texts")
+            raise wrong("messages", "contents must be texts")
         texts.append(part["text"])
     return "".join(texts)
 
@@ -206,7 +206,7 @@ def _content(given: Any) -> str:
 def _biased(given: Any, vocabulary: int | None) -> Any:
     """Returns the function that adds `logit_bias` to scores. Errors: I500."""
     if not isinstance(given, Mapping):
-        raise _wrong("logit_bias", "it must be an object from token ids to numbers")
+        raise wrong("logit_bias", "it must be an object from token ids to numbers")
     ids, biases = [], []
     for name, bias in given.items():
         is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
@@ -214,7 +214,7 @@ def _biased(given: Any, vocabulary: int | None) -> Any:
         known = name.isdecimal() and len(name) <= _MOST_DIGITS
         known = known and (vocabulary is None or int(name) < vocabulary)
         if not known or not is_number or not -_MOST_BIAS <= bias <= _MOST_BIAS:
-            raise _wrong("logit_bias", "it must map token ids to numbers from -100 to 100")
+            raise wrong("logit_bias", "it must map token ids to numbers from -100 to 100")
         ids.append(int(name))
         biases.append(bias)
     places, added = np.array(ids, np.int64), np.array(biases, np.float32)
@@ -226,5 +226,6 @@ def _biased(given: Any, vocabulary: int | None) -> Any:
     return change
 
 
-def _wrong(name: str, why: str) -> InputError:
+def wrong(name: str, why: str) -> InputError:
+    """Returns the error for a field with a wrong value."""
     return InputError("I500", f"field {name!r}: {why}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from clew.generation.embedding import TextEncoder
 from clew.generation.language_model import LanguageModel
-from clew.server.app import make_app
+from clew.server.common import Endpoints, make_app
+from clew.server.embeddings import VectorEndpoints
 from clew.server.engine import Engine
+from clew.server.texts import TextEndpoints
 from clew.web.hosting import HEAD_WAIT_S, ended_by_signals, listening, server_of
 
 _TOKEN_BYTES: Final = 24
@@ -25,7 +29,7 @@ class Asked:
     `most_tokens` new tokens.
     """
 
-    model: LanguageModel
+    model: LanguageModel | TextEncoder
     name: str
     host: str = "127.0.0.1"
     port: int = 8000
@@ -50,18 +54,27 @@ async def serve(asked: Asked, on_ready: Callable[[Serving], None]) -> None:
 
     Errors: I225 if the address or port cannot be used, I485 for a model without a tokenizer.
     """
-    asked.model.decode([])
     token = secrets.token_urlsafe(_TOKEN_BYTES) if asked.token == NEW_TOKEN else asked.token
-    with listening(asked.host, asked.port) as opened:
-        engine = Engine(asked.model, asked.most_running, asked.most_waiting)
-        try:
-            app = make_app(engine, asked.name, token, asked.most_tokens, asked.most_body_bytes)
-            server = server_of(app, HEAD_WAIT_S, _MOST_CONNECTIONS)
-            host = f"[{asked.host}]" if ":" in asked.host else asked.host
-            with ended_by_signals(server.stop):
-                running = asyncio.create_task(server.serve(sockets=[opened]))
-                url = f"http://{host}:{opened.getsockname()[1]}/v1"
-                on_ready(Serving(url, token, server.stop))
-                await running
-        finally:
-            engine.end()
+    with _endpoints(asked) as ends, listening(asked.host, asked.port) as opened:
+        server = server_of(make_app(ends, token), HEAD_WAIT_S, _MOST_CONNECTIONS)
+        host = f"[{asked.host}]" if ":" in asked.host else asked.host
+        with ended_by_signals(server.stop):
+            running = asyncio.create_task(server.serve(sockets=[opened]))
+            url = f"http://{host}:{opened.getsockname()[1]}/v1"
+            on_ready(Serving(url, token, server.stop))
+            await running
+
+
+@contextlib.contextmanager
+def _endpoints(asked: Asked) -> Iterator[Endpoints]:
+    """Yields the handlers for a model. Errors: I485 for one without a tokenizer."""
+    model = asked.model
+    if isinstance(model, TextEncoder):
+        yield VectorEndpoints(model, asked.name, asked.most_waiting, asked.most_body_bytes)
+        return
+    model.decode([])
+    engine = Engine(model, asked.most_running, asked.most_waiting)
+    try:
+        yield TextEndpoints(engine, asked.name, asked.most_tokens, asked.most_body_bytes)
+    finally:
+        engine.end()
