@@ -19,8 +19,8 @@ from tests.generation.folders import write_tokenizer
 
 import clew
 from clew.generation.tokenizer import Tokenizer
-from clew.mapping.batches import Batching, run_rows
 from clew.runner import DaskRunner
+from clew.runtime.batches import Batching, run_rows
 from clew.runtime.input_spec import InputSpec
 
 pa = pytest.importorskip("pyarrow")

@@ -101,6 +101,7 @@ def test_an_address_is_enough() -> None:
     assert address is not None
     op = clew.extern_op("extern.copy", address, "copy", "(f32[n]) -> f32[n]", overwrite=True)
     assert "host" in str(clew.check_op(op, clew.Sample(f32(7))))
+    assert not op.is_builtin  # its meaning is not that of clew's version
 
 
 @pytest.mark.parametrize(

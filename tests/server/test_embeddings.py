@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -39,13 +40,13 @@ def test_the_official_client_gets_the_vectors(
     texts = ["hello", "he", "hell and hello"]
     found = client.embeddings.create(model="tiny", input=texts, **more)
     vectors = [
-        np.frombuffer(__import__("base64").b64decode(d.embedding), "<f4")
+        np.frombuffer(base64.b64decode(d.embedding), "<f4")
         if isinstance(d.embedding, str)
         else d.embedding
         for d in found.data
     ]
     np.testing.assert_allclose(vectors, encoder.embed(texts), 1e-6, 1e-7)
-    assert found.usage.prompt_tokens == encoder.count_tokens(texts)
+    assert found.usage.prompt_tokens == encoder.embed_counted(texts)[1]
     lone = client.embeddings.create(model="tiny", input="hello")
     assert len(lone.data) == 1
     assert len(lone.data[0].embedding) == ENCODER_HIDDEN
@@ -76,14 +77,14 @@ def test_an_encoder_generates_no_text(running: Running) -> None:
 
 def test_too_many_requests_are_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, begun = threading.Event(), threading.Event()
-    embed = clew.TextEncoder.embed
+    embed = clew.TextEncoder.embed_counted
 
     def slow(*given: Any, **options: Any) -> Any:
         begun.set()
         assert go_on.wait(30)
         return embed(*given, **options)
 
-    monkeypatch.setattr(clew.TextEncoder, "embed", slow)
+    monkeypatch.setattr(clew.TextEncoder, "embed_counted", slow)
     found: list[int] = []
     threads = [
         threading.Thread(

@@ -12,6 +12,7 @@ from clew.generation.companions import Companions
 from clew.generation.language_model import LanguageModel
 from clew.generation.opening import opened
 from clew.generation.text_inputs import TextInputs
+from clew.runtime.batches import Batching, check_count, run_rows
 from clew.support.errors import InputError
 from clew.support.shown import Shown
 
@@ -38,8 +39,6 @@ class TextEncoder(Shown):
                 "made of those of the tokens",
             )
         self._size = found[0].shape[-1] if found[0].shape else 0
-        free = model.inputs[0].shape[0]
-        self._batch = None if isinstance(free, str) else int(free)
 
     def _about(self) -> str:
         return repr(self.model)
@@ -50,43 +49,29 @@ class TextEncoder(Shown):
         Texts of equal length run together, `batch` at once, or as many as the model takes. Longer
         texts than the model can read are cut.
 
-        Errors: I480 (not a text), and those of a call of the model.
+        Errors: I460 (`batch`), I480 (not a text), and those of a call of the model.
         """
         if isinstance(texts, str):
             found: Array = self.embed([texts], batch=batch)[0]
             return found
+        return self.embed_counted(texts, batch=batch)[0]
+
+    def embed_counted(self, texts: Sequence[str], *, batch: int = BATCH) -> tuple[Array, int]:
+        """Returns the vectors of texts, f32[texts, size], and the number of tokens that were read.
+
+        Errors: those of `embed`.
+        """
+        check_count("batch", batch)
         for text in texts:
             if not isinstance(text, str):
                 raise InputError("I480", f"{text!r:.60} is not a text")
-        vectors = self.vectors(texts, batch)
-        if vectors:
-            return np.stack(vectors)
-        return np.zeros((0, self._size if isinstance(self._size, int) else 0), np.float32)
-
-    def vectors(self, texts: Sequence[str], batch: int) -> list[Array]:
-        """Returns the vector of each text."""
-        rows = self._texts.rows(texts)
-        names = list(rows)
-        lengths = [len(row) for row in rows[names[0]]]
-        order = sorted(range(len(texts)), key=lengths.__getitem__)
-        found: list[Any] = [None] * len(texts)
-        size = self._batch or batch
-        begin = 0
-        while begin < len(order):
-            length, group = lengths[order[begin]], order[begin : begin + size]
-            group = [n for n in group if lengths[n] == length]
-            missing = (self._batch or len(group)) - len(group)
-            filled = group + [group[-1]] * missing
-            feed = {name: np.stack([rows[name][n] for n in filled]) for name in names}
-            result = self.model.run(feed)[RESULT]
-            for place, n in enumerate(group):
-                found[n] = result[place]
-            begin += len(group)
-        return found
-
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """Returns the number of tokens of texts, after long ones are cut."""
-        return self._texts.count(texts)
+        if not texts:
+            return np.zeros((0, self._size if isinstance(self._size, int) else 0), np.float32), 0
+        encoded = self._texts.encode(texts)
+        batching = Batching.of(self.model.inputs, batch)
+        rows = self._texts.rows(encoded)
+        found = run_rows(self.model, batching, rows, len(texts), [RESULT])[RESULT]
+        return np.stack(found), sum(map(len, encoded))
 
 
 def text_encoder(

@@ -55,11 +55,14 @@ class TextInputs:
         """The names of the inputs."""
         return frozenset(self._specs)
 
-    def rows(self, texts: Sequence[str]) -> dict[str, list[Array]]:
-        """Returns the values of each text, by input."""
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text: at least one, as models read no empty text."""
+        return [self._tokenizer.encode(text) or [0] for text in texts]
+
+    def rows(self, encoded: Sequence[Sequence[int]]) -> dict[str, list[Array]]:
+        """Returns the values of each text, whose ids are given, by input."""
         found: dict[str, list[Array]] = {name: [] for name in self._specs}
-        for text in texts:
-            ids = self._tokenizer.encode(text) or [0]  # a model reads at least one token
+        for ids in encoded:
             values = {
                 _IDS: ids,
                 _MASK: [1] * len(ids),
@@ -72,7 +75,3 @@ class TextInputs:
                 row[: len(ids)] = values[name]
                 found[name].append(row)
         return found
-
-    def count(self, texts: Sequence[str]) -> int:
-        """Returns the number of tokens of texts."""
-        return sum(len(self._tokenizer.encode(text)) for text in texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,9 @@ from clew.api.loaded_model import load_compiled
 from clew.backends.compile_options import CompileOptions
 from clew.generation.companions import Companions
 from clew.generation.text_inputs import TextInputs
-from clew.mapping.batches import Batching, run_rows
 from clew.mapping.columns import column_of, rows_of, texts_of
 from clew.mapping.plan import Part, arrow
+from clew.runtime.batches import Batching, run_rows
 from clew.support.alone import alone
 from clew.support.errors import InputError
 from clew.support.files import open_plain, reason_of
@@ -71,7 +71,7 @@ def run_part(job: Job, part: Part, done: Callable[[int], None] = lambda rows: No
                     if spec.name in columns
                 }
                 if texts is not None:
-                    given = texts_of(table[job.text], job.text, first)
+                    given = texts.encode(texts_of(table[job.text], job.text, first))
                     inputs = texts.rows(given) | inputs
                 found = run_rows(model, batching, inputs, table.num_rows, job.outputs)
                 made = table.select(kept)
@@ -177,8 +177,3 @@ def _no_column(name: str, file: str, names: list[str]) -> InputError:
         return InputError("I457", f"{file!r} has {count} columns {name!r}", hint=hint)
     listed = ", ".join(map(repr, names))
     return InputError("I457", f"{file!r} has no column {name!r}, only {listed}", hint=hint)
-
-
-def plain_columns(columns: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of inputs in the form of `Job.columns`."""
-    return tuple(sorted(columns.items()))

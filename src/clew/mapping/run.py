@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from clew.backends.compile_options import CompileOptions
-from clew.mapping.part import Job, plain_columns, run_part
+from clew.mapping.part import Job, run_part
 from clew.mapping.plan import Part, Plan, digest_of, held, plan_of
 from clew.runner import Failed, runner_at
+from clew.runtime.batches import check_count
 from clew.support.errors import InputError
 
 PART_ROWS: Final = 8192
@@ -78,10 +79,8 @@ def map_files(
     (no tokenizer), and those of compilation and of calls.
     """
     begin = time.perf_counter()
-    for name, value in (("batch", batch), ("part_rows", part_rows)):
-        if not isinstance(value, int) or value < 1:
-            hint = f"{name} must be a whole number, 1 or more"
-            raise InputError("I460", f"{name} is {value!r:.60}", hint=hint)
+    check_count("batch", batch)
+    check_count("part_rows", part_rows)
     path, folder = Path(model), Path(output)
     outputs = [outputs] if isinstance(outputs, str) else list(outputs)
     keep = [keep] if isinstance(keep, str) else keep
@@ -103,7 +102,7 @@ def map_files(
         json.dumps(record),
         os.path.abspath(folder),
         batch,
-        plain_columns(columns),
+        tuple(sorted(columns.items())),
         text or "",
         tuple(outputs),
         None if keep is None else tuple(keep),
@@ -129,7 +128,7 @@ def _run(
         work = partial(run_part, replace(job, sharing=runner.sharing))
         if not runner.is_remote:
             work = partial(work, done=count.add)
-        for part, found in runner.run(work, _each(missing)):
+        for part, found in runner.run(work, iter(missing)):
             if isinstance(found, Failed):
                 lost.append((part, found.reason))
             elif runner.is_remote:
@@ -143,10 +142,6 @@ def _run(
             hint="the other parts are complete; the same command tries again",
         )
     return total
-
-
-def _each(parts: Sequence[Part]) -> Iterator[Part]:
-    yield from parts
 
 
 class _Count:

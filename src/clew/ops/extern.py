@@ -103,6 +103,8 @@ def extern_op(
     run.__doc__ = f"`{symbol}`, an external function: `{signature}`."
     op = register_op(name, host=True, samples=samples, onnx=onnx, overwrite=overwrite)(run)
     op.types(types)
+    # The library is not clew's, so neither is the operator's meaning (`Op.is_builtin`).
+    run.__module__ = types.__module__ = symbol
     return op
 
 

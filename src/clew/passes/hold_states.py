@@ -187,10 +187,7 @@ class _Holder(Rewriter):
             for name, size in zip(names, sizes, strict=True)
         ]
         whole = Tuple(results) if isinstance(body, Tuple) else results[0]
-        params = {param.name: n for n, param in enumerate(old.params)}
-        outputs = old.attrs.get("outputs") or ()
         held = tuple((s.param.name, s.output) for s in self._states.values())
-        assert all(name in params for name, _ in held), outputs
         attrs: dict[str, Any] = {k: v for k, v in old.attrs.items() if k != STATE}
         return Function([*new.params, *counts], whole, Attrs({**attrs, HELD: held}))
 

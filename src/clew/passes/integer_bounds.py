@@ -129,7 +129,7 @@ def _sum_of_products(value: Call, known: Sequence[Bounds]) -> Bounds | None:
     """
     data, weight = (operand.tensor for operand in value.args[:2])
     match value.op_name:
-        case "nn.conv2d":
+        case "nn.conv2d" if value.attrs.weight_layout == "OIHW":
             shape = weight.shape[1:]
         case "nn.matmul" | "nn.dense":
             shape = data.shape[-1:]

@@ -234,11 +234,8 @@ class Numbers:
             offsets, total = self._template.arena.offsets(arena_bytes)
         work = [grids, lines]
         if self._threads > 1:
-            repeats, bits = (
-                [int(each > 0) for each in repeated],
-                list(map(int.bit_length, by_name.values())),
-            )
-            work += [groups, repeats, bits]
+            repeats = [int(each > 0) for each in repeated]
+            work += [groups, repeats, [size.bit_length() for size in by_name.values()]]
         make_chunks: Callable[[], Chunks]
         if latest is not None and latest.divides(work, costs):
             make_chunks, costs = latest.bound.make_chunks, latest.costs

@@ -75,11 +75,12 @@ class VectorEndpoints(Endpoints):
 
     def _computed(self, texts: list[str], form: str) -> tuple[list[dict[str, Any]], int]:
         """Returns the vectors of texts, and the number of their tokens."""
+        vectors, tokens = self._encoder.embed_counted(texts)
         found = [
             {"object": "embedding", "index": index, "embedding": _shown(vector, form)}
-            for index, vector in enumerate(self._encoder.embed(texts))
+            for index, vector in enumerate(vectors)
         ]
-        return found, self._encoder.count_tokens(texts)
+        return found, tokens
 
 
 def _asked(body: Any) -> tuple[list[str], str]:

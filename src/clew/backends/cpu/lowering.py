@@ -357,10 +357,10 @@ class KernelSource(Shown):
         return next((way.stages.ops[name] for way, _ in self.ways if name in way.stages.ops), None)
 
 
-class _SourceOfOneRow(KernelSource):
-    """The way to compute a kernel for one row, with a schedule for this size."""
+class _SpecialSource(KernelSource):
+    """A way to compute a kernel in a special case, with a schedule of its own."""
 
-    def __init__(self, first: KernelSource, found: OneRow) -> None:
+    def __init__(self, first: KernelSource) -> None:
         super().__init__(
             first.function,
             first.target,
@@ -370,6 +370,13 @@ class _SourceOfOneRow(KernelSource):
             first,
             expected=first.expected,
         )
+
+
+class _SourceOfOneRow(_SpecialSource):
+    """The way to compute a kernel for one row, with a schedule for this size."""
+
+    def __init__(self, first: KernelSource, found: OneRow) -> None:
+        super().__init__(first)
         self._sizes = found.sizes
 
     @cached_property
@@ -378,21 +385,13 @@ class _SourceOfOneRow(KernelSource):
         return at_sizes(self._first.nest, self._sizes)
 
 
-class _SourceOfOneQuery(KernelSource):
+class _SourceOfOneQuery(_SpecialSource):
     """The way to compute attention for one query, by a kernel for the same memory in other
     shapes.
     """
 
     def __init__(self, first: KernelSource, function: Function) -> None:
-        super().__init__(
-            first.function,
-            first.target,
-            (),
-            first.bounds,
-            first.use,
-            first,
-            expected=first.expected,
-        )
+        super().__init__(first)
         self._alone = function
 
     @cached_property

@@ -21,6 +21,9 @@ garbage while the list of results is made; nothing that it has read before can c
 It calls CPython's and NumPy's C interfaces. Only the heads of objects and the fields of arrays are
 read in place; NumPy's own headers do the same, so these offsets are part of its binary interface.
 
+The file is long because it is one LLVM function with its helpers, which share the layout of the
+record.
+
 Source: Python/C API Reference Manual; NumPy C-API, `PyArrayObject_fields`.
 """
 

@@ -15,6 +15,13 @@ from clew.support.near import did_you_mean, listed
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
+def check_count(name: str, value: Any) -> None:
+    """Errors: I460 for a value that is not a whole number of at least 1."""
+    if not isinstance(value, int) or value < 1:
+        hint = f"{name} must be a whole number, 1 or more"
+        raise InputError("I460", f"{name} is {value!r:.60}", hint=hint)
+
+
 @dataclass(frozen=True)
 class Batching:
     """How a model takes rows: `size` at once, or any number up to that if the axis is free."""
