@@ -39,7 +39,11 @@ _COMMANDS: Final = {
     "run": _Place("run", "run", "Run a model, compiled now or saved, and show its outputs."),
     "generate": _Place("generate", "generate", "Continue a text with a language model."),
     "chat": _Place("chat", "chat", "Talk with a language model."),
-    "serve": _Place("serve", "serve", "Serve a language model over HTTP, as OpenAI's API does."),
+    "serve": _Place(
+        "serve",
+        "serve",
+        "Serve a language model, or a text encoder, over HTTP, as OpenAI's API does.",
+    ),
     "compile": _Place("compile", "compile_", "Compile a model, save it, and list its kernels."),
     "bench": _Place(
         "bench",
