@@ -134,6 +134,23 @@ def @main(%scores: map<i64, f32[]>) -> (f32[2],) with outputs=["y"] {
 # --- drawn inputs ---
 
 
+def test_unknown_sizes_are_asked_for_at_once() -> None:
+    text = """
+clew 1
+def @main(
+  %x: f32[batch, n],  // input x
+  %y: f32[n, batch],  // input y
+  %z: f32[batch, later, 3]  // input z
+) -> (f32[batch, n], f32[n, batch], f32[batch, later, 3]) with outputs=["a", "b", "c"] {
+  %0 = (%x, %y, %z)
+  return %0
+}
+"""
+    with pytest.raises(InputError, match="I061") as caught:
+        clew.compile(clew.parse(text), threads=1).drawn()
+    assert "inputs={'x': [1, 1], 'z': [1, 1, 3]} of clew.load" in str(caught.value)
+
+
 def test_drawn_inputs_have_the_sizes_of_the_last_run() -> None:
     model = clew.compile(clew.parse(TEXT), threads=1)
     with pytest.raises(InputError, match="I061"):

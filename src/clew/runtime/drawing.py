@@ -65,7 +65,7 @@ def complete(
     known = {**before, **wanted}
     rng = np.random.default_rng(seed)
     return {
-        i.name: checked[i.name] if i.name in checked else _draw_one(i, rng, sizes, known)
+        i.name: checked[i.name] if i.name in checked else _draw_one(i, rng, sizes, known, inputs)
         for i in inputs
     }
 
@@ -100,7 +100,7 @@ def draw(
     Errors: I061 for an input whose named sizes remain unknown.
     """
     rng = np.random.default_rng(seed)
-    return {i.name: _draw_one(i, rng, sizes) for i in inputs if i.name not in given}
+    return {i.name: _draw_one(i, rng, sizes, None, inputs) for i in inputs if i.name not in given}
 
 
 def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Any]) -> dict[str, int]:
@@ -109,9 +109,13 @@ def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Any]) -> dict[str,
 
 
 def settled(
-    wanted: InputSpec, sizes: Mapping[str, int], known: Mapping[str, Sequence[int]] | None = None
+    wanted: InputSpec,
+    sizes: Mapping[str, int],
+    known: Mapping[str, Sequence[int]] | None = None,
+    others: Sequence[InputSpec] = (),
 ) -> list[int]:
-    """Returns the shape of an input with its named sizes replaced by numbers.
+    """Returns the shape of an input with its named sizes replaced by numbers. `others` are the
+    inputs that are drawn, too.
 
     Errors: I061 if one is unknown, and for an input whose value decides sizes, which cannot be
     guessed.
@@ -128,39 +132,65 @@ def settled(
         )
     if wanted.takes_any_shape and wanted.name in (known or {}):
         return list((known or {})[wanted.name])
+    shape = _shape(wanted, sizes)
+    if any(isinstance(d, str) for d in shape):
+        raise _open_error(wanted, shape, sizes, others)
+    return [int(d) for d in shape]
+
+
+def _shape(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int | str]:
+    """Returns the shape of an input, with names for the sizes that are unknown."""
     shape = [sizes.get(d, d) if isinstance(d, str) else d for d in wanted.shape]
     for axis, dim in wanted.expressions.items():
         if dim.symbols.issubset(sizes):
             shape[axis] = value_at(dim, sizes)
+    return shape
+
+
+def _open_error(
+    wanted: InputSpec,
+    shape: Sequence[int | str],
+    sizes: Mapping[str, int],
+    others: Sequence[InputSpec],
+) -> InputError:
+    """Returns the error for an input of unknown sizes. Its hint has shapes for it and for those of
+    the `others` that are needed, too, to know all sizes.
+    """
     open_sizes = [d for d in shape if isinstance(d, str)]
-    if open_sizes:
-        name, dims = wanted.name, ", ".join(map(str, wanted.shape))
-        example = ",".join("1" if isinstance(d, str) else str(d) for d in shape)
-        raise InputError(
-            "I061",
-            f"input {name!r} has the shape [{dims}], and {' and '.join(open_sizes)} "
-            f"{'have' if len(open_sizes) > 1 else 'has'} no size",
-            hint=Hint(
-                f"give input {name!r} an array, or fix its shape: "
-                f"inputs={{{name!r}: [{example.replace(',', ', ')}]}} of clew.load or clew.compile",
-                cli=f"give it, as in --shape {name}={example}",
-                page=f"compile it with the input shapes {name}={example.replace(',', 'x')}",
-            ),
-        )
-    return [int(d) for d in shape]
+    examples = {wanted.name: [1 if isinstance(d, str) else d for d in shape]}
+    known = {**sizes, **dict.fromkeys(open_sizes, 1)}
+    for other in others:
+        more = [] if other.decides else _shape(other, known)
+        if any(isinstance(d, str) for d in more):
+            examples[other.name] = [1 if isinstance(d, str) else d for d in more]
+            known |= {d: 1 for d in more if isinstance(d, str)}
+    flags = [f"{name}={','.join(map(str, example))}" for name, example in examples.items()]
+    one = len(examples) == 1
+    return InputError(
+        "I061",
+        f"input {wanted.name!r} has the shape [{', '.join(map(str, wanted.shape))}], and "
+        f"{' and '.join(open_sizes)} {'have' if len(open_sizes) > 1 else 'has'} no size",
+        hint=Hint(
+            f"give {f'input {wanted.name!r} an array' if one else 'arrays'}, or fix "
+            f"{'its shape' if one else 'shapes'}: inputs={examples} of clew.load or clew.compile",
+            cli=f"give {'it' if one else 'shapes'}, as in --shape {' --shape '.join(flags)}",
+            page=f"compile it with the input shapes {' '.join(flags).replace(',', 'x')}",
+        ),
+    )
 
 
 def _draw_one(
     wanted: InputSpec,
     rng: np.random.Generator,
     sizes: Mapping[str, int],
-    known: Mapping[str, Sequence[int]] | None = None,
+    known: Mapping[str, Sequence[int]] | None,
+    inputs: Sequence[InputSpec],
 ) -> Any:
     if wanted.kind is not None:
         return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
         raise InputError("I061", f"input {wanted.name!r} is not a tensor, so it cannot be random")
-    return _draw_array(wanted.dtype, settled(wanted, sizes, known), rng)
+    return _draw_array(wanted.dtype, settled(wanted, sizes, known, inputs), rng)
 
 
 def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:

@@ -54,7 +54,7 @@ def open_session(
         given = given.changed(place=placed_for_compile(module, given.backends, given))
     compiled = build_model(module, given)
     for wanted in compiled.inputs:
-        settled(wanted, {})
+        settled(wanted, {}, None, compiled.inputs)
     compiled.build  # noqa: B018 - one that the cache had whole is built here
     done = time.perf_counter()
     seconds = {"load": read - start, "compile": done - read}
