@@ -1,4 +1,6 @@
-"""A primitive for sums in registers whose rounding errors should not grow with their length."""
+"""Primitives for sums in registers that are added to a total in memory: in blocks, whose rounding
+errors do not grow with the length of a sum, or by chunks of its operands, which stay in a cache.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from clew.loop.ir import (
     Block,
     Buffer,
     For,
+    If,
     Nest,
     Stmt,
     Store,
@@ -17,6 +20,7 @@ from clew.loop.ir import (
     buffer_loads,
     inside,
     map_expressions,
+    nested,
     over_children,
     stores_in,
     transform,
@@ -26,7 +30,7 @@ from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
 from clew.te.expr import Imm, Index, Load, Scalar
 from clew.te.interpret import identity_of
-from clew.te.walk import map_loads
+from clew.te.walk import map_loads, substitute
 
 
 @primitive
@@ -60,6 +64,73 @@ def sum_in_blocks(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) 
             hint="compute the stage in registers, and name a reduction loop inside",
         )
     return nest.with_body(body)
+
+
+@primitive
+def hold_sums(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
+    """Adds up a stage that lies in memory in registers, from zero, in each iteration of `loop`, and
+    adds the sums to the stage at the end of the iteration.
+
+    `for c: for t: for k: for i: y[t, i] += x` becomes
+    `for c: for t: {for i: acc[i] = 0; for k: for i: acc[i] += x; for i: y[t, i] += acc[i]}` with
+    the loop `t`. The chunks `c` of a long reduction can then be outside of the tiles `t`, and those
+    of the operands stay in a cache. All three loops over `i` have the same name, so later
+    primitives apply to each.
+
+    Errors: S001; S036 if the loop contains anything but one sum of the stage in memory, or if a
+    condition decides which of its elements are computed.
+    """
+
+    def rewrite(found: For) -> Stmt:
+        made = _held(found, stage)
+        if made is None:
+            raise ScheduleError(
+                "S036",
+                f"loop {loop} does not contain just a sum of stage {stage!r} in memory",
+                hint="compute the stage in scratch, and apply this before loops inside are split",
+            )
+        return made
+
+    return rewrite_loops(nest, loop, rewrite)
+
+
+def _held(around: For, stage: str) -> Stmt | None:
+    """Returns the loop with the sums of its body in registers; None if the body is another one. A
+    loop of the same name that only sets the stage stays as it is.
+    """
+    stores = stores_in(around.body)
+    if len(stores) != 1 or stores[0].stage != stage or stores[0].buffer.scope == "register":
+        return None
+    (store,) = stores
+    if not store.combiner:
+        return around
+    inner = [s for s in walk(around.body) if isinstance(s, For)]
+    tile = [n.index for n in inner if any(n.index in place.variables for place in store.indices)]
+    guards = [s.cond for s in walk(around.body) if isinstance(s, If)]
+    if any(index in cond.variables for index in tile for cond in guards) or not all(
+        isinstance(index.extent, int) for index in tile
+    ):
+        return None
+    held = Buffer(
+        f"{store.buffer.name}.held", tuple(i.extent for i in tile), store.buffer.dtype, "register"
+    )
+    identity: Scalar = Imm(identity_of(store.combiner, held.dtype), held.dtype)
+
+    def over_tile(make: Callable[[tuple[Index, ...]], Stmt]) -> Stmt:
+        own = tuple(Index(i.name, i.extent, i.role, i.facts) for i in tile)
+        return nested(own, make(own))
+
+    def added(own: tuple[Index, ...]) -> Stmt:
+        places = {id(old): new for old, new in zip(tile, own, strict=True)}
+        indices = tuple(substitute(i, places) for i in store.indices)
+        return replace(store, indices=indices, value=Load(held, own))
+
+    reset = over_tile(lambda own: Store(held, own, identity, stage))
+    summed = transform(
+        around.body,
+        lambda s: replace(s, buffer=held, indices=tuple(tile)) if s is store else None,
+    )
+    return around.with_body(block(reset, summed, over_tile(added)))
 
 
 def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:
