@@ -26,9 +26,14 @@ from clew.loop.ir import (
     transform,
     walk,
 )
-from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
+from clew.loop.primitives.common import (
+    primitive,
+    replace_index,
+    rewrite_loops,
+    stage_statements,
+)
 from clew.support.errors import ScheduleError
-from clew.te.expr import Imm, Index, Load, Scalar
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 from clew.te.interpret import identity_of
 from clew.te.walk import map_loads, substitute
 
@@ -131,6 +136,97 @@ def _held(around: For, stage: str) -> Stmt | None:
         lambda s: replace(s, buffer=held, indices=tuple(tile)) if s is store else None,
     )
     return around.with_body(block(reset, summed, over_tile(added)))
+
+
+@primitive
+def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
+    """Sums each iteration of a reduction loop of a stage into a workspace; a new stage
+    `<stage>@sum` adds up these parts.
+
+    `for i: y[i] = 0; for c: for k: for i: y[i] += x` becomes
+    `for c: {for i: parts[c, i] = 0; for k: for i: parts[c, i] += x}` and then
+    `for i: y[i] = 0; for i: for c: y[i] += parts[c, i]`. Iterations of `c` no longer depend on each
+    other, so threads can share them. Loops over results may be between `c` and `k`.
+
+    Errors: S001, S002; S036 if `loop` is not the outermost loop of a sum of the stage, with another
+    reduction loop inside.
+    """
+    rewrite_loops(nest, loop, lambda found: found)
+    own = stage_statements(nest, stage)
+    sums = [s for s in own if any(store.combiner for store in stores_in(s))]
+    store = stores_in(sums[0])[0]
+    count = sum(s.extent for s in sums if isinstance(s, For) and s.name == loop)
+    result, shape = store.buffer, (count, *store.buffer.shape)
+    parts = Buffer(f"{result.name}.parts", shape, result.dtype, "workspace", role=result.role)
+    made, before = list[Stmt](), 0
+    for stmt in sums:
+        part = _part(stmt, loop, parts, before) if isinstance(stmt, For) else None
+        if part is None:
+            raise ScheduleError(
+                "S036",
+                f"loop {loop} does not sum up stage {stage!r} in parts",
+                hint="make it the outermost loop of the sum, outside of other reduction loops",
+            )
+        made.append(part)
+        before += part.extent
+    name = f"{stage}@sum"
+    axes = [Index(f"{name}.i{n}", extent) for n, extent in enumerate(result.shape)]
+    zero = Imm(identity_of(store.combiner, result.dtype), result.dtype)
+    made.append(nested(axes, Store(result, tuple(axes), zero, name)))
+    axes = [Index(i.name, i.extent) for i in axes]
+    each = Index(f"{name}.part", count)
+    added = Store(result, tuple(axes), Load(parts, (each, *axes)), name, store.combiner)
+    made.append(nested([*axes, each], added))
+    ours = {id(s) for s in own}
+    first = next(n for n, s in enumerate(nest.body.stmts) if id(s) in ours)
+    rest = [s for s in nest.body.stmts if id(s) not in ours]
+    return nest.with_body(block(*rest[:first], *made, *rest[first:]))
+
+
+def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
+    """Returns a sum whose outermost loop sets and sums one of `parts` in each iteration, the first
+    of them that of number `before`; None for a statement of another form.
+    """
+    if stmt.name != loop or not isinstance(stmt.size, int):
+        return None
+    place = binary("add", stmt.index, Imm(before, INDEX)) if before else stmt.index
+
+    def divided(inner: Stmt) -> Stmt | None:
+        """Returns loops over results with the reductions inside them divided."""
+        if isinstance(inner, Block):
+            made = [divided(s) for s in inner.stmts]
+            return None if None in made else block(*(s for s in made if s is not None))
+        if not isinstance(inner, For):
+            return None
+        written = {index for s in stores_in(inner) for at in s.indices for index in at.variables}
+        if stmt.index in written:
+            return None
+        if inner.index in written:
+            body = divided(inner.body)
+            return None if body is None else inner.with_body(body)
+        return _set_and_summed(inner, parts, place)
+
+    body = divided(stmt.body)
+    return None if body is None else stmt.with_body(body)
+
+
+def _set_and_summed(stmt: For, parts: Buffer, place: Scalar) -> Stmt | None:
+    """Returns a sum into one of `parts`, and before it, zeros; None if it is no plain nest."""
+    stores = stores_in(stmt)
+    if len(stores) != 1 or any(isinstance(s, If) for s in walk(stmt)):
+        return None
+    (store,) = stores
+    written = {index for at in store.indices for index in at.variables}
+    tile = [s.index for s in walk(stmt) if isinstance(s, For) and s.index in written]
+    own = [Index(i.name, i.extent, i.role, i.facts) for i in tile]
+    places = {id(old): new for old, new in zip(tile, own, strict=True)}
+    first = tuple(substitute(i, places) for i in store.indices)
+    zero = Imm(identity_of(store.combiner, parts.dtype), parts.dtype)
+    summed = transform(
+        stmt,
+        lambda s: replace(s, buffer=parts, indices=(place, *s.indices)) if s is store else None,
+    )
+    return block(nested(own, Store(parts, (place, *first), zero, store.stage)), summed)
 
 
 def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:

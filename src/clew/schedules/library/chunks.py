@@ -1,9 +1,8 @@
-"""Convolutions summed by chunks of the input channels, all pixels of a group of tiles for each: a chunk
-of a panel of weights stays in the first-level cache while the image streams by.
+"""Convolutions summed by chunks of the input channels, many tiles for each: a chunk of a panel of
+weights stays in the first-level cache while the image streams by.
 """
 
 from __future__ import annotations
-import os
 
 from clew.cost.policy.caches import SHARE_OF_CONV_CHUNK, SHARE_OF_POINTWISE_CHUNK
 from clew.cost.policy.convolutions import CHUNKS_OF_CONV
@@ -19,8 +18,6 @@ def chunk_of_channels(info: StageInfo, panel_bytes: int, target: Target) -> int:
     """Returns the number of iterations of the outermost reduction loop, over channels or blocks of
     them, in a chunk of a panel of weights; 0 if the convolution is better summed tile by tile.
     """
-    if os.environ.get("NOCHUNK"):
-        return 0
     depth, *others = (n for n in info.loops if n.name in info.reduction_axes)
     known = all(isinstance(n.size, int) for n in info.loops)
     if not known or depth.index.role != roles.DEPTH or not others or not target.has_half_lines:
