@@ -174,7 +174,13 @@ def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "depth", "columns"),
-    [((1,), 1111, 520), ((2,), 163, 4100), ((3,), 17, 33000), ((2, 2), 480, 1031), ((4,), 64, 9001)],
+    [
+        ((1,), 1111, 520),
+        ((2,), 163, 4100),
+        ((3,), 17, 33000),
+        ((2, 2), 480, 1031),
+        ((4,), 64, 9001),
+    ],
 )
 def test_few_rows_read_a_large_matrix_in_its_own_order(
     rows: tuple[int, ...], depth: int, columns: int

@@ -110,9 +110,10 @@ def _held(around: For, stage: str) -> Stmt | None:
     if not store.combiner:
         return around
     inner = [s for s in walk(around.body) if isinstance(s, For)]
-    tile = [n.index for n in inner if any(n.index in place.variables for place in store.indices)]
+    written = frozenset[Index]().union(*(place.variables for place in store.indices))
+    tile = [n.index for n in inner if n.index in written]
     guards = [s.cond for s in walk(around.body) if isinstance(s, If)]
-    if any(index in cond.variables for index in tile for cond in guards) or not all(
+    if any(not written.isdisjoint(cond.variables) for cond in guards) or not all(
         isinstance(index.extent, int) for index in tile
     ):
         return None
@@ -154,19 +155,18 @@ def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> N
     rewrite_loops(nest, loop, lambda found: found)
     own = stage_statements(nest, stage)
     sums = [s for s in own if any(store.combiner for store in stores_in(s))]
-    store = stores_in(sums[0])[0]
-    count = sum(s.extent for s in sums if isinstance(s, For) and s.name == loop)
-    result, shape = store.buffer, (count, *store.buffer.shape)
+    copies = [s for s in sums if isinstance(s, For) and isinstance(s.size, int)]
+    store = next((s for stmt in copies for s in stores_in(stmt)), None)
+    if store is None or len(copies) < len(sums):
+        raise _not_in_parts(stage, loop)
+    result = store.buffer
+    shape = (sum(s.extent for s in copies), *result.shape)
     parts = Buffer(f"{result.name}.parts", shape, result.dtype, "workspace", role=result.role)
     made, before = list[Stmt](), 0
-    for stmt in sums:
-        part = _part(stmt, loop, parts, before) if isinstance(stmt, For) else None
+    for copy in copies:
+        part = _part(copy, loop, parts, before)
         if part is None:
-            raise ScheduleError(
-                "S036",
-                f"loop {loop} does not sum up stage {stage!r} in parts",
-                hint="make it the outermost loop of the sum, outside of other reduction loops",
-            )
+            raise _not_in_parts(stage, loop)
         made.append(part)
         before += part.extent
     name = f"{stage}@sum"
@@ -174,7 +174,7 @@ def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> N
     zero = Imm(identity_of(store.combiner, result.dtype), result.dtype)
     made.append(nested(axes, Store(result, tuple(axes), zero, name)))
     axes = [Index(i.name, i.extent) for i in axes]
-    each = Index(f"{name}.part", count)
+    each = Index(f"{name}.part", before)
     added = Store(result, tuple(axes), Load(parts, (each, *axes)), name, store.combiner)
     made.append(nested([*axes, each], added))
     ours = {id(s) for s in own}
@@ -183,11 +183,21 @@ def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> N
     return nest.with_body(block(*rest[:first], *made, *rest[first:]))
 
 
+def _not_in_parts(stage: str, loop: str) -> ScheduleError:
+    return ScheduleError(
+        "S036",
+        f"loop {loop} does not sum up stage {stage!r} in parts",
+        hint="make it the outermost loop of the sum, outside of other reduction loops",
+    )
+
+
 def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
     """Returns a sum whose outermost loop sets and sums one of `parts` in each iteration, the first
     of them that of number `before`; None for a statement of another form.
     """
-    if stmt.name != loop or not isinstance(stmt.size, int):
+    stores = stores_in(stmt)
+    others = [s for s in stores if not s.combiner or s.buffer is not stores[0].buffer]
+    if stmt.name != loop or others:
         return None
     place = binary("add", stmt.index, Imm(before, INDEX)) if before else stmt.index
 
