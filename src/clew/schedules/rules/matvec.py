@@ -193,7 +193,8 @@ def _stream_rows(info: StageInfo, target: Target) -> int:
     depth = by_name[info.reduction_axes[0]]
     *rows, column = (by_name[name] for name in info.axes)
     matrix = max(buffer_loads(info.store.value), key=lambda x: x.source.typical_bytes)
-    if math.prod(over) > ROWS_OF_STREAM or depth.extent < DEPTH_OF_STREAM:
+    deep = isinstance(depth.extent, int) and depth.extent >= DEPTH_OF_STREAM
+    if math.prod(over) > ROWS_OF_STREAM or not deep:
         return 0
     if matrix.source.typical_bytes <= target.l2_bytes:
         return 0
