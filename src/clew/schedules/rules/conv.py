@@ -148,8 +148,9 @@ class Conv(Rule[Convolution]):
             unit, across = (columns, 1) if flat else (lines, -(-width // columns))
             group = min(kept * (width if flat else 1), unit * -(-TILES_OF_CONV_CHUNK // across))
             about = "lines, or pixels of a single one, that each chunk of a panel serves"
+            chunks = tuple(sorted({0, 1, 2, 4, 8, 16, chunk}))
             choices += [
-                Choice("chunk", chunk, (0, 1, 2, 4, 8, 16), "blocks of input channels of a chunk"),
+                Choice("chunk", chunk, chunks, "blocks of input channels of a chunk"),
                 tile_size("group", group, height * width, about),
             ]
         return Space(tuple(choices))
