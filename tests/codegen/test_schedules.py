@@ -83,12 +83,12 @@ def _check_drawn(seeds: range) -> None:
 
 def test_native_code_of_any_schedule() -> None:
     """All primitives and tails are among the steps of the drawn schedules that have native code."""
-    _check_drawn(range(120))
+    _check_drawn(range(160))
 
 
 @pytest.mark.exhaustive
 def test_native_code_of_any_of_many_schedules() -> None:
-    _check_drawn(range(120, 2000))
+    _check_drawn(range(160, 2000))
 
 
 def _product() -> Schedule:

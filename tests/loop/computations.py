@@ -150,7 +150,7 @@ _FACTORS = (1, 2, 3, 4, 5, 8)
 PRIMITIVES = (
     "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist", "inline", "compute_at",
     "cache_write", "cache_read", "rfactor", "prefetch", "partition", "check_whole", "skip_padding",
-    "share_guards", "flatten", "overlap", "widen",
+    "share_guards", "flatten", "overlap", "widen", "hold_sums", "sum_parts",
 )  # fmt: skip
 _MOST_DRAWS = 12
 
@@ -172,6 +172,13 @@ OPENINGS: dict[str, tuple[Callable[[Schedule], object], ...]] = {
     "matmul": (
         lambda s: s.compute_at("product", "out.j"),
         lambda s: s.rfactor("product", s.split("product.k", 2)[1]),
+        lambda s: s.compute_at("product", "out.i").hold_sums("product", "product.j"),
+        lambda s: s.reorder("product.k", "product.i", "product.j").hold_sums(
+            "product", s.split("product.k", 2)[0]
+        ),
+        lambda s: s.reorder("product.k", "product.i", "product.j").sum_parts(
+            "product", s.split("product.k", 2)[0]
+        ),
     ),
     "conv": (lambda s: s.inline("padded").skip_padding("out"),),
     "windows": (
@@ -253,6 +260,8 @@ def draw_step(draw: Random, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         case "flatten":
             place = {"first": draw.randint(0, 2), "count": draw.randint(2, 3)}
             args = {"stages": some(stage, 1, 2), **place}
+        case "hold_sums" | "sum_parts":
+            args = {"stage": draw.choice(stage), "loop": draw.choice(loop)}
         case "rfactor":
             args = {"stage": draw.choice(stage), "lanes": some(loop, 1, 2)}
         case "widen":

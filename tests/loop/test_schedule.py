@@ -378,6 +378,11 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         ),
     ),
     ("S036", "matmul", "in registers", lambda s: s.sum_in_blocks("product", "product.k")),
+    ("S036", "matmul", "does not contain just a sum", lambda s: s.hold_sums("product", "out.i")),
+    (
+        "S036", "matmul", "does not sum up stage 'product' in parts",
+        lambda s: s.sum_parts("product", "product.k"),
+    ),
     (
         "S006", "windows", "is already vector",
         lambda s: (s.vectorize("out.v"), s.partition("out.v")),
@@ -460,6 +465,35 @@ def test_partial_results_of_blocks_are_added_up() -> None:
     schedule.rfactor("total", *schedule.split(inner, 2))
     schedule.sum_in_blocks("total", schedule.split(outer, 2)[0])
     assert same(interpret(schedule.finished(), arrays), expected)
+
+
+@pytest.mark.parametrize(("m", "chunk"), [(6, 3), (5, 2), (4, 7)])
+def test_a_tile_holds_the_sums_of_a_chunk(m: int, chunk: int) -> None:
+    nest, arrays, expected = plain("matmul", m, 7)
+    schedule = Schedule(nest)
+    schedule.reorder("product.k", "product.i", "product.j")
+    _, within = schedule.split("product.k", chunk)
+    schedule.reorder("product.i", within, "product.j")
+    tiles, row = schedule.split("product.i", 2)
+    schedule.reorder(tiles, within, row, "product.j")
+    schedule.hold_sums("product", tiles)
+    for loop in (row, "product.j"):
+        schedule.unroll(loop)
+    assert "product.held[" in str(schedule)
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
+@pytest.mark.parametrize(("n", "part"), [(6, 2), (7, 3), (5, 1), (4, 9)])
+def test_parts_of_a_sum_are_added_up_by_a_stage(n: int, part: int) -> None:
+    nest, arrays, expected = plain("matmul", 5, n)
+    schedule = Schedule(nest)
+    schedule.reorder("product.k", "product.j", "product.i")
+    parts, _ = schedule.split("product.k", part)
+    total = schedule.sum_parts("product", parts)
+    schedule.parallel(parts)
+    schedule.compute_at(total, "out.i", "register")
+    assert same(interpret(schedule.finished(), arrays), expected)
+    assert str(Schedule.replay(nest, map(str, schedule.steps))) == str(schedule)
 
 
 def test_partial_results_of_a_tile_under_guards_of_the_reduction() -> None:

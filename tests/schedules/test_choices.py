@@ -25,6 +25,7 @@ LEGAL = {
     "dense-u8-i8": "cpu-amx",
     "dense-64-rows-bf16": "cpu-avx512",
     "conv-1x1": "cpu-neon",
+    "conv-1x1-crowded": "cpu-avx2",
     "conv-3x3": "cpu-avx2",
     "conv-3x3-strides": "cpu-amx",
     "conv-groups": "cpu-avx512",

@@ -94,17 +94,3 @@ def test_groups_are_filled_up(channels: int, filters: int, groups: int, filled: 
     assert stored("cpu-avx2") == filled
     assert stored("cpu-avx512") == filters  # it has masks for the ends of lines
     check(given)
-
-
-@pytest.mark.parametrize(("columns", "wanted"), [(4096, 256), (2000, 64), (2048, 128)])
-def test_one_row_streams_longer_runs_of_short_vectors(columns: int, wanted: int) -> None:
-    graph = Graph()
-    y = graph("nn.dense", graph.x(1, 90), graph.x(90, columns), weight_layout="KN")
-    given = module(graph, y)
-    vectors = {}
-    for name in ("cpu-avx2", "cpu-avx512"):
-        (source,) = sources(given, name)
-        (decision,) = source.plan.decisions
-        vectors[name] = decision.settings["vectors"]
-    assert vectors["cpu-avx2"] == wanted
-    check(given)

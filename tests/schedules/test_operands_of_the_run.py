@@ -168,8 +168,42 @@ def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
         return str(kernel.choices[0])
 
     assert choices(100, packed=False).startswith("matvec: vectors=16 ")
-    assert choices(1111, packed=False).startswith("matvec: vectors=64 ")  # not in a cache
+    assert choices(1111, packed=False).startswith("matvec: vectors=512 ")  # not in a cache
     assert choices(100, packed=True).startswith("matvec: vectors=4 ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [
+        ((1,), 1111, 520),
+        ((2,), 163, 4100),
+        ((3,), 17, 33000),
+        ((2, 2), 480, 1031),
+        ((4,), 64, 9001),
+    ],
+)
+def test_few_rows_read_a_large_matrix_in_its_own_order(
+    rows: tuple[int, ...], depth: int, columns: int
+) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(*rows, depth), graph.x(depth, columns), weight_layout="KN")
+    y = graph("nn.relu", graph("add", y, graph.w(columns)))
+    compiled = check(module(graph, y), {}, depth, target="cpu-avx2")
+    assert rules(compiled) == ["matvec"]
+    assert any("sum_parts" in str(step) for step in compiled.kernels[0].schedule.steps)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "wanted"),
+    [(4, 512, 600, "matvec"), (5, 512, 600, "matmul"), (1, 8, 20000, "matvec")],
+)
+def test_other_rows_sum_in_registers(rows: int, depth: int, columns: int, wanted: str) -> None:
+    graph = Graph()
+    y = graph("nn.dense", graph.x(rows, depth), graph.x(depth, columns), weight_layout="KN")
+    compiled = check(module(graph, y), {}, depth, target="cpu-avx2")
+    assert rules(compiled) == [wanted]
+    parts = any("sum_parts" in str(step) for step in compiled.kernels[0].schedule.steps)
+    assert parts == (rows == 4)
 
 
 @pytest.mark.parametrize(("batch", "depth", "columns"), [(3, 17, 64), (5, 30, 200), (1, 8, 1031)])
@@ -213,6 +247,35 @@ def test_convolutions(turn: int) -> None:
     graph = Graph()
     y = graph("nn.relu", graph(op, graph.x(*data), graph.x(*weight), **attrs))
     check(module(graph, y), {"n": 17}, turn, **({"target": "cpu-avx2"} if turn % 3 == 0 else {}))
+
+
+CHUNKED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 64, 23, 21), (40, 64, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((2, 72, 17, 29), (48, 72, 3, 2), {"strides": (2, 2), "padding": (1, 0, 1, 1)}),
+    ((1, 264, 15, 14), (32, 264, 1, 1), {}),  # the last chunk is shorter; one line
+    ((1, 128, 24, 24), (64, 64, 3, 3), {"groups": 2}),
+    ((1, 48, 20, 20), (24, 48, 5, 5), {"dilation": (2, 1)}),
+]
+
+
+@pytest.mark.parametrize("turn", range(len(CHUNKED)))
+def test_chunks_of_input_channels(turn: int) -> None:
+    data, weight, attrs = CHUNKED[turn]
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(*data), graph.x(*weight), **attrs)
+    y = graph("nn.relu", graph("add", y, graph.w(1, weight[0], 1, 1)))
+    compiled = check(module(graph, y), {}, turn, target="cpu-avx2")
+    steps = [str(step) for kernel in compiled.kernels for step in kernel.schedule.steps]
+    assert any(step.startswith("hold_sums") for step in steps)
+
+
+def test_few_input_channels_are_summed_tile_by_tile() -> None:
+    graph = Graph()
+    y = graph("nn.conv2d", graph.x(1, 16, 30, 30), graph.x(32, 16, 3, 3))
+    compiled = check(module(graph, y), {}, 0, target="cpu-avx2")
+    steps = [str(step) for kernel in compiled.kernels for step in kernel.schedule.steps]
+    assert "conv" in rules(compiled)
+    assert not any(step.startswith("hold_sums") for step in steps)
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,17 @@ class Schedule(Shown):
         """Adds up a stage in registers from zero in each iteration of a reduction loop."""
         return self.apply("sum_in_blocks", stage=stage, loop=loop)
 
+    def hold_sums(self, stage: str, loop: str) -> Schedule:
+        """Adds up a stage in memory in registers, in each iteration of a loop over tiles."""
+        return self.apply("hold_sums", stage=stage, loop=loop)
+
+    def sum_parts(self, stage: str, loop: str) -> str:
+        """Sums each iteration of a reduction loop separately; returns the name of the stage that
+        adds up these parts.
+        """
+        self.apply("sum_parts", stage=stage, loop=loop)
+        return f"{stage}@sum"
+
     def rfactor(self, stage: str, *lanes: str) -> Schedule:
         """Splits a reduction into partial results over its innermost loops."""
         return self.apply("rfactor", stage=stage, lanes=tuple(lanes))

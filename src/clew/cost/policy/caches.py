@@ -45,6 +45,14 @@ SHARE_OF_CONV_PANEL: Final = threshold(
     0.25, "of L2", "above which each tile reads a panel of weights from beyond the cache",
     tunable=True,
 )  # fmt: skip
+SHARE_OF_CONV_CHUNK: Final = threshold(
+    0.3, "of L1", "for weights of a chunk of input channels, beside the lines that windows read: "
+    "1 and 4 blocks of 3x3 weights are slower than 2", measured="Zen 3", tunable=True,
+)  # fmt: skip
+SHARE_OF_POINTWISE_CHUNK: Final = threshold(
+    0.16, "of L1", "the same without windows: each tile reads other pixels",
+    measured="Zen 3", tunable=True,
+)  # fmt: skip
 SHARE_OF_WAYS: Final = threshold(
     0.5, "share", "of the places for a line that a band may take before it is copied", tunable=True
 )

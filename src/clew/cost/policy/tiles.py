@@ -80,12 +80,16 @@ FULL_VECTORS_OF_ROW: Final = threshold(
 )
 STEPS_OF_ROW: Final = threshold(2, "steps", "of the depth that they unroll", tunable=True)
 VECTORS_OF_STREAM: Final = threshold(
-    64, "vectors", "of a matrix's row read one after another, with sums in the first-level cache",
-    tunable=True,
+    512, "vectors", "of a matrix's row read one after another, with sums in memory: for "
+    "1x1024x4096, 128 take 1.6 times as long", measured="Zen 3", tunable=True,
 )  # fmt: skip
-VECTORS_OF_LONG_STREAM: Final = threshold(
-    (128, 256), "vectors", "the same for 256-bit vectors, if two threads can share "
-    "them: for 1x4096x1024, 256 take 0.7 of the time of 64", measured="Zen 3", tunable=True,
+ROWS_OF_STREAM: Final = threshold(
+    4, "rows", "that a large matrix is multiplied by as it is read in its own order: with 5, the "
+    "factors of 8 steps take too many registers", measured="Zen 3",
+)  # fmt: skip
+DEPTH_OF_STREAM: Final = threshold(
+    16, "rows", "of such a matrix: with fewer, storing and loading sums of parts of it takes a "
+    "noticeable time",
 )  # fmt: skip
 STEPS_OF_STREAM: Final = threshold(
     8, "steps", "between which these sums are loaded and stored", tunable=True

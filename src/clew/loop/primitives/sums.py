@@ -1,4 +1,6 @@
-"""A primitive for sums in registers whose rounding errors should not grow with their length."""
+"""Primitives for sums in registers that are added to a total in memory: in blocks, whose rounding
+errors do not grow with the length of a sum, or by chunks of its operands, which stay in a cache.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from clew.loop.ir import (
     Block,
     Buffer,
     For,
+    If,
     Nest,
     Stmt,
     Store,
@@ -17,16 +20,22 @@ from clew.loop.ir import (
     buffer_loads,
     inside,
     map_expressions,
+    nested,
     over_children,
     stores_in,
     transform,
     walk,
 )
-from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
+from clew.loop.primitives.common import (
+    primitive,
+    replace_index,
+    rewrite_loops,
+    stage_statements,
+)
 from clew.support.errors import ScheduleError
-from clew.te.expr import Imm, Index, Load, Scalar
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 from clew.te.interpret import identity_of
-from clew.te.walk import map_loads
+from clew.te.walk import map_loads, substitute
 
 
 @primitive
@@ -60,6 +69,174 @@ def sum_in_blocks(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) 
             hint="compute the stage in registers, and name a reduction loop inside",
         )
     return nest.with_body(body)
+
+
+@primitive
+def hold_sums(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
+    """Adds up a stage that lies in memory in registers, from zero, in each iteration of `loop`, and
+    adds the sums to the stage at the end of the iteration.
+
+    `for c: for t: for k: for i: y[t, i] += x` becomes
+    `for c: for t: {for i: acc[i] = 0; for k: for i: acc[i] += x; for i: y[t, i] += acc[i]}` with
+    the loop `t`. The chunks `c` of a long reduction can then be outside of the tiles `t`, and those
+    of the operands stay in a cache. All three loops over `i` have the same name, so later
+    primitives apply to each.
+
+    Errors: S001; S036 if the loop contains anything but one sum of the stage in memory, or if a
+    condition decides which of its elements are computed.
+    """
+
+    def rewrite(found: For) -> Stmt:
+        made = _held(found, stage)
+        if made is None:
+            raise ScheduleError(
+                "S036",
+                f"loop {loop} does not contain just a sum of stage {stage!r} in memory",
+                hint="compute the stage in scratch, and apply this before loops inside are split",
+            )
+        return made
+
+    return rewrite_loops(nest, loop, rewrite)
+
+
+def _held(around: For, stage: str) -> Stmt | None:
+    """Returns the loop with the sums of its body in registers; None if the body is another one. A
+    loop of the same name that only sets the stage stays as it is.
+    """
+    stores = stores_in(around.body)
+    if len(stores) != 1 or stores[0].stage != stage or stores[0].buffer.scope == "register":
+        return None
+    (store,) = stores
+    if not store.combiner:
+        return around
+    inner = [s for s in walk(around.body) if isinstance(s, For)]
+    written = frozenset[Index]().union(*(place.variables for place in store.indices))
+    tile = [n.index for n in inner if n.index in written]
+    guards = [s.cond for s in walk(around.body) if isinstance(s, If)]
+    if any(not written.isdisjoint(cond.variables) for cond in guards) or not all(
+        isinstance(index.extent, int) for index in tile
+    ):
+        return None
+    held = Buffer(
+        f"{store.buffer.name}.held", tuple(i.extent for i in tile), store.buffer.dtype, "register"
+    )
+    identity: Scalar = Imm(identity_of(store.combiner, held.dtype), held.dtype)
+
+    def over_tile(make: Callable[[tuple[Index, ...]], Stmt]) -> Stmt:
+        own = tuple(Index(i.name, i.extent, i.role, i.facts) for i in tile)
+        return nested(own, make(own))
+
+    def added(own: tuple[Index, ...]) -> Stmt:
+        places = {id(old): new for old, new in zip(tile, own, strict=True)}
+        indices = tuple(substitute(i, places) for i in store.indices)
+        return replace(store, indices=indices, value=Load(held, own))
+
+    reset = over_tile(lambda own: Store(held, own, identity, stage))
+    summed = transform(
+        around.body,
+        lambda s: replace(s, buffer=held, indices=tuple(tile)) if s is store else None,
+    )
+    return around.with_body(block(reset, summed, over_tile(added)))
+
+
+@primitive
+def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
+    """Sums each iteration of a reduction loop of a stage into a workspace; a new stage
+    `<stage>@sum` adds up these parts.
+
+    `for i: y[i] = 0; for c: for k: for i: y[i] += x` becomes
+    `for c: {for i: parts[c, i] = 0; for k: for i: parts[c, i] += x}` and then
+    `for i: y[i] = 0; for i: for c: y[i] += parts[c, i]`. Iterations of `c` no longer depend on each
+    other, so threads can share them. Loops over results may be between `c` and `k`.
+
+    Errors: S001, S002; S036 if `loop` is not the outermost loop of a sum of the stage, with another
+    reduction loop inside.
+    """
+    rewrite_loops(nest, loop, lambda found: found)
+    own = stage_statements(nest, stage)
+    sums = [s for s in own if any(store.combiner for store in stores_in(s))]
+    copies = [s for s in sums if isinstance(s, For) and isinstance(s.size, int)]
+    store = next((s for stmt in copies for s in stores_in(stmt)), None)
+    if store is None or len(copies) < len(sums):
+        raise _not_in_parts(stage, loop)
+    result = store.buffer
+    shape = (sum(s.extent for s in copies), *result.shape)
+    parts = Buffer(f"{result.name}.parts", shape, result.dtype, "workspace", role=result.role)
+    made, before = list[Stmt](), 0
+    for copy in copies:
+        part = _part(copy, loop, parts, before)
+        if part is None:
+            raise _not_in_parts(stage, loop)
+        made.append(part)
+        before += part.extent
+    name = f"{stage}@sum"
+    axes = [Index(f"{name}.i{n}", extent) for n, extent in enumerate(result.shape)]
+    zero = Imm(identity_of(store.combiner, result.dtype), result.dtype)
+    made.append(nested(axes, Store(result, tuple(axes), zero, name)))
+    axes = [Index(i.name, i.extent) for i in axes]
+    each = Index(f"{name}.part", before)
+    added = Store(result, tuple(axes), Load(parts, (each, *axes)), name, store.combiner)
+    made.append(nested([*axes, each], added))
+    ours = {id(s) for s in own}
+    first = next(n for n, s in enumerate(nest.body.stmts) if id(s) in ours)
+    rest = [s for s in nest.body.stmts if id(s) not in ours]
+    return nest.with_body(block(*rest[:first], *made, *rest[first:]))
+
+
+def _not_in_parts(stage: str, loop: str) -> ScheduleError:
+    return ScheduleError(
+        "S036",
+        f"loop {loop} does not sum up stage {stage!r} in parts",
+        hint="make it the outermost loop of the sum, outside of other reduction loops",
+    )
+
+
+def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
+    """Returns a sum whose outermost loop sets and sums one of `parts` in each iteration, the first
+    of them that of number `before`; None for a statement of another form.
+    """
+    stores = stores_in(stmt)
+    others = [s for s in stores if not s.combiner or s.buffer is not stores[0].buffer]
+    if stmt.name != loop or others:
+        return None
+    place = binary("add", stmt.index, Imm(before, INDEX)) if before else stmt.index
+
+    def divided(inner: Stmt) -> Stmt | None:
+        """Returns loops over results with the reductions inside them divided."""
+        if isinstance(inner, Block):
+            made = [divided(s) for s in inner.stmts]
+            return None if None in made else block(*(s for s in made if s is not None))
+        if not isinstance(inner, For):
+            return None
+        written = {index for s in stores_in(inner) for at in s.indices for index in at.variables}
+        if stmt.index in written:
+            return None
+        if inner.index in written:
+            body = divided(inner.body)
+            return None if body is None else inner.with_body(body)
+        return _set_and_summed(inner, parts, place)
+
+    body = divided(stmt.body)
+    return None if body is None else stmt.with_body(body)
+
+
+def _set_and_summed(stmt: For, parts: Buffer, place: Scalar) -> Stmt | None:
+    """Returns a sum into one of `parts`, and before it, zeros; None if it is no plain nest."""
+    stores = stores_in(stmt)
+    if len(stores) != 1 or any(isinstance(s, If) for s in walk(stmt)):
+        return None
+    (store,) = stores
+    written = {index for at in store.indices for index in at.variables}
+    tile = [s.index for s in walk(stmt) if isinstance(s, For) and s.index in written]
+    own = [Index(i.name, i.extent, i.role, i.facts) for i in tile]
+    places = {id(old): new for old, new in zip(tile, own, strict=True)}
+    first = tuple(substitute(i, places) for i in store.indices)
+    zero = Imm(identity_of(store.combiner, parts.dtype), parts.dtype)
+    summed = transform(
+        stmt,
+        lambda s: replace(s, buffer=parts, indices=(place, *s.indices)) if s is store else None,
+    )
+    return block(nested(own, Store(parts, (place, *first), zero, store.stage)), summed)
 
 
 def _in_blocks(stmts: Block, stage: str, loop: str) -> Stmt | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from clew.cost.policy.tiles import (
     ENOUGH_ACCUMULATORS,
@@ -38,16 +39,31 @@ def register_tile(
     the tile's size determines it. `apart` is the number of reduction steps between two prefetches
     if only a run knows how many tiles share them.
     """
-    *others, column = info.axes
+    return tile_loops(schedule, info.axes, info.reduction_axes, lanes, blocks, unroll, apart)
+
+
+def tile_loops(
+    schedule: Schedule,
+    axes: Sequence[str],
+    over: Sequence[str],
+    lanes: int,
+    blocks: str | None = None,
+    unroll: int = 0,
+    apart: int = STEPS_OF_PREFETCH,
+) -> list[str]:
+    """Orders the loops of a register tile: `over`, those of the reduction, outside, and `axes`,
+    those of the tile, inside; see `register_tile`.
+    """
+    *others, column = axes
     if blocks is not None:
         others = [*(a for a in others if a != blocks), blocks]
     # Peeling copies the loops inside, so reorder before splitting any loop.
-    schedule.reorder(*info.reduction_axes, *others, column)
+    schedule.reorder(*over, *others, column)
     vector, lane = schedule.split(column, lanes, tail="guard")
-    deepest = info.reduction_axes[-1]
+    deepest = over[-1]
     accumulators = math.prod(schedule.extent(name) for name in (*others, vector))
     steps = unroll or reduction_unroll(accumulators)
-    reduction = list(info.reduction_axes)
+    reduction = list(over)
     if 1 < steps < schedule.extent(deepest):
         reduction[-1], inner = schedule.split(deepest, steps)
         schedule.unroll(inner)

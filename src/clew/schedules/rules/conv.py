@@ -23,6 +23,7 @@ from clew.cost.policy.convolutions import (
     GOOD_FIT,
     LINES_OF_FREE_IMAGE,
     MANY_BLOCKS,
+    TILES_OF_CONV_CHUNK,
 )
 from clew.cost.policy.tiles import MOST_ROWS, STEPS_OF_IMAGE_PREFETCH, UNROLLED_STEPS
 from clew.ir.dims import SymDim
@@ -32,6 +33,7 @@ from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.chunks import chunk_of_channels, sum_chunks
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
@@ -76,6 +78,8 @@ class Conv(Rule[Convolution]):
 
     name = "conv"
     demands: ClassVar[Sequence[Demand]] = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
+    has_chunks: ClassVar[bool] = True
+    """Whether a register tile may sum a chunk of the input channels at a time."""
 
     def match(self, work: Work, target: Target) -> Convolution | None:
         info = work.reduction
@@ -104,7 +108,9 @@ class Conv(Rule[Convolution]):
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
         panels = image.blocks // vectors
         # Each tile reads a panel of weights, of which a large one leaves the second-level cache.
-        far = _weight_bytes(match.info) > panels * match.target.l2_bytes * SHARE_OF_CONV_PANEL
+        panel_bytes = _weight_bytes(match.info) // panels
+        chunk = chunk_of_channels(match.info, panel_bytes, match.target) if self.has_chunks else 0
+        far = not chunk and panel_bytes > match.target.l2_bytes * SHARE_OF_CONV_PANEL
         if far and all(isinstance(extent, int) for extent in image.shape[2:4]):
             lines, columns = image_tile(height, width, most)
         else:
@@ -138,6 +144,15 @@ class Conv(Rule[Convolution]):
             copied = kept < units and _is_crowded(match.info, image, match.target, kept)
             about = "copy a band of the image for all its panels: 1 by blocks, 2 pixel by pixel"
             choices.append(Choice("copied", int(copied), (0, _BY_BLOCKS, _BY_PIXELS), about))
+        if chunk:
+            unit, across = (columns, 1) if flat else (lines, -(-width // columns))
+            group = min(kept * (width if flat else 1), unit * -(-TILES_OF_CONV_CHUNK // across))
+            about = "lines, or pixels of a single one, that each chunk of a panel serves"
+            chunks = tuple(sorted({0, 1, 2, 4, 8, 16, chunk}))
+            choices += [
+                Choice("chunk", chunk, chunks, "blocks of input channels of a chunk"),
+                tile_size("group", group, height * width, about),
+            ]
         return Space(tuple(choices))
 
     def schedule(self, match: Convolution, settings: Settings) -> Schedule:
@@ -173,29 +188,42 @@ class Conv(Rule[Convolution]):
             )
             copied_lanes = stage_infos(schedule)[copy].axes[-1]
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
-        inside = []
-        if rows:
-            down, oh_inner = split_tiles(schedule, down, settings["lines"], free="overlap")
-            schedule.reorder(down, ow, oh_inner, co_inner, ci)
-            inside.append(oh_inner)
-        ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
-        schedule.compute_at(match.anchor, ow_outer, "register")
-        reduction = self.tile(schedule, info, match, settings)
-        # Frames outside a clip; most have none.
-        schedule.attempt(lambda: schedule.skip_padding(match.anchor))
+        chunk = settings.get("chunk", 0)
+        inside, tiles = [], [down, ow] if rows else [down]
+        if chunk:
+            group, down = split_tiles(schedule, down, settings["group"])
+            if rows:
+                schedule.reorder(group, down, ow, co_inner, ci)
+            schedule.compute_at(match.anchor, group, "scratch")
+            levels = sum_chunks(
+                schedule, info, chunk, (settings["lines"], columns), match.lanes, settings["unroll"]
+            )
+        else:
+            if rows:
+                down, oh_inner = split_tiles(schedule, down, settings["lines"], free="overlap")
+                schedule.reorder(down, ow, oh_inner, co_inner, ci)
+                inside.append(oh_inner)
+            ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
+            inside.append(ow_inner)
+            tiles = [down, ow_outer] if rows else [ow_outer]
+            schedule.compute_at(match.anchor, ow_outer, "register")
+            levels = [*tiles, *self.tile(schedule, info, match, settings)]
+            # Frames outside a clip; most have none.
+            schedule.attempt(lambda: schedule.skip_padding(match.anchor))
         vector, lane = schedule.split(ci, match.lanes, tail="guard")
-        for name in (*inside, ow_inner, co_inner, vector):
+        for name in (*inside, co_inner, vector):
             schedule.unroll(name)
         schedule.vectorize(lane)
-        tiles = [down, ow_outer] if rows else [ow_outer]
         if settings["prefetch"]:
-            stream(schedule, info, co_outer, [*tiles, *reduction], match.target)
+            stream(schedule, info, co_outer, levels, match.target)
         if copy:  # a band's part of the image is contiguous in its copy
             schedule.compute_at(copy, outer[-1])
             wide, lane = schedule.split(copied_lanes, match.lanes, tail="guard")
             schedule.unroll(wide)
             schedule.vectorize(lane)
-        if len(outer) > 1:  # bands of lines
+        if chunk:
+            spread(schedule, [*outer, co_outer], group)
+        elif len(outer) > 1:  # bands of lines
             spread(schedule, [*outer, co_outer, tiles[0]])
         else:
             spread(schedule, [*outer, co_outer], tiles[0])

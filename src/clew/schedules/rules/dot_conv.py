@@ -34,6 +34,7 @@ class DotConv(Conv):
 
     name = "dot_conv"
     demands = (*Conv.demands, PACKED, DOT_UNIT)
+    has_chunks = False
 
     def match(self, work: Work, target: Target) -> DotConvolution | None:
         found = super().match(work, target)
