@@ -45,9 +45,9 @@ def upper_half(value: Codes, factor: int) -> Codes:
     return found
 
 
-def divided_by_power(value: Codes, exponent: int) -> Codes:
-    """Returns integers divided by a power of two; ties go away from zero."""
-    mask = (1 << exponent) - 1
+def divided_by_power(value: Codes, exponent: Any) -> Codes:
+    """Returns integers divided by powers of two; ties go away from zero."""
+    mask = (np.int64(1) << exponent) - 1
     found: Codes = (value >> exponent) + ((value & mask) > (mask >> 1) + (value < 0))
     return found
 
