@@ -460,7 +460,7 @@ def conv_2d(draw: Draw, op: str) -> Case:
         weights, axis, count = (1, *spans, inner * multiplier), 3, inner * multiplier
         depth = spans[0] * spans[1]
     x = draw.tensor((draw.whole(1, 2), draw.whole(8, 10), draw.whole(8, 10), image), dtype)
-    # LiteRT's kernels for floats and codes read a scale of each channel even if there is only one.
+    # LiteRT's kernels by channel read a scale of each one, even if the file has a single scale.
     single = dtype != "f32" or (op == "CONV_2D" and groups == 1)
     weight = _weight(draw, weights, axis, kind, single=single)
     operands = [x, weight, _bias(draw, count, x, weight, needed=op != "CONV_2D")]
