@@ -76,4 +76,5 @@ def _reciprocal(x: Codes) -> Codes:
     for _ in range(3):
         left = (1 << (_FRACTION - 2)) - upper_half(half, found)
         found = found + np.clip(upper_half(found, left) << 2, -1 << _FRACTION, _ONE)
-    return np.clip(found << 1, -1 << _FRACTION, _ONE)
+    doubled: Codes = np.clip(found << 1, -1 << _FRACTION, _ONE)
+    return doubled

@@ -39,8 +39,8 @@ def fixed(value: Codes, real: Any) -> Codes:
     return divided_by_power(upper_half(value << max(shift, 0), factor), max(-shift, 0))
 
 
-def upper_half(value: Codes, factor: int) -> Codes:
-    """Returns the doubled upper half of a 32-bit product; ties go up."""
+def upper_half(value: Codes, factor: Any) -> Codes:
+    """Returns the doubled upper halves of 32-bit products; ties go up."""
     found: Codes = (value * factor + (1 << 30)) >> 31
     return found
 
