@@ -16,7 +16,7 @@ from clew.ir.types import TensorType
 from clew.machine.instructions import instructions_of
 from clew.machine.target import target_of
 from clew.ops.registry import get_op
-from clew.te.expr import Cast, Imm, Inlined, Scalar, binary, cast
+from clew.te.expr import Binary, Cast, Imm, Inlined, Scalar, binary, cast
 from clew.te.tensor import placeholder
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
@@ -55,6 +55,26 @@ def test_casts_that_keep_all_numbers(dtype: str, low: int, high: float, limits: 
         replaced = limits[0] == low  # the clamp is the lower bound
         assert (found.number is number) is not replaced
         assert len(found.inside) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "left"),
+    [(-128, 127, ()), (-128, 100, ("min",)), (-5, 127, ("max",)), (-5, 100, ("min", "max"))],
+)
+def test_clamps_that_packing_applies_are_left_out(
+    low: int, high: int, left: tuple[str, ...]
+) -> None:
+    number = cast("i32", placeholder((8,), "i16", "x")[0])
+    clamped = binary("min", binary("max", number, Imm(low, "i32")), Imm(high, "i32"))
+    found = narrowed(Cast("i8", Inlined("s", clamped)))
+    assert found is not None
+    assert (found.low, found.high) == (-128, 127)
+    kept, ops = found.number, []
+    while isinstance(kept, Binary):
+        ops.append(kept.op)
+        kept = kept.a
+    assert tuple(ops) == left
+    assert kept is number
 
 
 def _position(low: float, high: float, *, known: bool = True, op: str = "floor") -> Scalar:

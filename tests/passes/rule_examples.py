@@ -126,14 +126,19 @@ def _dense(x: Expr) -> Expr:
     return call("nn.dense", x, _matrix(x), weight_layout="KN")
 
 
-def _surrounded(x: Expr, axes: tuple[int, ...] = ()) -> Expr:
-    """A convolution of an image with zeros around it, whose channels `axes` put first."""
+def _surrounded(x: Expr, axes: tuple[int, ...] = (), zero: int = 0) -> Expr:
+    """A convolution of an image with zeros around it, whose channels `axes` put first; or with a
+    zero point around it, which is subtracted.
+    """
     size, side = _size(x), 1 if axes else 2
     shape = (1, size, size, 1) if axes else (1, 1, size, size)
     pads = [0, 0, 0, 0, 0, 0, 0, 0]
     pads[side : side + 2], pads[side + 4 : side + 6] = (1, 2), (0, 3)
-    image = call("pad", call("reshape", x, shape=shape), pads=tuple(pads))
+    image = call("pad", call("reshape", x, shape=shape), pads=tuple(pads), value=zero)
     image = call("transpose", image, axes=axes) if axes else image
+    if zero:
+        image = call("subtract", call("cast", image, dtype="i32"), Constant(np.int32(zero)))
+        image = call("cast", image, dtype=x.tensor.dtype)
     weight = np.arange(-4, 5).astype(to_numpy(x.tensor.dtype)).reshape(1, 1, 3, 3)
     return call("nn.conv2d", image, Constant(weight), padding=(1, 0, 0, 1))
 
@@ -278,6 +283,7 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
     "zeros_around_an_image": [
         lambda x, z: _surrounded(x),
         lambda x, z: _surrounded(x, (0, 3, 1, 2)),
+        lambda x, z: _surrounded(x, (0, 3, 1, 2), zero=3),
     ],
     "max_pool_of_long_windows": [
         lambda x, z: call(

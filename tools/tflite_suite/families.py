@@ -360,14 +360,25 @@ def segments(draw: Draw, op: str) -> Case:
 # --- products -------------------------------------------------------------------------------------
 
 
-def _weight(draw: Draw, shape: tuple[int, ...], axis: int, dtype: str) -> Operand:
-    """Returns weights: codes per channel or of one scale."""
+_HYBRID: Final = "hybrid"  # floats times codes
+
+
+def _types(draw: Draw, *dtypes: str) -> tuple[str, str]:
+    """Returns the types of data and weights."""
+    dtype = draw.one(*dtypes, _HYBRID)
+    return ("f32", "i8") if dtype == _HYBRID else (dtype, "i8" if dtype == "i16" else dtype)
+
+
+def _weight(
+    draw: Draw, shape: tuple[int, ...], axis: int, dtype: str, *, single: bool = True
+) -> Operand:
+    """Returns weights: codes per channel, or of one scale if a `single` one is allowed."""
     if dtype == "f32":
         return draw.tensor(shape, dtype, low=-1, high=1, constant=True)
     if dtype == "u8":
         return draw.tensor(shape, dtype, low=-1, high=1, constant=True)
     value = draw.rng.integers(-127, 128, shape, np.int8)
-    count = shape[axis] if draw.flag() else 1
+    count = shape[axis] if draw.flag() or not single else 1
     scales = tuple(float(np.float32(draw.rng.uniform(0.002, 0.012))) for _ in range(count))
     return Operand(value, True, Quantum(scales, (0,) * count, axis if count > 1 else 0))
 
@@ -392,63 +403,75 @@ def _product(draw: Draw, depth: int, dtype: str) -> tuple[str, Quantum]:
 @family("FULLY_CONNECTED")
 def fully_connected(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype = draw.one("f32", "i8", "i8", "u8", "i16")
+    dtype, kind = _types(draw, "f32", "i8", "i8", "u8", "i16")
     depth, out = draw.whole(1, 40), draw.whole(1, 9)
     keep = draw.flag()
     x = draw.tensor((*draw.shape(1, 3), depth), dtype)
-    weight = _weight(draw, (out, depth), 0, "i8" if dtype == "i16" else dtype)
+    weight = _weight(draw, (out, depth), 0, kind)
     given = {"activation": draw.whole(0, 3), "keep_num_dims": keep}
+    if dtype != kind == "i8":
+        given["asymmetric_quantize_inputs"] = draw.flag()
     operands = [x, weight, _bias(draw, out, x, weight)]
     return Case(op, operands, [_product(draw, depth, dtype)], ("FullyConnectedOptions", given),
-                version=7 if dtype == "i16" else 5)  # fmt: skip
+                version=7 if dtype == "i16" else 9)  # fmt: skip
 
 
 @family("BATCH_MATMUL")
 def batch_matmul(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype = draw.one("f32", "i8", "i16")
+    dtype, kind = _types(draw, "f32", "i8", "i16")
     rows, depth, columns = draw.whole(1, 6), draw.whole(1, 20), draw.whole(1, 6)
-    outer = draw.shape(0, 3, 3)
+    hybrid = dtype == "f32" and kind == "i8"
+    # LiteRT's kernel for floats and codes mixes up the scales of several axes of batches.
+    outer = draw.shape(0, 1 if hybrid else 3, 3)
     turn = draw.flag(), draw.flag()
     a = (depth, rows) if turn[0] else (rows, depth)
     b = (columns, depth) if turn[1] else (depth, columns)
     other = tuple(size if draw.flag() else 1 for size in outer)
-    operands = [draw.tensor((*outer, *a), dtype), draw.tensor((*other, *b), dtype)]
-    options = ("BatchMatMulOptions", {"adj_x": turn[0], "adj_y": turn[1]})
-    return Case(op, operands, [_product(draw, 4 * depth, dtype)], options, version=3)
+    given = {"adj_x": turn[0], "adj_y": turn[1]}
+    right = draw.tensor((*other, *b), dtype)
+    if hybrid:
+        scale = float(np.float32(draw.rng.uniform(0.002, 0.012)))
+        codes = draw.rng.integers(-127, 128, (*other, *b), np.int8)
+        right = Operand(codes, True, Quantum((scale,), (0,)))
+        given["asymmetric_quantize_inputs"] = draw.flag()
+    operands = [draw.tensor((*outer, *a), dtype), right]
+    options = ("BatchMatMulOptions", given)
+    return Case(op, operands, [_product(draw, 4 * depth, dtype)], options, version=4)
 
 
 @family("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv_2d(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype = draw.one("f32", "i8", "i8", "u8", "i16")
+    dtype, kind = _types(draw, "f32", "i8", "i8", "u8", "i16")
     inner, out, spans = draw.whole(1, 9), draw.whole(1, 9), (draw.whole(1, 4), draw.whole(1, 4))
     given: dict[str, Any] = {
         "padding": draw.whole(0, 1), "stride_h": draw.whole(1, 2), "stride_w": draw.whole(1, 2),
         "activation": draw.whole(0, 3), "dilation_h": draw.whole(1, 2),
         "dilation_w": draw.whole(1, 2),
     }  # fmt: skip
-    kind = "i8" if dtype == "i16" else dtype
     if op == "CONV_2D":
         groups = draw.one(1, 1, 1, 2)
         image, weights = inner * groups, (out * groups, *spans, inner)
         axis, count, depth = 0, out * groups, inner * spans[0] * spans[1]
     else:
-        image, multiplier = inner, draw.whole(1, 3)
+        image, multiplier, groups = inner, draw.whole(1, 3), inner
         given["depth_multiplier"] = multiplier
         weights, axis, count = (1, *spans, inner * multiplier), 3, inner * multiplier
         depth = spans[0] * spans[1]
     x = draw.tensor((draw.whole(1, 2), draw.whole(8, 10), draw.whole(8, 10), image), dtype)
-    weight = _weight(draw, weights, axis, kind)
+    # LiteRT's kernels by channel read a scale of each one, even if the file has a single scale.
+    single = dtype != "f32" or (op == "CONV_2D" and groups == 1)
+    weight = _weight(draw, weights, axis, kind, single=single)
     operands = [x, weight, _bias(draw, count, x, weight, needed=op != "CONV_2D")]
     options = ("Conv2DOptions" if op == "CONV_2D" else "DepthwiseConv2DOptions", given)
-    return Case(op, operands, [_product(draw, depth, dtype)], options, version=3)
+    return Case(op, operands, [_product(draw, depth, dtype)], options, version=6)
 
 
 @family("TRANSPOSE_CONV")
 def transpose_conv(draw: Draw, op: str) -> Case:
     """Draws a case."""
-    dtype = draw.one("f32", "i8", "u8", "i16")
+    dtype, kind = _types(draw, "f32", "i8", "u8", "i16")
     inner, out, span, stride = (
         draw.whole(1, 5),
         draw.whole(1, 5),
@@ -466,11 +489,11 @@ def transpose_conv(draw: Draw, op: str) -> Case:
         "activation": draw.whole(0, 3),
     }
     x = draw.tensor((draw.whole(1, 2), *sides, inner), dtype)
-    weight = _weight(draw, (out, span, span, inner), 0, "i8" if dtype == "i16" else dtype)
+    weight = _weight(draw, (out, span, span, inner), 0, kind, single=dtype != "f32")
     shape = constant([x.value.shape[0], *wanted, out])
     operands = [shape, weight, x, _bias(draw, out, x, weight)]
     return Case(op, operands, [_product(draw, inner * 2, dtype)],
-                ("TransposeConvOptions", given), version=4)  # fmt: skip
+                ("TransposeConvOptions", given), version=5)  # fmt: skip
 
 
 @family("CONV_3D", "CONV_3D_TRANSPOSE")

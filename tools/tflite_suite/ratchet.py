@@ -23,6 +23,7 @@ _HEADER: Final = f"""\
 """
 
 NOTES: Final[Mapping[str, str]] = {
+    "DIV": "16-bit codes: in floats, within one step",
     "EXP": "16-bit codes: within one step, from the last bit of the C library's exponential",
     "L2_NORMALIZATION": "codes: within one step; LiteRT uses integer square roots",
     "LOCAL_RESPONSE_NORMALIZATION": "windows as in LiteRT's optimized kernel; its reference kernel "

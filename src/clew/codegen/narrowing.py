@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from clew.ir.types import bits, integer_limits, is_integer
 from clew.support.dataclass import dataclass
-from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar, Select
+from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar, Select, binary
 
 Bounds: TypeAlias = "tuple[int, int]"
 FloatBounds: TypeAlias = "tuple[float, float]"
@@ -56,11 +56,22 @@ def narrowed(expr: Cast) -> Narrowed | None:
             limits = _UNSIGNED
     if number.dtype != _WHOLE:
         return None
-    if isinstance(number, Binary) and number.op == "max":
-        for value, bound in ((number.a, number.b), (number.b, number.a)):
-            if _bounds(bound) == (limits[0], limits[0]):  # the clamp is this bound
-                return Narrowed(value, *limits, offset, inside)
-    return Narrowed(number, *limits, offset, inside)
+    return Narrowed(_unclamped(number, limits), *limits, offset, inside)
+
+
+def _unclamped(number: Scalar, limits: Bounds) -> Scalar:
+    """Returns a number without the bounds that clamping the result to the limits applies, too."""
+    if not isinstance(number, Binary) or number.op not in ("max", "min"):
+        return number
+    limit = limits[number.op == "min"]
+    for value, bound in ((number.a, number.b), (number.b, number.a)):
+        given = _bounds(bound)
+        if given == (limit, limit):
+            return _unclamped(value, limits)
+        if given[0] == given[1] and _within(given, limits):
+            inner = _unclamped(value, limits)
+            return number if inner is value else binary(number.op, inner, bound)
+    return number
 
 
 def fits_32_bits(expr: Cast) -> bool:

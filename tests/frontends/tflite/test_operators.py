@@ -395,3 +395,33 @@ def test_ties_of_codes_are_rounded_as_in_litert(op: str, dtype: str) -> None:
     data = graph.file(y)
     (wanted,) = litert(data, feed)
     np.testing.assert_array_equal(interpret(load(data), feed)["y"], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_quotients_of_codes_are_those_of_litert(dtype: str) -> None:
+    """All pairs of codes. LiteRT shifts quotients of less than half a step too far."""
+    low, high = integer_limits(dtype)
+    codes = np.arange(low, high + 1)
+    rng = np.random.default_rng(2)
+    for scales in ((0.3, 0.02, 0.11), (0.02, 0.3, 0.0007), (0.05, 0.05, 0.9)):
+        zeros = rng.integers(low, high + 1, 3)
+        quanta = [{"scale": [s], "zero": [int(z)]} for s, z in zip(scales, zeros, strict=True)]
+        divisors = codes[codes != zeros[1]]
+        values = codes.reshape(-1, 1), divisors.reshape(1, -1)
+        feed = {name: v.astype(to_numpy(dtype)) for name, v in zip("ab", values, strict=True)}
+        graph = Graph()
+        operands = [
+            graph.input(name, value.shape, dtype, **quantum)
+            for (name, value), quantum in zip(feed.items(), quanta, strict=False)
+        ]
+        options = ("DivOptions", {"activation": 1})
+        shape = (len(codes), len(divisors))
+        data = graph.file(
+            graph.operator("DIV", operands, [("y", shape, dtype)], options, 2, **quanta[2])
+        )
+        (wanted,) = litert(data, feed)
+        real = (values[0] - zeros[0]) / (values[1] - zeros[1]) * scales[0] / scales[1] / scales[2]
+        defined = np.abs(real) >= 0.5
+        found = interpret(load(data), feed)["y"]
+        np.testing.assert_array_equal(found[defined], wanted[defined])
+        assert (found[~defined] == max(zeros[2], found.min())).all()

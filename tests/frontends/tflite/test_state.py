@@ -494,16 +494,62 @@ def test_a_free_batch_of_codes() -> None:
         np.testing.assert_array_equal(session(feed["x"]), wanted)
 
 
-def test_states_within_a_branch_need_a_known_batch() -> None:
+@pytest.mark.parametrize("op", ["RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_a_free_batch_in_a_branch(op: str) -> None:
+    data, shape = _in_branch(op, -1)
+    model = clew.compile(load(data), threads=1)
+    for count in (3, 1):
+        for taken in (True, False):
+            (feed,) = fed((count, *shape[1:]), count=1)
+            feed["c"] = np.asarray(taken)
+            (wanted,) = frames(_in_branch(op, count)[0], [feed])
+            np.testing.assert_allclose(model.run(feed)["y"], wanted[0], rtol=1e-5, atol=1e-6)
+
+
+def _in_branch(op: str, batch: int) -> tuple[bytes, tuple[int, ...]]:
+    """Returns a file with a cell in both branches, and the shape of a frame."""
     graph = Cells()
-    x, condition = graph.input("x", (-1, SIZE), "f32"), graph.input("c", (), "bool")
-    inner = Cells(main=graph)
-    with_batch("RNN", -1, inner)
-    inner.outputs = inner._operators[0]["outputs"]
-    numbers = {"then_subgraph_index": inner.number, "else_subgraph_index": inner.number}
-    y = graph.operator("IF", [condition, x], [("y", (-1, UNITS), "f32")], ("IfOptions", numbers))
-    with pytest.raises(UnsupportedError, match=r"U002.*the batch"):
-        load(graph.file(y))
+    _, shape = with_batch(op, batch)
+    x, condition = graph.input("x", shape, "f32"), graph.input("c", (), "bool")
+    numbers = []
+    for _ in range(2):
+        inner = Cells(main=graph)
+        with_batch(op, batch, inner)
+        inner.outputs = inner._operators[0]["outputs"]
+        numbers.append(inner.number)
+    options = {"then_subgraph_index": numbers[0], "else_subgraph_index": numbers[1]}
+    result = [("y", (*shape[:-1], UNITS), "f32")]
+    return graph.file(graph.operator("IF", [condition, x], result, ("IfOptions", options))), shape
+
+
+def test_a_free_batch_in_a_loop() -> None:
+    def file(batch: int) -> bytes:
+        graph = Cells()
+        types = [((), "i32"), ((batch, SIZE), "f32"), ((batch, UNITS), "f32")]
+        body, test = Cells(main=graph), graph.graph()
+        n = body.input("n", *types[0])
+        with_batch("RNN", batch, body)
+        body.input("y", *types[2])
+        (one,) = np.int32([1])
+        (next_,) = body.operator(
+            "ADD", [n, body.constant(one)], [("next", *types[0])], ("AddOptions", {})
+        )
+        body.outputs = [next_, body._inputs[1], body._operators[0]["outputs"][0]]
+        given = [test.input(name, *type_) for name, type_ in zip("nxy", types, strict=True)]
+        test.outputs = test.operator(
+            "LESS", [given[0], test.constant(3 * one)], [("t", (), "bool")]
+        )
+        numbers = {"cond_subgraph_index": test.number, "body_subgraph_index": body.number}
+        operands = [graph.input(name, *type_) for name, type_ in zip("nxy", types, strict=True)]
+        results = [(name, *type_) for name, type_ in zip(("m", "z", "h"), types, strict=True)]
+        return graph.file(graph.operator("WHILE", operands, results, ("WhileOptions", numbers)))
+
+    model = clew.compile(load(file(-1)), threads=1)
+    for count in (3, 1):
+        (feed,) = fed((count, SIZE), count=1)
+        feed |= {"n": np.int32(0), "y": np.zeros((count, UNITS), np.float32)}
+        (wanted,) = frames(file(count), [feed])
+        np.testing.assert_allclose(model.run(feed)["h"], wanted[2], rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_not_supported() -> None:

@@ -214,3 +214,37 @@ def windows(g: Drawing) -> None:
     given |= {"filter_height": kernel[0], "filter_width": kernel[1]}
     op = g.choices.pick(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
     g.add(op, [x], (x.dtype,), ("Pool2DOptions", given), 2, **x.like)
+
+
+@entry(1)
+def floats_times_codes(g: Drawing) -> None:
+    """Floats times weights of codes. They are new ones, because each call rounds them to codes, in
+    which a difference of an ulp could become a step.
+    """
+    if g.choices.one_in(2):
+        x = g.leaf((g.choices.pick(g.sizes), g.choices.pick(g.sizes)), constant=False)
+        out, given = g.choices.pick(g.sizes), {"asymmetric_quantize_inputs": g.choices.one_in(2)}
+        operands = [x, _signed(g, (out, x.shape[-1]), 0, single=True)]
+        g.add("FULLY_CONNECTED", operands, given=("FullyConnectedOptions", given), version=9)
+        return
+    kernel, channels = kernel_of(g), g.choices.pick((1, 2, 3, 4, 8))
+    sizes = [g.choices.integer(1, 9) for _ in range(2)]
+    x = g.leaf((g.choices.integer(1, 2), *sizes, channels), constant=False)
+    options = window(g, x, kernel)
+    if g.choices.one_in(2):
+        options["depth_multiplier"] = 1
+        weight = _signed(g, (1, *kernel, channels), 3, single=False)
+        bias_ = g.leaf((channels,), constant=True)
+        kind: Any = ("DepthwiseConv2DOptions", options)
+        g.add("DEPTHWISE_CONV_2D", [x, weight, bias_], given=kind, version=6)
+    else:
+        weight = _signed(g, (4, *kernel, channels), 0, single=True)
+        g.add("CONV_2D", [x, weight], given=("Conv2DOptions", options), version=5)
+
+
+def _signed(g: Drawing, shape: Sequence[int], axis: int, *, single: bool) -> Value:
+    """Returns `i8` weights with scales per channel, or one where LiteRT reads a `single` one."""
+    count = 1 if single and g.choices.one_in(2) else shape[axis]
+    rng = np.random.default_rng(g.choices.integer(0, 1000))
+    given = rng.uniform(0.005, 0.02, count)
+    return g.leaf(shape, "i8", (-127, 127), True, scale=given, axis=axis)

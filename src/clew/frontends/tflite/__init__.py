@@ -37,6 +37,7 @@ from clew.frontends.tflite.converters.quantized import (  # noqa: F401
     products as quantized_products,
 )
 from clew.frontends.tflite.converters.quantized import (  # noqa: F401
+    quotients,
     tables,
 )
 from clew.frontends.tflite.file.model import read

@@ -107,7 +107,7 @@ class TfliteLayer(Layer):
     def with_rows(self, states: Sequence[int], count: Dim) -> TfliteLayer:
         """Returns the layer with a free number of rows in its states, which are variables.
 
-        Errors: U002 within a branch or a loop.
+        Errors: U002 within a branch or a loop, if only it knows the number.
         """
         values = list(self.inputs)
         for index in states:

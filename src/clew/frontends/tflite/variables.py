@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.frontends.builder import GraphBuilder
+from clew.frontends.building import call, constant
 from clew.frontends.limits import checked_size
 from clew.frontends.lowering.captures import Captures
 from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.file.model import File, GraphInfo, TensorInfo
 from clew.frontends.tflite.subgraphs import called
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpreted
 from clew.ir.state import State
@@ -116,7 +117,7 @@ class Variables:
         self._initialized: set[int] = set()
         self._params: dict[Variable, tuple[Var, NDArray[Any]]] = {}
         self.memory: Final = Memory()
-        self.starts: Final[dict[Variable, Constant]] = {}
+        self.starts: Final[dict[Variable, Expr]] = {}
 
     def read(self, memory: Memory, variable: Variable, like: TensorInfo) -> Expr:
         """Returns the value of a variable at this point; `like` is a tensor of its type."""
@@ -136,16 +137,29 @@ class Variables:
 
     def with_rows(self, memory: Memory, variable: Variable, count: Dim) -> Expr | None:
         """Returns the value of a variable with a free number of rows, whose first values are equal;
-        None within a branch or a loop, where states begin with a value of a known size.
+        None within a branch or a loop if the number is known only there.
         """
+        value = memory.values[variable]
+        if value.tensor.shape[:1] == (count,):
+            return value
         if memory.outer is not None:
-            return None
+            return None if is_unknown(count) else self._start_of_rows(memory, variable, count)
         var, initial = self._params[variable]
-        if self.memory.values[variable] is var and var.tensor.shape[:1] != (count,):
-            row = initial[:1] if initial.ndim > 1 else initial[None]
+        if value is var:
+            row = _row(initial)
             type_ = TensorType((count, *row.shape[1:]), var.tensor.dtype)
             self.memory.values[variable] = self._param(variable, var.name, type_, row)
         return self.memory.values[variable]
+
+    def _start_of_rows(self, memory: Memory, variable: Variable, count: Dim) -> Expr | None:
+        """Returns what a variable of a branch or a loop begins with; None if it has changed."""
+        start = self.starts.get(variable)
+        if not isinstance(start, Constant) or memory.values[variable] is not start:
+            return None
+        row = _row(start.data)
+        rows = call("broadcast_to", constant(row), shape=(count, *row.shape[1:]))
+        memory.values[variable] = self.starts[variable] = rows
+        return rows
 
     def define(self, variable: Variable, type_: TensorType) -> None:
         """Gives a variable that nothing has read yet its value before a call."""
@@ -223,6 +237,11 @@ class Variables:
         for variable, (var, initial) in self._params.items():
             output = outputs.claim(f"{var.name}_new")
             yield var, self.memory.values[variable], State(var.name, output, initial)
+
+
+def _row(initial: NDArray[Any]) -> NDArray[Any]:
+    """Returns the first row of an initial value, which all rows equal."""
+    return initial[:1] if initial.ndim > 1 else initial[None]
 
 
 def _assigned(file: File, number: int) -> set[Variable] | None:

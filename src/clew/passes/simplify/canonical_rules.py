@@ -136,12 +136,18 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
 
 _surrounded = is_op("pad")(_x)
 _turned = is_op("transpose")(_surrounded)
+_whole = is_op("cast")(_surrounded | _turned)
+_zero = is_constant()
+_centered = is_op("add", "subtract")(_whole, _zero)
+_short = is_op("cast")(_centered)
+_image = _surrounded | _turned | _whole | _centered | _short
 
 
-@rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_surrounded | _turned, _c), REORDERED)
+@rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_image, _c), REORDERED)
 def zeros_around_an_image(found: Match) -> Expr | None:
-    """Zeros that are added around an image are padding of the convolution, which stores none. The
-    products of infinite weights and zeros would be lost, so all weights must be finite.
+    """Zeros that are added around an image, or zero points around a quantized one, are padding of
+    the convolution, which stores none. The products of infinite weights and zeros would be lost, so
+    all weights must be finite.
     """
     attrs, image = found.attrs, found[_x]
     pads = found.call(_surrounded).attrs
@@ -153,17 +159,27 @@ def zeros_around_an_image(found: Match) -> Expr | None:
         return None
     plain = attrs.data_layout == "NC" + "DHW"[2 - rank :] and not attrs.live
     plain &= attrs.weight_layout.isupper()  # blocked convolutions have their zeros by choice
-    if not plain or pads.mode != "constant" or pads.value != 0:
+    if not plain or pads.mode != "constant" or not _pads_with_zeros(found, pads.value):
         return None
     weight = found.constant(_c)
     if is_float(weight.tensor.dtype) and not np.isfinite(weight.data.astype(np.float32)).all():
         return None
-    if _turned in found:
-        image = get_op("transpose")(image, axes=axes)
+    for step in (_turned, _whole, _centered, _short):
+        if step in found:
+            call = found.call(step)
+            image = Call(call.op, [image, *call.args[1:]], call.attrs)
     padding = tuple(a + b for a, b in zip(attrs.padding, sides, strict=True))
-    call = found.root
-    assert isinstance(call, Call)
+    call = found.root  # type: ignore[assignment]
     return Call(call.op, [image, call.args[1]], attrs.with_(padding=padding))
+
+
+def _pads_with_zeros(found: Match, value: float) -> bool:
+    """Whether a value becomes 0 on its way from the padding to the convolution."""
+    if _centered not in found:
+        return value == 0
+    offset = found.constant(_zero).data
+    negated = offset if found.call(_centered).op_name == "subtract" else -offset
+    return bool(np.all(negated == value)) and offset.size == 1
 
 
 _split = is_op("split")(_x)

@@ -1,7 +1,5 @@
-"""Products with weights. If the weights are quantized and the data are floats, each row of data is
-quantized first, by its own range, as in LiteRT's hybrid kernels.
-
-Source: LiteRT's tensor_utils, SymmetricQuantizeFloats and AsymmetricQuantizeFloats.
+"""Products of recurrent cells with weights. If the weights are quantized and the data are floats,
+each row of data is quantized first, by its own range, as in LiteRT's hybrid kernels.
 """
 
 from __future__ import annotations
@@ -12,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.frontends.building import call, cast, constant, scalar
+from clew.frontends.building import call, cast, constant
 from clew.frontends.lowering.recurrent import dense, joined
+from clew.frontends.tflite.converters.quantized.dynamic import by_largest, by_range
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.ir.expr import Constant, Expr
 from clew.support.dataclass import dataclass
@@ -39,9 +38,9 @@ class Weight:
             return call("multiply", x, self.matrix)
         if self.scale is None:
             return dense(x, self.matrix)
-        codes, scale = (_by_range if self.asymmetric else _by_largest)(x)
-        factor = call("multiply", scale, constant(self.scale))
-        return call("multiply", dense(codes, self.matrix), factor)
+        rows = (by_range if self.asymmetric else by_largest)(x, (1,))
+        factor = call("multiply", rows.scale, constant(self.scale))
+        return call("multiply", dense(cast(rows.centered(), "f32"), self.matrix), factor)
 
 
 def weight_of(layer: TfliteLayer, index: int) -> Weight:
@@ -84,47 +83,3 @@ def side_by_side(weights: Sequence[Weight]) -> tuple[Weight, ...]:
 def products(x: Expr, weights: Sequence[Weight]) -> Expr:
     """Returns the products of rows with all weights, concatenated."""
     return joined([weight.times(x) for weight in weights], 1)
-
-
-def _rounded(x: Expr) -> Expr:
-    """Rounds to the nearest integer, ties away from zero."""
-    away = call("floor", call("add", call("abs", x), scalar(0.5, "f32")))
-    return call("multiply", call("sign", x), away)
-
-
-def _by_largest(x: Expr) -> tuple[Expr, Expr]:
-    """Quantizes rows symmetrically: the largest magnitude becomes 127. Returns the codes, and the
-    scales `[rows, 1]`.
-    """
-    largest = call("max", call("abs", x), axes=(1,), keepdims=True)
-    some = call("greater", largest, scalar(0, "f32"))
-    largest = call("where", some, largest, scalar(127, "f32"))
-    codes = _rounded(call("multiply", x, call("divide", scalar(127, "f32"), largest)))
-    return codes, call("divide", largest, scalar(127, "f32"))
-
-
-def _by_range(x: Expr) -> tuple[Expr, Expr]:
-    """Quantizes rows asymmetrically, in 255 steps over their range. Returns the codes less their
-    zero points, and the scales `[rows, 1]`.
-    """
-    zero = scalar(0, "f32")
-    low = call("minimum", call("min", x, axes=(1,), keepdims=True), zero)
-    high = call("maximum", call("max", x, axes=(1,), keepdims=True), zero)
-    span = call("subtract", high, low)
-    scale = call("divide", span, scalar(255, "f32"))
-    scale = call("where", call("greater", span, zero), scale, scalar(1, "f32"))
-    # Of both ends, the one with the smaller error gives the zero point.
-    below, above = call("divide", low, scale), call("divide", high, scale)
-    errors = [
-        call("add", scalar(limit, "f32"), call("abs", steps))
-        for limit, steps in ((128, below), (127, above))
-    ]
-    point = call(
-        "where",
-        call("less", *errors),
-        call("subtract", scalar(-128, "f32"), below),
-        call("subtract", scalar(127, "f32"), above),
-    )
-    point = call("clip", _rounded(point), min=-128.0, max=127.0)
-    codes = _rounded(call("add", point, call("divide", x, scale)))
-    return call("subtract", call("clip", codes, min=-128.0, max=127.0), point), scale

@@ -150,7 +150,9 @@ def stored(value: Expr, tensor: TensorInfo, between: tuple[int, int] | None = No
 def rounded(value: Expr) -> Expr:
     """Rounds floats to `i32`, ties away from zero."""
     dtype = value.tensor.dtype
+    # A half itself would round up the number just below a half.
+    below = float(np.nextafter(to_numpy(dtype).type(0.5), to_numpy(dtype).type(0)))
     half = call(
-        "where", call("less", value, scalar(0, dtype)), scalar(-0.5, dtype), scalar(0.5, dtype)
+        "where", call("less", value, scalar(0, dtype)), scalar(-below, dtype), scalar(below, dtype)
     )
     return cast(call("trunc", call("add", value, half)), SUM)

@@ -1,4 +1,6 @@
-"""Products of codes: exact sums in 32 bits, or in 64 if 32 bits might overflow."""
+"""Products of codes: exact sums in 32 bits, or in 64 if 32 bits might overflow. Products of floats
+with codes are in `dynamic`.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +31,30 @@ from clew.frontends.tflite.converters.quantized.codes import (
     stored,
     zero_of,
 )
+from clew.frontends.tflite.converters.quantized.dynamic import image_products, row_products
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
 from clew.ir.expr import Constant, Expr
 
+_FLOAT: Final = "f32"
 _SHORT: Final = ("i8", "u8")
 
 
 @on_codes("CONV_2D")
 def conv_2d(layer: TfliteLayer) -> Quantized:
     """Convolution; each filter may have its own scale."""
+    if operand(layer, 0).dtype == _FLOAT:
+        grouped = layer.rank(1) == 4 and layer.type(0).shape[-1] != layer.type(1).shape[-1]
+        return image_products(layer, products.convolved, (0, 1, 2), ranged=grouped)
     return _summed(layer, products.convolved, 0, 1, 2, by_channel=True)
 
 
 @on_codes("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(layer: TfliteLayer) -> Quantized:
     """Depthwise convolution."""
+    if operand(layer, 0).dtype == _FLOAT:
+        return image_products(layer, products.convolved_by_channel, (0, 1, 2), ranged=True)
     return _summed(layer, products.convolved_by_channel, 0, 1, 2, by_channel=True)
 
 
@@ -55,7 +64,8 @@ def transpose_conv(layer: TfliteLayer) -> Quantized:
     x = operand(layer, 2)
     image, strides = layer.image(2), (layer.integer("stride_h"), layer.integer("stride_w"))
     wanted, kernel = layer.dims(0, "the shape of the result")[1:3], layer.image(1).tensor.shape[1:3]
-    if not of_whole(x) or min(strides) < 1 or len(wanted) != 2:
+    floats = x.dtype == _FLOAT
+    if not (floats or of_whole(x)) or min(strides) < 1 or len(wanted) != 2:
         return None
     pads: tuple[Any, ...] = (0, 0, 0, 0)
     if layer.integer("padding", 0) == products.SAME:
@@ -72,8 +82,10 @@ def transpose_conv(layer: TfliteLayer) -> Quantized:
         return None
     padded = (*before, *after)
     image = call("pad", image, pads=padded, mode="constant", value=zero_of(x))
-    inputs = [layer.inputs[0], layer.input(1), image, *layer.inputs[3:]]
-    return _summed(layer.with_inputs(*inputs), _turned, 2, 1, 3, by_channel=True)
+    layer = layer.with_inputs(layer.inputs[0], layer.input(1), image, *layer.inputs[3:])
+    if floats:
+        return image_products(layer, _turned, (2, 1, 3), ranged=True)
+    return _summed(layer, _turned, 2, 1, 3, by_channel=True)
 
 
 def _turned(layer: TfliteLayer, factors: products.Factors) -> Expr:
@@ -87,12 +99,16 @@ def _turned(layer: TfliteLayer, factors: products.Factors) -> Expr:
 @on_codes("FULLY_CONNECTED")
 def fully_connected(layer: TfliteLayer) -> Quantized:
     """Multiplies rows by the weights."""
+    if operand(layer, 0).dtype == _FLOAT:
+        return row_products(layer, products.rows_times_weights, 2)
     return _summed(layer, products.rows_times_weights, 0, 1, 2)
 
 
 @on_codes("BATCH_MATMUL")
 def batch_matmul(layer: TfliteLayer) -> Quantized:
     """Matrix products."""
+    if operand(layer, 0).dtype == _FLOAT:
+        return row_products(layer, products.products_of_matrices, None)
     return _summed(layer, products.products_of_matrices, 0, 1, None)
 
 

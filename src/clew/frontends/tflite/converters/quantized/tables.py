@@ -39,15 +39,15 @@ def fixed(value: Codes, real: Any) -> Codes:
     return divided_by_power(upper_half(value << max(shift, 0), factor), max(-shift, 0))
 
 
-def upper_half(value: Codes, factor: int) -> Codes:
-    """Returns the doubled upper half of a 32-bit product; ties go up."""
+def upper_half(value: Codes, factor: Any) -> Codes:
+    """Returns the doubled upper halves of 32-bit products; ties go up."""
     found: Codes = (value * factor + (1 << 30)) >> 31
     return found
 
 
-def divided_by_power(value: Codes, exponent: int) -> Codes:
-    """Returns integers divided by a power of two; ties go away from zero."""
-    mask = (1 << exponent) - 1
+def divided_by_power(value: Codes, exponent: Any) -> Codes:
+    """Returns integers divided by powers of two; ties go away from zero."""
+    mask = (np.int64(1) << exponent) - 1
     found: Codes = (value >> exponent) + ((value & mask) > (mask >> 1) + (value < 0))
     return found
 
