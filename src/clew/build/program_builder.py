@@ -540,7 +540,9 @@ class ProgramBuilder:
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
         before = [t for p in node.body.params[1:] for t in leaves(p.type)]
         made = leaves(node.body.body.type)
-        types = LoopTypes(before, made[:states], made[states:], tuple(sizes), limit_of(node))
+        first = [t for value in node.init for t in leaves(value.type)]
+        limit = limit_of(node)
+        types = LoopTypes(before, made[:states], made[states:], tuple(sizes), limit, first)
         self.instructions.append(self.engines.kernels.loop(loop, types))
 
     def _region(self, node: Call, reads: Sequence[int]) -> None:

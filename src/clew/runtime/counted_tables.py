@@ -15,9 +15,10 @@ What keeps every access inside its buffer:
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from sys import getrefcount
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ from clew.runtime.threads import ThreadPool
 from clew.support.addresses import address_of, write_addresses
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 
 _IDLE_CONTEXTS: Final = 2
@@ -76,7 +78,8 @@ class CountedBody:
     """The instructions as a segment. `stages` holds, for each `SIZES` step, its place and the names
     of the counts that it reads; `shapes` the shapes that steps read as values, which the last step
     before them writes, with the step's number and the number of its argument. All of `needs` must
-    be at least 0.
+    be at least 0. `capacities` has the loops that stack as many rows as the run finds, each with
+    the name of that count.
     """
 
     segment: SegmentTemplate
@@ -84,6 +87,12 @@ class CountedBody:
     shapes: tuple[tuple[int, int, tuple[Dim, ...]], ...]
     needs: tuple[SymDim, ...]
     results: tuple[Result, ...]
+    capacities: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all counts, in order."""
+        return [name for _, names in self.stages for name in names]
 
 
 class Shared:
@@ -182,7 +191,9 @@ class Tables:
         offsets, total = segment.arena.offsets(arena)
         self.arena_bytes, self.outputs_bytes = arena, outputs
         self._outputs = Results([((size,), np.dtype(np.uint8)) for size in outputs])
-        self.bound = replace(self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch)
+        self.bound = replace(
+            self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch, stacks={}
+        )
         working = self.bound.working_bytes(self.threads)
         self.needed_bytes = max(working + sum(outputs), 8 * max(self.limits))
         self.sizes = [register(d) for step in segment.steps for d in step.code.sizes]
@@ -360,10 +371,16 @@ class Tables:
         del memory  # was needed for as long
         if stopped is not None:
             return self._after(stopped)
-        exact = Tables(self.source, list(context.registers[: len(self.limits)]))
-        return exact._guarded(given, side)
+        # Counts of loops may have been larger in earlier iterations.
+        limits = list(context.registers[: len(self.limits)])
+        while True:
+            found = Tables(self.source, limits)._guarded(given, side)
+            if not isinstance(found, Limits):
+                return found
+            assert all(map(operator.le, found, self.limits)), "larger counts in another run"
+            limits = list(found)
 
-    def _guarded(self, given: Sequence[np.ndarray], side: GuardSide) -> list[Any]:
+    def _guarded(self, given: Sequence[np.ndarray], side: GuardSide) -> list[Any] | Limits:
         arena = [GuardedBuffer(size, side=side) for size in self.arena_bytes]
         scratch = GuardedBuffer(max(self.bound.scratch_bytes), side=side, count=self.threads)
         specs = self.bound.outputs
@@ -384,9 +401,12 @@ class Tables:
         context = _Context(self, places)
         context.bases[:] = [buffer.address for buffer in (*inputs, *outputs)]
         stopped = context.go()
-        assert stopped is None, "the same counts stop a run"
         for buffer in (*arena, scratch, *outputs, *inputs):
             buffer.check("a buffer of counted sizes")
+        if stopped is not None:
+            assert any(map(operator.gt, stopped, self.limits)), "the same counts stop a run"
+            left = self.limits[len(stopped) :]
+            return Limits([*map(max, self.limits, stopped), *left])
         results = self._shown(context, [(buffer.data, 0) for buffer in outputs])
         return [result.copy() for result in results]
 
@@ -404,6 +424,11 @@ class _Context(Context):
         self._has_loops = bool(tables.bound.loops)
         self._run = driver().run_segment
         self._no_records = bytes(len(self.records))
+        self._limits = tables.limits
+        # The loops that stack rows, each with the number of the count of these.
+        self._capacities = {n: body.names.index(name) for n, name in body.capacities.items()}
+        for loop, number in self._capacities.items():
+            self.loops.limit_rows(loop, tables.limits[number])
         # By stage: how many counts are known then. Their registers are the first.
         self._ends = [*code.first[1:], len(tables.limits)]
         args, chunks = address_of(self._args), address_of(self._chunks)
@@ -449,9 +474,12 @@ class _Context(Context):
         """
         if self._has_loops:
             self.loops.clear(current().loop_steps)
-        run = self._run
-        while run(self.segment_address, self.bases_address, self._pool, None) >= native.PAUSED:
-            pass  # Python handles signals here
+        run, status = self._run, native.PAUSED
+        while status >= native.PAUSED and status != native.FULL:  # Python handles signals here
+            status = run(self.segment_address, self.bases_address, self._pool, None)
+        if status == native.FULL:
+            self.is_usable = False
+            return self._counts_if_full()
         for stage, table in enumerate(self._tables):
             if table[_FAULT]:
                 table[_FAULT] = 0
@@ -460,6 +488,14 @@ class _Context(Context):
             self.is_usable = False
             return ()
         return None
+
+    def _counts_if_full(self) -> tuple[int, ...]:
+        """Returns the counts that stop a run in which a loop has no memory for another row."""
+        counts = list(self._limits)
+        for loop, number in self._capacities.items():
+            if self.loops.is_full(loop):
+                counts[number] += 1
+        return tuple(counts)
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:

@@ -238,7 +238,8 @@ class NoIterations:
 class Repeat:
     """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results.
 
-    `native` runs iterations without Python in between, where that is possible.
+    `native` runs iterations without Python in between, where that is possible. `types` is the
+    record of the types of its states, from which native steps are made.
     """
 
     cond: Program
@@ -249,6 +250,7 @@ class Repeat:
     empty: tuple[NoIterations, ...]
     node: int = NO_NODE
     native: NativeLoop | None = None
+    types: Mapping[str, Any] | None = None
 
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of the initial states or of the body's results; stacks are new arrays."""
