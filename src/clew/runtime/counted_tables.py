@@ -27,6 +27,7 @@ import numpy as np
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import sizes as native_sizes
+from clew.cost.policy.sizes import LEAST_LIMIT
 from clew.ir.dims import Dim, Sizes, SymDim, product
 from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
@@ -34,6 +35,7 @@ from clew.runtime.context import Constants, Context, Places, plain_places
 from clew.runtime.driver import driver
 from clew.runtime.grid import lines_of, phases
 from clew.runtime.guard import GuardedBuffer, GuardSide
+from clew.runtime.large_results import LARGE_BYTES
 from clew.runtime.layout import Layout, SymbolTable
 from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
@@ -48,8 +50,9 @@ from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 
+_ARRAY: Final = np.ndarray
 _IDLE_CONTEXTS: Final = 2
-# A result may have as much unused memory as data, and this many bytes.
+# Results may have as much unused memory as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
 # The most bytes of idle contexts at all sizes of a model together, and those of the tables of one.
 _KEPT_BYTES: Final = 1 << 25
@@ -112,6 +115,8 @@ class Shared:
         }
         self.references = References(segment.entries, counts)
         self.references.check(BufferKind.CONSTANT, [c.nbytes for c in segment.constants])
+        # Those of the latest tables, at any sizes.
+        self.limits: Sequence[int] = (LEAST_LIMIT,) * len(body.names)
         # What keeps idle contexts, the oldest first, with the bytes of these.
         self._keeping: deque[tuple[Tables, int]] = deque()
         self._kept_bytes = 0
@@ -326,7 +331,7 @@ class Tables:
         """Returns memory for each output, with the place where it begins. Writes the addresses to
         the context's bases from number `first` on.
         """
-        if not self._outputs.are_small:
+        if self._outputs.total_bytes >= LARGE_BYTES:
             rooms = [room_for(size) for size in self.outputs_bytes]
             context.bases[first:] = [room[2] for room in rooms]
             return [(memory, begin) for memory, begin, _ in rooms]
@@ -338,14 +343,15 @@ class Tables:
 
     def _shown(self, context: _Context, memory: list[tuple[np.ndarray, int]]) -> list[Any]:
         """Returns the results of a run; copies if much of their memory is unused."""
-        registers, results = context.registers, []
+        registers, results, used = context.registers, [], _SPARE_BYTES
         for output, at, dims, dtype in self._results:
             whole, begin = memory[output]
             shape = tuple([registers[d] for d in dims])
-            result = np.ndarray(shape, dtype, whole, begin + registers[at])
-            if not self._outputs.are_small and whole.nbytes > 2 * (result.nbytes + _SPARE_BYTES):
-                result = result.copy()
+            result = _ARRAY(shape, dtype, whole, begin + registers[at])
+            used += result.nbytes
             results.append(result)
+        if self._outputs.total_bytes > 2 * used:
+            return [result.copy() for result in results]
         return results
 
     def _after(self, stopped: tuple[int, ...]) -> Limits | None:

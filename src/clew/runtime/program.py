@@ -406,17 +406,31 @@ class Program(Shown):
     @cached_property
     def _only(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
         """What computes all outputs in one native call, or returns None if it cannot."""
-        if len(self.stretches) == 1:
-            (only,) = self.stretches
-            is_whole = only.end - only.first == len(self.instructions)
-            if is_whole and only.outputs == self.outputs and only.native.owns_results:
-                inputs = {slot: (n, None) for n, slot in enumerate(self.inputs)}
-                return self._from_inputs(only.native.run, only.inputs, inputs)
         found = self._one_step()
-        if found is None:
+        loop = None
+        if found is not None and isinstance(found[0], Repeat):
+            loop = self._whole_loop(found[0], *found[1:])
+        stretch = self._whole_stretch()
+        if stretch is None or loop is None:
+            return stretch or loop
+        return lambda arrays: stretch(arrays) or loop(arrays)
+
+    def _whole_stretch(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns `_only` of a program that is one stretch, besides views of inputs before it."""
+        if len(self.stretches) != 1:
             return None
-        step, given, made = found
-        return self._whole_loop(step, given, made) if isinstance(step, Repeat) else None
+        (only,) = self.stretches
+        given: dict[int, _Read] = {slot: (n, None) for n, slot in enumerate(self.inputs)}
+        for instruction in self.instructions[: only.first]:
+            show = _shower(instruction)
+            number, shown_before = given.get(instruction.inputs[0] if show else -1, _NOWHERE)
+            if show is None or number < 0 or shown_before is not None:
+                return None
+            given[instruction.outputs[0]] = number, show
+        is_whole = only.end == len(self.instructions) and only.outputs == self.outputs
+        if not is_whole or not only.native.owns_results:
+            return None
+        return self._from_inputs(only.native.run, only.inputs, given)
 
     def _whole_loop(
         self, loop: Repeat, given: Mapping[int, _Read], made: Mapping[int, _Read]
@@ -568,6 +582,8 @@ class Program(Shown):
             return partial(_collected, only, constants, read)
         if not isinstance(only, RunSegment) or not given.keys() >= set(only.inputs):
             return None
+        if getattr(only.segment, "has_stacks", False):
+            return None  # a stretch takes less time
         reads = [given[slot] for slot in only.inputs]
         return only.segment if only.inputs == self.inputs else _reordered(only.segment, reads)
 

@@ -226,7 +226,8 @@ class _Loop:
         for n, slot in enumerate(loop.outputs[self._count : len(loop.outputs) - len(rows)]):
             self._part.sizes[slot] = self._names[types.sizes[n]]
         for slot, ref, type_ in zip(outputs, stacks, types.rows, strict=True):
-            assert count is not None and isinstance(type_, TensorType)
+            assert count is not None
+            assert isinstance(type_, TensorType)
             shape = tuple([substitute(dim, self._names) for dim in type_.shape])
             self._part.values[slot] = Value(ref, to_numpy(type_.dtype), (count, *shape))
         if count is not None:

@@ -10,21 +10,20 @@ from typing import Final
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
 from clew.backends.cpu.counted_loops import LoopsJoiner
+from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.joined_steps import Functions, Part, Refused, Value, parameter_count
 from clew.backends.host.steps import HostStep
 from clew.backends.loop_types import LoopTypes
 from clew.cost.policy.sizes import COUNTED_BYTES
-from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, product, substitute
 from clew.ir.expr import Call
-from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.runtime.counted import CountedSegment
 from clew.runtime.counted_tables import CountedBody, Result
-from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
+from clew.runtime.plan import BufferKind, BufferRef, Flow
 from clew.runtime.program import (
     Instruction,
     Program,
@@ -37,7 +36,6 @@ from clew.runtime.program import (
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
-from clew.support.lazy import cached_property
 
 _COUNTS: Final = ("room", "first_rows")
 # Host steps that show the memory of their first argument.
@@ -66,7 +64,7 @@ def _longest(program: Program, first: int, end: int) -> tuple[Stretch | None, in
             return joiner.joined(), following
         except Refused:
             if joiner.at == first:
-                break
+                return None, first + 1
             stop, following = joiner.at, joiner.at + 1
     return None, following
 
@@ -87,10 +85,8 @@ def _counts(instruction: Instruction) -> bool:
     match instruction:
         case Repeat():
             return True
-        case RunSegment(segment=NativeSegment() as segment):
-            return bool(segment.plan.stacks)
-        case RunSegment(segment=SizedSegment() as sized):
-            return any(output.is_stack for output in sized.template.outputs)
+        case RunSegment(segment=NativeSegment() | SizedSegment() as segment):
+            return segment.has_stacks
     return _op_of(instruction) in _COUNTS
 
 
@@ -290,22 +286,19 @@ class _Joiner(LoopsJoiner):
             self._stage([count.ref], [self._sizes[key]])
         return self._sizes[key]
 
-    def _runs(
-        self, part: Part, kernel: DeferredKernel, found: ForAllSizes, names: Mapping[str, Dim]
-    ) -> Dim:
-        """A kernel that does not serve a size of 0 does not run for it if its results are empty."""
-        runs: Dim = 1
-        types = leaves(kernel.function.body.type)
-        sizes = [substitute(t.size, part.names) for t in types if isinstance(t, TensorType)]
-        for name, dim in names.items():
-            if name in found.template.from_zero:
-                self._need(dim)
-            elif plain_size(dim) and all(_is_multiple(total, dim) for total in sizes):
-                self._need(dim)
-                runs = runs * dim_min(dim, 1)
-            else:
-                self._need(dim - 1)
-        return runs
+    def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
+        """A kernel whose results are empty does not run, and needs nothing."""
+        types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
+        shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]
+        total: Dim = sum([product(shape) for shape in shapes], start=0)
+        if all(at_least(need) for need in needs) or at_least(total, 1):
+            return super()._runs(part, kernel, needs)
+        for dim in (dim for shape in shapes for dim in shape):
+            self._need(dim)
+        for need in needs:
+            if not at_least(need):
+                self._need(dim_max(need, -total))
+        return dim_min(total, 1)
 
     # --- values from outside ---
 
@@ -383,9 +376,3 @@ def _takes_size(instruction: Instruction, slot: int) -> bool:
         and node.op.signature.inputs[place : place + 1] == ("room",)
         for node, place in uses
     )
-
-
-def _is_multiple(total: Dim, size: Dim) -> bool:
-    """Whether a number of elements is 0 if a size is 0."""
-    assert isinstance(size, SymDim)
-    return substitute(total, dict.fromkeys(size.symbols, 0)) == 0

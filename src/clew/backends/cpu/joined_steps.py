@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
+from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.host.steps import HostStep
 from clew.ir.dims import Dim, SymDim, product, substitute
@@ -125,9 +125,10 @@ class StepsJoiner(FlowWriter):
         template = found.template
         self._bind(part, host, kernel)
         names = {name: substitute(dim, part.names) for name, dim in found.meant.items()}
-        runs = self._runs(part, kernel, found, names)
-        for condition in template.conditions:
-            self._need(substitute(condition, names))
+        from_zero = template.from_zero
+        needs = [dim - (name not in from_zero) for name, dim in names.items()]
+        needs += [substitute(condition, names) for condition in template.conditions]
+        runs = self._runs(part, kernel, needs)
         program = template.program
         given = host.inputs[: len(program.inputs)]
         values = {
@@ -176,14 +177,12 @@ class StepsJoiner(FlowWriter):
             self._need(a - b)
             self._need(b - a)
 
-    def _runs(
-        self, part: Part, kernel: DeferredKernel, found: ForAllSizes, names: Mapping[str, Dim]
-    ) -> Dim:
-        """Requires sizes that a kernel serves; `names` are those of its program. Returns 1, or a
-        factor that is 0 where it must not run, since its results are empty.
+    def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
+        """Requires what a kernel needs: that numbers are at least 0. Returns 1, or a factor that is
+        0 where it must not run, since its results are empty.
         """
-        for name, dim in names.items():
-            self._need(dim - (name not in found.template.from_zero))
+        for dim in needs:
+            self._need(dim)
         return 1
 
     def _size(self, part: Part, host: RunHost) -> None:
