@@ -193,6 +193,9 @@ class Tables:
         outputs = [self._most(_bytes_of(s.shape, s.dtype)) for s in segment.outputs]
         distances = [self._most(sized.ref.sized_bytes) for sized in layout.sized]
         shared.references.check(BufferKind.ARENA, arena, distances)
+        shared.references.check(BufferKind.OUTPUT, outputs, distances)
+        inputs = [spec.size_bytes for spec in self.bound.inputs]
+        shared.references.check(BufferKind.INPUT, inputs, distances)
         offsets, total = segment.arena.offsets(arena)
         self.arena_bytes, self.outputs_bytes = arena, outputs
         self._outputs = Results([((size,), np.dtype(np.uint8)) for size in outputs])
@@ -439,24 +442,34 @@ class _Context(Context):
         self._ends = [*code.first[1:], len(tables.limits)]
         args, chunks = address_of(self._args), address_of(self._chunks)
         steps = address_of(self._steps)
-        goals: list[tuple[int, int, int]] = []  # register, address, what to add
+        zero = self._zero = ctypes.c_int64()
+        nothing = ctypes.addressof(zero)
+        # Registers, the addresses that they go to, and what is added: a number, and one in memory.
+        goals: list[tuple[int, int, int, int]] = []
         slots = self._layout.size_slots.tolist()
-        goals += [(r, args + 8 * slot, 0) for r, slot in zip(tables.sizes, slots, strict=True)]
         goals += [
-            (register, chunks + 8 * (row * _CHUNK_WORDS + word), 0)
+            (register, args + 8 * slot, 0, nothing)
+            for register, slot in zip(tables.sizes, slots, strict=True)
+        ]
+        goals += [
+            (register, chunks + 8 * (row * _CHUNK_WORDS + word), 0, nothing)
             for (row, word), register in tables.words.items()
         ]
         for place, register in tables.copied.items():
             step = self._layout.starts[place]
-            goals.append((register, steps + native.STEP_BYTES * step + native.STEP_EXTRA, 0))
+            extra = steps + native.STEP_BYTES * step + native.STEP_EXTRA
+            goals.append((register, extra, 0, nothing))
         for slot, sized in self._layout.sized_slots:
             base = int(self._args[slot]) - tables.bound.distances[sized]
-            goals.append((tables.distances[sized], args + 8 * slot, base))
-        shapes: list[list[tuple[int, int, int]]] = [[] for _ in body.stages]
+            goals.append((tables.distances[sized], args + 8 * slot, base, nothing))
+        for row, sized in self._layout.sized_patches:
+            at, base, offset = self._layout.patches[row].tolist()
+            goals.append((tables.distances[sized], args + at, offset, self.bases_address + 8 * base))
+        shapes: list[list[tuple[int, int, int, int]]] = [[] for _ in body.stages]
         starts = self._layout.first_args
         for stage, number, registers in tables.shapes:
             address = int(self._args[starts[body.stages[stage][0]] + number])
-            shapes[stage] += [(r, address + 8 * n, 0) for n, r in enumerate(registers)]
+            shapes[stage] += [(r, address + 8 * n, 0, nothing) for n, r in enumerate(registers)]
         self._tables = [_Table() for _ in body.stages]
         self._owned: list[np.ndarray] = []
         for stage, (place, names) in enumerate(body.stages):

@@ -164,8 +164,8 @@ class _Joiner(LoopsJoiner):
         return Stretch(self._first, end, given, tuple(shown), native)
 
     def _template(self, outputs: Sequence[SizedSpec]) -> SegmentTemplate:
-        """Returns the segment. Errors: Refused if sizes move positions in inputs and outputs."""
-        fixed = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT, BufferKind.MOVING)
+        """Returns the segment. Errors: Refused if sizes move positions in constants and states."""
+        fixed = (BufferKind.CONSTANT, BufferKind.MOVING)
         args = [ref for e in self._order if isinstance(e, Flow) for ref in e.args]
         for ref in (*args, *(ref for step in self._steps for ref in step.args)):
             if ref.kind in fixed and not isinstance(ref.sized_bytes, int):
