@@ -302,9 +302,9 @@ class StepsJoiner(FlowWriter):
     def _value(self, part: Part, slot: int) -> Value:
         """Returns the value of a slot. Errors: Refused if it is not in memory."""
         if slot not in part.values and slot in part.program.constants:
-            data = np.ascontiguousarray(part.program.constants[slot])
+            data = part.program.constants[slot]
             ref = BufferRef(BufferKind.CONSTANT, len(self._constants))
-            self._constants.append(data)
+            self._constants.append(np.ascontiguousarray(data))
             part.values[slot] = Value(ref, data.dtype, data.shape)
         if slot not in part.values:
             part.values[slot] = self._outside(part, slot)
