@@ -427,10 +427,20 @@ class Program(Shown):
             if show is None or number < 0 or shown_before is not None:
                 return None
             given[instruction.outputs[0]] = number, show
-        is_whole = only.end == len(self.instructions) and only.outputs == self.outputs
+        is_whole = only.end == len(self.instructions)
+        is_whole = is_whole and sorted(only.outputs) == sorted(self.outputs)
         if not is_whole or not only.native.owns_results:
             return None
-        return self._from_inputs(only.native.run, only.inputs, given)
+        run = self._from_inputs(only.native.run, only.inputs, given)
+        if run is None or only.outputs == self.outputs:
+            return run
+        of, inner = picker([only.outputs.index(slot) for slot in self.outputs]), run
+
+        def in_order(arrays: Sequence[Any]) -> list[Any] | None:
+            found = inner(arrays)
+            return None if found is None else list(of(found))
+
+        return in_order
 
     def _whole_loop(
         self, loop: Repeat, given: Mapping[int, _Read], made: Mapping[int, _Read]
