@@ -464,7 +464,8 @@ class _Context(Context):
             goals.append((tables.distances[sized], args + 8 * slot, base, nothing))
         for row, sized in self._layout.sized_patches:
             at, base, offset = self._layout.patches[row].tolist()
-            goals.append((tables.distances[sized], args + at, offset, self.bases_address + 8 * base))
+            output = self.bases_address + 8 * base
+            goals.append((tables.distances[sized], args + at, offset, output))
         shapes: list[list[tuple[int, int, int, int]]] = [[] for _ in body.stages]
         starts = self._layout.first_args
         for stage, number, registers in tables.shapes:

@@ -78,14 +78,15 @@ LOOPS = {
             out = Neg (r2)
         }>
         flat = Squeeze (w, axis1)
-        y = Concat <axis = 0> (x, flat)""".replace("flat = Sq", "axis1 = Neg (minus2)\n flat = Sq")
-        .replace("z, w = Loop", "minus2 = Constant <value = int64[1] {-1}> ()\n z, w = Loop")
+        y = Concat <axis = 0> (x, flat)""".replace(
+            "flat = Sq", "axis1 = Neg (minus2)\n flat = Sq"
+        ).replace("z, w = Loop", "minus2 = Constant <value = int64[1] {-1}> ()\n z, w = Loop")
     ),
     "inside another loop": model(
         f"""z = Loop (three, , row) <body = outer (int64 j, bool d, float[1, 3] o)
             => (bool d2, float[1, 3] o2) {{
             d2 = Identity (d)
-            p, q = Loop (n, , o, x) <body = inner {STEP.format(i='i', c='c', r='r', s='s')}
+            p, q = Loop (n, , o, x) <body = inner {STEP.format(i="i", c="c", r="r", s="s")}
                 {{ {APPENDS} }}>
             low2 = ReduceMean <keepdims = 1> (q, ax)
             o2 = Add (p, low2)
@@ -94,23 +95,23 @@ LOOPS = {
     ),
     "both loops grow it": model(
         f"""z, y = Loop (three, , row, x) <body = outer
-            {STEP.format(i='j', c='d', r='o', s='g')} {{
+            {STEP.format(i="j", c="d", r="o", s="g")} {{
             d2 = Identity (d)
-            o2, g2 = Loop (n, , o, g) <body = inner {STEP.format(i='i', c='c', r='r', s='s')}
+            o2, g2 = Loop (n, , o, g) <body = inner {STEP.format(i="i", c="c", r="r", s="s")}
                 {{ {APPENDS} }}>
         }}>"""
     ),
     "an inner loop of as many iterations as the outer one has run": model(
         f"""z, y = Loop (n, , row, x) <body = outer
-            {STEP.format(i='j', c='d', r='o', s='g')} {{
+            {STEP.format(i="j", c="d", r="o", s="g")} {{
             d2 = Identity (d)
-            o2, g2 = Loop (j, , o, g) <body = inner {STEP.format(i='i', c='c', r='r', s='s')}
+            o2, g2 = Loop (j, , o, g) <body = inner {STEP.format(i="i", c="c", r="r", s="s")}
                 {{ {APPENDS} }}>
         }}>"""
     ),
     "until its length": model(
         f"""full = Constant <value = int64 {{9}}> ()
-        z, y = Loop (n, , row, x) <body = inner {STEP.format(i='i', c='c', r='r', s='s')} {{
+        z, y = Loop (n, , row, x) <body = inner {STEP.format(i="i", c="c", r="r", s="s")} {{
             len = Shape (s)
             long = Gather (len, zero)
             c2 = Less (long, full)
@@ -185,7 +186,9 @@ def test_nothing_is_touched_beside_buffers(
     plain = clew.compile(given, threads=1)
     for n, rows in ((0, 1), (1, 3), (4, 2)):
         values = feeds(LOOPS[name], n, rows)
-        for one, other in zip(plain.run(values).values(), guarded.run(values).values(), strict=True):
+        for one, other in zip(
+            plain.run(values).values(), guarded.run(values).values(), strict=True
+        ):
             np.testing.assert_array_equal(one, other)
     assert all(answered)
 

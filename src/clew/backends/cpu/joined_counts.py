@@ -287,11 +287,14 @@ class _Joiner(LoopsJoiner):
         return self._sizes[key]
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
-        """A kernel whose results are empty does not run, and needs nothing."""
+        """A kernel whose results are empty does not run, and needs nothing, unless its operands
+        have to fit nevertheless.
+        """
         types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
         shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]
         total: Dim = sum([product(shape) for shape in shapes], start=0)
-        if all(at_least(need) for need in needs) or at_least(total, 1):
+        is_safe = all(at_least(need) for need in needs) or at_least(total, 1)
+        if is_safe or kernel.fits_always:
             return super()._runs(part, kernel, needs)
         for dim in (dim for shape in shapes for dim in shape):
             self._need(dim)
