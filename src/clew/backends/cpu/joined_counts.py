@@ -251,9 +251,9 @@ class _Joiner(LoopsJoiner):
                 return
             case RunHost(function=HostStep(op=Op(name="sequence.join_rows"))):
                 value = self._value(part, instruction.inputs[0])
-                count, size, *rest = value.shape
+                count, of_each, *rest = value.shape
                 self._need(count - 1)
-                shape = (count * size, *rest)
+                shape = (count * of_each, *rest)
                 part.values[instruction.outputs[0]] = replace(value, shape=shape)
                 return
             case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
