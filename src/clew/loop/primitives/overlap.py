@@ -75,12 +75,13 @@ def overlap(
             raise ScheduleError("S032", f"stage {stage!r} is not first in loop {ahead}")
         (buffer,) = buffers.values()
         steps = number(iterations(block(*rest), at), f"loops around {at}")
-        if any(isinstance(s, Store) and s.buffer is buffer for s in walk(block(*rest))):
+        later = [s for s in walk(block(*rest)) if isinstance(s, Store) and s.buffer is buffer]
+        if buffer.scope != "scratch" or any(s.combiner for s in (*stores, *later)):
+            raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
+        if later:
             raise ScheduleError("S032", f"stage {stage!r} is not one loop nest in loop {ahead}")
         if _loads(nest.body, buffer) != _loads(found, buffer):
             raise ScheduleError("S032", f"stage {stage!r} is read outside of loop {ahead}")
-        if buffer.scope != "scratch" or any(s.combiner for s in stores):
-            raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
         if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         written = {id(s.buffer.root) for s in walk(nest.body) if isinstance(s, Store)}
