@@ -274,6 +274,28 @@ def test_threads_do_not_share_what_overlap_fills_before(loop: str) -> None:
         schedule.parallel(loop)
 
 
+def test_overlap_needs_the_whole_stage_and_all_its_readers() -> None:
+    schedule = Schedule(plain("even", 5, 4)[0])
+    schedule.compute_at("doubled", "out.i").split("doubled.j", 3, "peel")
+    with pytest.raises(ScheduleError, match=r"S032.*not first"):
+        schedule.overlap("doubled", "out.i", "out.j")
+    with pytest.raises(ScheduleError, match=r"S032.*not one loop nest"):
+        schedule.overlap("doubled", "doubled.i", "doubled.j.i")
+    schedule = Schedule(plain("even", 5, 4)[0]).compute_at("doubled", "out.i")
+    schedule.split("doubled.j", 2)
+    with pytest.raises(ScheduleError, match=r"S032.*outside"):
+        schedule.overlap("doubled", "doubled.i", "doubled.j.i")
+
+
+def test_overlap_of_a_stage_inside_loops_of_one_iteration() -> None:
+    nest, arrays, expected = plain("even", 5, 6)
+    schedule = Schedule(nest).compute_at("doubled", "out.i")
+    schedule.split("doubled.j", 6)
+    schedule.overlap("doubled", "out.i", "out.j")
+    for found, wanted in zip(interpret(schedule.finished(), arrays), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_overlap_computes_a_stage_one_iteration_early() -> None:
     x = te.placeholder((5, 6), "f32", "x")
     doubled = te.compute((5, 6), lambda i, j: x[i, j] * 2.0, "doubled")

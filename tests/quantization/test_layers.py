@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -280,6 +283,25 @@ def test_graphs_that_depend_on_values_are_refused() -> None:
         assert "of axes" in str(error.value)
     module = clew.load(network, constants={"axes": np.array([0])})
     assert len(clew.quantize(module, [sample["x"]], threads=1).parameters) == 1
+
+
+def test_sizes_fix_the_graph_of_unknown_rank(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"], name="fc"),
+        node("Unsqueeze", ["h", "first"], ["u"], name="more"),
+        node("Squeeze", ["u"], ["y"], name="less"),
+    ]
+    held = {"w": drawn(8, 8), "first": np.array([0])}
+    network = model(nodes, {"x": ["n", 8]}, {"y": None}, held)
+    onnx.save(network, tmp_path / "m.onnx")
+    for given in (network, load_or_defer(network), tmp_path / "m.onnx"):
+        with pytest.raises(InputError, match="I403"):
+            clew.quantize(given, [drawn(4, 8)], threads=1)
+        q = clew.quantize(given, [drawn(4, 8)], threads=1, sizes={"n": 4})
+        assert len(q.parameters) == 1
+    q.save(tmp_path / "q.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "q.onnx")
+    assert session.run(None, {"x": drawn(4, 8)})[0].shape == (4, 8)
 
 
 @pytest.mark.parametrize("name", ["conv", "dense"])

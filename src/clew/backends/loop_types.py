@@ -14,8 +14,9 @@ from clew.support.dataclass import dataclass
 @dataclass(frozen=True)
 class LoopTypes:
     """The types of a loop's states before and after an iteration, in terms of the same sizes, and
-    those of the values that it stacks. `sizes` names the states after these, which stay the same.
-    `limit` is the state that iterations are counted to, if the condition does nothing else.
+    those of the values that it stacks. `first` are those of the initial states, in terms of the
+    sizes outside. `sizes` names the states after these, which stay the same. `limit` is the state
+    that iterations are counted to, if the condition does nothing else.
     """
 
     before: Sequence[Type]
@@ -23,18 +24,22 @@ class LoopTypes:
     rows: Sequence[Type]
     sizes: Sequence[str] = ()
     limit: int | None = None
+    first: Sequence[Type] = ()
 
     def to_record(self) -> dict[str, Any]:
         """Returns the types as JSON values."""
-        lists = {"before": self.before, "after": self.after, "rows": self.rows}
+        lists = {
+            "before": self.before, "after": self.after, "rows": self.rows, "first": self.first
+        }  # fmt: skip
         texts = {name: list(map(type_text, types)) for name, types in lists.items()}
         return {**texts, "sizes": list(self.sizes), "limit": self.limit}
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> LoopTypes:
         """Returns the types from their record after a round trip through JSON."""
-        before, after, rows = (
-            [TypeReader(text).type() for text in record[name]]
-            for name in ("before", "after", "rows")
+        before, after, rows, first = (
+            [TypeReader(text).type() for text in record.get(name, ())]
+            for name in ("before", "after", "rows", "first")
         )
-        return LoopTypes(before, after, rows, tuple(map(str, record["sizes"])), record["limit"])
+        sizes = tuple(map(str, record["sizes"]))
+        return LoopTypes(before, after, rows, sizes, record["limit"], first)

@@ -138,7 +138,7 @@ class ProgramBuilder:
         spaces = self._places.spaces
         count = len(self.types)
         return Program(
-            self.instructions,
+            _views_first(self.instructions, {*inputs, *self._held}),
             count,
             inputs,
             outputs,
@@ -540,7 +540,9 @@ class ProgramBuilder:
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
         before = [t for p in node.body.params[1:] for t in leaves(p.type)]
         made = leaves(node.body.body.type)
-        types = LoopTypes(before, made[:states], made[states:], tuple(sizes), limit_of(node))
+        first = [t for value in node.init for t in leaves(value.type)]
+        limit = limit_of(node)
+        types = LoopTypes(before, made[:states], made[states:], tuple(sizes), limit, first)
         self.instructions.append(self.engines.kernels.loop(loop, types))
 
     def _region(self, node: Call, reads: Sequence[int]) -> None:
@@ -589,3 +591,18 @@ def _no_iterations(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoIterat
     assert isinstance(type_, TensorType)
     sizes = tuple(told.get(plain_size(d) or "", 0) if is_unknown(d) else d for d in type_.shape[1:])
     return NoIterations((0, *sizes), to_numpy(type_.dtype))
+
+
+def _views_first(instructions: Sequence[Instruction], given: set[int]) -> list[Instruction]:
+    """Returns the instructions with views of given values in front, so that what follows them can
+    be one native call (`Stretch`).
+    """
+    views: list[Instruction] = []
+    others: list[Instruction] = []
+    for instruction in instructions:
+        if isinstance(instruction, View) and instruction.source in given:
+            views.append(instruction)
+            given.add(instruction.target)
+        else:
+            others.append(instruction)
+    return [*views, *others]

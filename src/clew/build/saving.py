@@ -393,10 +393,10 @@ def _instruction(
                 "inputs": instruction.inputs[1:],
                 "outputs": instruction.outputs,
             }
-        case Repeat(native=native):
+        case Repeat(types=types):
             return {
                 "do": "while",
-                **({} if native is None else {"native": native.body.types}),
+                **({} if types is None else {"native": types}),
                 "while": _program(writer, instruction.cond, numbers),
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,

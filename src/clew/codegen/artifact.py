@@ -236,7 +236,7 @@ class KernelCode(Brief):
             size_values=tuple([sizes.value(size) for size in self.sizes]),
         )
 
-    def meaning(self, dims: Mapping[str, SymDim]) -> KernelCode:
+    def meaning(self, dims: Mapping[str, Dim]) -> KernelCode:
         """Returns the code with dimensions in place of names of sizes."""
         values: dict[Atom, Dim] = {}
         return _over_dims(self, lambda dim: dim.substitute(dims, values)) if dims else self

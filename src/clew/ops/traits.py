@@ -77,6 +77,11 @@ class Traits:
     ConvertPrecision, WidenHalves and the precision reports.
     """
 
+    fits_always: bool = False
+    """Operands have to fit the result even if it has no elements: an update in an empty axis is an
+    error. Read by the CPU backend, which does not run other kernels of empty results.
+    """
+
     sizes: Literal["", "read", "computed", "computed from integers"] = ""
     """How the operator relates to sizes: `read` reads the sizes of its operands, and no element;
     with `computed`, models compute sizes from the values of operands (with the last, only from

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
-from clew.backends.compile_options import CompileOptions
+from clew.backends.compile_options import CompileOptions, Sizes
+from clew.build.sizes import sized
 from clew.compiling.extensions import extensions_of
+from clew.compiling.loading import loaded_or_deferred
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -55,7 +57,7 @@ from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, wit
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.weights import settled_weights
 from clew.quantization.where import Selects, all_where
-from clew.support.errors import ClewError, InputError
+from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 
 Array = NDArray[Any]
@@ -108,12 +110,12 @@ def quantize(
     bounded = max_error is not None or metric is not None or sensitivities
     source = None if isinstance(model, (Module, DeferredModule)) else model
     _check_bounds(max_error, metric, max_drop)
-    module = _loaded(model, inputs)
+    how = CompileOptions.of({**options, "target": target, "threads": threads})
+    module, how = _loaded(model, how.changed(inputs=inputs))
     folded = fold_norms(settled_weights(module))
     sites = sites_of(folded.module)
     if not sites:
         raise _nothing(folded.module)
-    how = CompileOptions.of({**options, "target": target, "threads": threads})
     how = how.changed(extend=extensions_of(how.extend))
     if isinstance(recipe, (str, Path)):
         recipe = Recipe.load(recipe)
@@ -232,22 +234,19 @@ def _needs_data(scheme: Scheme) -> bool:
 
 
 def _loaded(
-    model: Module | DeferredModule | frontends.ModelSource,
-    inputs: Mapping[str, Sequence[int]] | None,
-) -> Module:
-    """Returns the graph. Errors: I403 if it depends on values of inputs."""
-    if isinstance(model, Module):
-        return model
+    model: Module | DeferredModule | frontends.ModelSource, how: CompileOptions
+) -> tuple[Module, CompileOptions]:
+    """Returns the graph, and the options for its runs. Errors: I403 if it depends on values of
+    inputs, or on sizes that the options do not fix.
+    """
     if isinstance(model, DeferredModule):
-        raise _depends(model)
-    given: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
-    try:
-        return frontends.load(model, **given)
-    except ClewError as error:
-        found = frontends.load_or_defer(model, **given)  # raises the same error, or defers
-        if isinstance(found, DeferredModule):
-            raise _depends(found) from error
-        return found
+        found, ranges = sized(model, how.group(Sizes).sizes)
+        how = how.loaded.changed(sizes=ranges)
+    else:
+        found, how = loaded_or_deferred(model, how)
+    if isinstance(found, DeferredModule):
+        raise _depends(found)
+    return found, how
 
 
 def _depends(model: DeferredModule) -> InputError:
@@ -255,7 +254,7 @@ def _depends(model: DeferredModule) -> InputError:
     return InputError(
         "I403",
         f"the graph depends on values or shapes that are unknown before a run, of {names}",
-        hint="clew.load(model, constants={NAME: value}) or inputs={NAME: shape} fixes them",
+        hint="clew.load(model, constants={NAME: value}), or sizes={NAME: size} fixes them",
     )
 
 

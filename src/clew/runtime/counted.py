@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from clew.cost.policy.sizes import COUNTED_BYTES, LEAST_LIMIT
+from clew.cost.policy.sizes import COUNTED_BYTES
 from clew.runtime.counted_tables import CountedBody, Limits, Shared, Source, Tables
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
@@ -76,7 +76,7 @@ class CountedSegment(Shown):
             self._rest -= 1
             return None
         budgets = current()
-        tables = self._tables or self._prepare([LEAST_LIMIT] * self._n_counts)
+        tables = self._tables or self._prepare(self._source.shared.limits)
         while tables is not None:
             if budgets.bounds_work or tables.needed_bytes > budgets.run_bytes:
                 return None
@@ -85,10 +85,6 @@ class CountedSegment(Shown):
                 return found
             tables = self._prepare(found)
         return None
-
-    @property
-    def _n_counts(self) -> int:
-        return sum(len(names) for _, names in self.body.stages)
 
     def _prepare(self, limits: Sequence[int]) -> Tables | None:
         """Returns tables for counts up to these limits; None if they take too much memory."""
@@ -100,4 +96,5 @@ class CountedSegment(Shown):
             self._rest = _ENDLESS if self._tables is None else _RUNS_BETWEEN_TRIALS
             return None
         self._tables = made
+        self._source.shared.limits = tuple(limits)
         return made

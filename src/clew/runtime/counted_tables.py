@@ -15,9 +15,10 @@ What keeps every access inside its buffer:
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from sys import getrefcount
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ import numpy as np
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import sizes as native_sizes
+from clew.cost.policy.sizes import LEAST_LIMIT
 from clew.ir.dims import Dim, Sizes, SymDim, product
 from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound, Chunks
@@ -33,6 +35,7 @@ from clew.runtime.context import Constants, Context, Places, plain_places
 from clew.runtime.driver import driver
 from clew.runtime.grid import lines_of, phases
 from clew.runtime.guard import GuardedBuffer, GuardSide
+from clew.runtime.large_results import LARGE_BYTES
 from clew.runtime.layout import Layout, SymbolTable
 from clew.runtime.plan import BufferKind
 from clew.runtime.references import References
@@ -44,10 +47,12 @@ from clew.runtime.threads import ThreadPool
 from clew.support.addresses import address_of, write_addresses
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 
+_ARRAY: Final = np.ndarray
 _IDLE_CONTEXTS: Final = 2
-# A result may have as much unused memory as data, and this many bytes.
+# Results may have as much unused memory as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
 # The most bytes of idle contexts at all sizes of a model together, and those of the tables of one.
 _KEPT_BYTES: Final = 1 << 25
@@ -76,7 +81,8 @@ class CountedBody:
     """The instructions as a segment. `stages` holds, for each `SIZES` step, its place and the names
     of the counts that it reads; `shapes` the shapes that steps read as values, which the last step
     before them writes, with the step's number and the number of its argument. All of `needs` must
-    be at least 0.
+    be at least 0. `capacities` has the loops that stack as many rows as the run finds, each with
+    the name of that count.
     """
 
     segment: SegmentTemplate
@@ -84,6 +90,12 @@ class CountedBody:
     shapes: tuple[tuple[int, int, tuple[Dim, ...]], ...]
     needs: tuple[SymDim, ...]
     results: tuple[Result, ...]
+    capacities: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all counts, in order."""
+        return [name for _, names in self.stages for name in names]
 
 
 class Shared:
@@ -103,6 +115,8 @@ class Shared:
         }
         self.references = References(segment.entries, counts)
         self.references.check(BufferKind.CONSTANT, [c.nbytes for c in segment.constants])
+        # Those of the latest tables, at any sizes.
+        self.limits: Sequence[int] = (LEAST_LIMIT,) * len(body.names)
         # What keeps idle contexts, the oldest first, with the bytes of these.
         self._keeping: deque[tuple[Tables, int]] = deque()
         self._kept_bytes = 0
@@ -179,10 +193,15 @@ class Tables:
         outputs = [self._most(_bytes_of(s.shape, s.dtype)) for s in segment.outputs]
         distances = [self._most(sized.ref.sized_bytes) for sized in layout.sized]
         shared.references.check(BufferKind.ARENA, arena, distances)
+        shared.references.check(BufferKind.OUTPUT, outputs, distances)
+        inputs = [spec.size_bytes for spec in self.bound.inputs]
+        shared.references.check(BufferKind.INPUT, inputs, distances)
         offsets, total = segment.arena.offsets(arena)
         self.arena_bytes, self.outputs_bytes = arena, outputs
         self._outputs = Results([((size,), np.dtype(np.uint8)) for size in outputs])
-        self.bound = replace(self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch)
+        self.bound = replace(
+            self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch, stacks={}
+        )
         working = self.bound.working_bytes(self.threads)
         self.needed_bytes = max(working + sum(outputs), 8 * max(self.limits))
         self.sizes = [register(d) for step in segment.steps for d in step.code.sizes]
@@ -315,7 +334,7 @@ class Tables:
         """Returns memory for each output, with the place where it begins. Writes the addresses to
         the context's bases from number `first` on.
         """
-        if not self._outputs.are_small:
+        if self._outputs.total_bytes >= LARGE_BYTES:
             rooms = [room_for(size) for size in self.outputs_bytes]
             context.bases[first:] = [room[2] for room in rooms]
             return [(memory, begin) for memory, begin, _ in rooms]
@@ -327,14 +346,15 @@ class Tables:
 
     def _shown(self, context: _Context, memory: list[tuple[np.ndarray, int]]) -> list[Any]:
         """Returns the results of a run; copies if much of their memory is unused."""
-        registers, results = context.registers, []
+        registers, results, used = context.registers, [], _SPARE_BYTES
         for output, at, dims, dtype in self._results:
             whole, begin = memory[output]
             shape = tuple([registers[d] for d in dims])
-            result = np.ndarray(shape, dtype, whole, begin + registers[at])
-            if not self._outputs.are_small and whole.nbytes > 2 * (result.nbytes + _SPARE_BYTES):
-                result = result.copy()
+            result = _ARRAY(shape, dtype, whole, begin + registers[at])
+            used += result.nbytes
             results.append(result)
+        if self._outputs.total_bytes > 2 * used:
+            return [result.copy() for result in results]
         return results
 
     def _after(self, stopped: tuple[int, ...]) -> Limits | None:
@@ -360,10 +380,16 @@ class Tables:
         del memory  # was needed for as long
         if stopped is not None:
             return self._after(stopped)
-        exact = Tables(self.source, list(context.registers[: len(self.limits)]))
-        return exact._guarded(given, side)
+        # Counts of loops may have been larger in earlier iterations.
+        limits = list(context.registers[: len(self.limits)])
+        while True:
+            found = Tables(self.source, limits)._guarded(given, side)
+            if not isinstance(found, Limits):
+                return found
+            assert all(map(operator.le, found, self.limits)), "larger counts in another run"
+            limits = list(found)
 
-    def _guarded(self, given: Sequence[np.ndarray], side: GuardSide) -> list[Any]:
+    def _guarded(self, given: Sequence[np.ndarray], side: GuardSide) -> list[Any] | Limits:
         arena = [GuardedBuffer(size, side=side) for size in self.arena_bytes]
         scratch = GuardedBuffer(max(self.bound.scratch_bytes), side=side, count=self.threads)
         specs = self.bound.outputs
@@ -384,9 +410,12 @@ class Tables:
         context = _Context(self, places)
         context.bases[:] = [buffer.address for buffer in (*inputs, *outputs)]
         stopped = context.go()
-        assert stopped is None, "the same counts stop a run"
         for buffer in (*arena, scratch, *outputs, *inputs):
             buffer.check("a buffer of counted sizes")
+        if stopped is not None:
+            assert any(map(operator.gt, stopped, self.limits)), "the same counts stop a run"
+            left = self.limits[len(stopped) :]
+            return Limits([*map(max, self.limits, stopped), *left])
         results = self._shown(context, [(buffer.data, 0) for buffer in outputs])
         return [result.copy() for result in results]
 
@@ -404,28 +433,44 @@ class _Context(Context):
         self._has_loops = bool(tables.bound.loops)
         self._run = driver().run_segment
         self._no_records = bytes(len(self.records))
+        self._limits = tables.limits
+        # The loops that stack rows, each with the number of the count of these.
+        self._capacities = {n: body.names.index(name) for n, name in body.capacities.items()}
+        for loop, number in self._capacities.items():
+            self.loops.limit_rows(loop, tables.limits[number])
         # By stage: how many counts are known then. Their registers are the first.
         self._ends = [*code.first[1:], len(tables.limits)]
         args, chunks = address_of(self._args), address_of(self._chunks)
         steps = address_of(self._steps)
-        goals: list[tuple[int, int, int]] = []  # register, address, what to add
+        zero = self._zero = ctypes.c_int64()
+        nothing = ctypes.addressof(zero)
+        # Registers, the addresses that they go to, and what is added: a number, and one in memory.
+        goals: list[tuple[int, int, int, int]] = []
         slots = self._layout.size_slots.tolist()
-        goals += [(r, args + 8 * slot, 0) for r, slot in zip(tables.sizes, slots, strict=True)]
         goals += [
-            (register, chunks + 8 * (row * _CHUNK_WORDS + word), 0)
+            (register, args + 8 * slot, 0, nothing)
+            for register, slot in zip(tables.sizes, slots, strict=True)
+        ]
+        goals += [
+            (register, chunks + 8 * (row * _CHUNK_WORDS + word), 0, nothing)
             for (row, word), register in tables.words.items()
         ]
         for place, register in tables.copied.items():
             step = self._layout.starts[place]
-            goals.append((register, steps + native.STEP_BYTES * step + native.STEP_EXTRA, 0))
+            extra = steps + native.STEP_BYTES * step + native.STEP_EXTRA
+            goals.append((register, extra, 0, nothing))
         for slot, sized in self._layout.sized_slots:
             base = int(self._args[slot]) - tables.bound.distances[sized]
-            goals.append((tables.distances[sized], args + 8 * slot, base))
-        shapes: list[list[tuple[int, int, int]]] = [[] for _ in body.stages]
+            goals.append((tables.distances[sized], args + 8 * slot, base, nothing))
+        for row, sized in self._layout.sized_patches:
+            at, base, offset = self._layout.patches[row].tolist()
+            output = self.bases_address + 8 * base
+            goals.append((tables.distances[sized], args + at, offset, output))
+        shapes: list[list[tuple[int, int, int, int]]] = [[] for _ in body.stages]
         starts = self._layout.first_args
         for stage, number, registers in tables.shapes:
             address = int(self._args[starts[body.stages[stage][0]] + number])
-            shapes[stage] += [(r, address + 8 * n, 0) for n, r in enumerate(registers)]
+            shapes[stage] += [(r, address + 8 * n, 0, nothing) for n, r in enumerate(registers)]
         self._tables = [_Table() for _ in body.stages]
         self._owned: list[np.ndarray] = []
         for stage, (place, names) in enumerate(body.stages):
@@ -449,9 +494,12 @@ class _Context(Context):
         """
         if self._has_loops:
             self.loops.clear(current().loop_steps)
-        run = self._run
-        while run(self.segment_address, self.bases_address, self._pool, None) >= native.PAUSED:
-            pass  # Python handles signals here
+        run, status = self._run, native.PAUSED
+        while status >= native.PAUSED and status != native.FULL:  # Python handles signals here
+            status = run(self.segment_address, self.bases_address, self._pool, None)
+        if status == native.FULL:
+            self.is_usable = False
+            return self._counts_if_full()
         for stage, table in enumerate(self._tables):
             if table[_FAULT]:
                 table[_FAULT] = 0
@@ -460,6 +508,14 @@ class _Context(Context):
             self.is_usable = False
             return ()
         return None
+
+    def _counts_if_full(self) -> tuple[int, ...]:
+        """Returns the counts that stop a run in which a loop has no memory for another row."""
+        counts = list(self._limits)
+        for loop, number in self._capacities.items():
+            if self.loops.is_full(loop):
+                counts[number] += 1
+        return tuple(counts)
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:

@@ -54,9 +54,8 @@ class LoopBody:
     stacked value. `rows` is the place of its `ROW`, whose arguments are the buffers of the
     iteration's number, of the next, and of each of `shapes`. All of `needs` must be at least 0.
     `origins` says for each step whether it is one of the condition, which instruction of that
-    program or of the body has it, and its number there. `types` is the record of the types that it
-    was made from. `limit` is the state that iterations are counted to, if nothing else ends the
-    loop.
+    program or of the body has it, and its number there. `limit` is the state that iterations are
+    counted to, if nothing else ends the loop.
     """
 
     segment: SegmentTemplate
@@ -67,7 +66,6 @@ class LoopBody:
     growth: tuple[Growth, ...]
     needs: tuple[SymDim, ...]
     origins: tuple[tuple[bool, int, int], ...]
-    types: Mapping[str, Any]
     limit: int | None = None
     appended: frozenset[int] = frozenset()
 

@@ -119,6 +119,11 @@ class LoopTables:
         self._words[loop, native_flow.LOOP_CAPACITY // 8] = rows
         self._words[loop, native_flow.LOOP_FULL // 8] = 0
 
+    def limit_rows(self, loop: int, rows: int) -> None:
+        """Sets the number of rows for which the stacks of a loop have memory in all calls."""
+        self._words[loop, native_flow.LOOP_CAPACITY // 8] = rows
+        self._fresh[loop, native_flow.LOOP_CAPACITY // 8] = rows
+
     def move_stacks(self, loop: int, rows: Sequence[int]) -> None:
         """Makes the current iteration write the rows of its stacks to these addresses."""
         plan = self._loops[loop]

@@ -238,7 +238,8 @@ class NoIterations:
 class Repeat:
     """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results.
 
-    `native` runs iterations without Python in between, where that is possible.
+    `native` runs iterations without Python in between, where that is possible. `types` is the
+    record of the types of its states, from which native steps are made.
     """
 
     cond: Program
@@ -249,6 +250,7 @@ class Repeat:
     empty: tuple[NoIterations, ...]
     node: int = NO_NODE
     native: NativeLoop | None = None
+    types: Mapping[str, Any] | None = None
 
     def memory(self, given: Sequence[Memory]) -> list[Memory]:
         """Returns that of the initial states or of the body's results; stacks are new arrays."""
@@ -404,17 +406,41 @@ class Program(Shown):
     @cached_property
     def _only(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
         """What computes all outputs in one native call, or returns None if it cannot."""
-        if len(self.stretches) == 1:
-            (only,) = self.stretches
-            is_whole = only.end - only.first == len(self.instructions)
-            if is_whole and only.outputs == self.outputs and only.native.owns_results:
-                inputs = {slot: (n, None) for n, slot in enumerate(self.inputs)}
-                return self._from_inputs(only.native.run, only.inputs, inputs)
         found = self._one_step()
-        if found is None:
+        loop = None
+        if found is not None and isinstance(found[0], Repeat):
+            loop = self._whole_loop(found[0], *found[1:])
+        stretch = self._whole_stretch()
+        if stretch is None or loop is None:
+            return stretch or loop
+        return lambda arrays: stretch(arrays) or loop(arrays)
+
+    def _whole_stretch(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
+        """Returns `_only` of a program that is one stretch, besides views of inputs before it."""
+        if len(self.stretches) != 1:
             return None
-        step, given, made = found
-        return self._whole_loop(step, given, made) if isinstance(step, Repeat) else None
+        (only,) = self.stretches
+        given: dict[int, _Read] = {slot: (n, None) for n, slot in enumerate(self.inputs)}
+        for instruction in self.instructions[: only.first]:
+            show = _shower(instruction)
+            number, shown_before = given.get(instruction.inputs[0] if show else -1, _NOWHERE)
+            if show is None or number < 0 or shown_before is not None:
+                return None
+            given[instruction.outputs[0]] = number, show
+        is_whole = only.end == len(self.instructions)
+        is_whole = is_whole and sorted(only.outputs) == sorted(self.outputs)
+        if not is_whole or not only.native.owns_results:
+            return None
+        run = self._from_inputs(only.native.run, only.inputs, given)
+        if run is None or only.outputs == self.outputs:
+            return run
+        of, inner = picker([only.outputs.index(slot) for slot in self.outputs]), run
+
+        def in_order(arrays: Sequence[Any]) -> list[Any] | None:
+            found = inner(arrays)
+            return None if found is None else list(of(found))
+
+        return in_order
 
     def _whole_loop(
         self, loop: Repeat, given: Mapping[int, _Read], made: Mapping[int, _Read]
@@ -566,6 +592,8 @@ class Program(Shown):
             return partial(_collected, only, constants, read)
         if not isinstance(only, RunSegment) or not given.keys() >= set(only.inputs):
             return None
+        if getattr(only.segment, "has_stacks", False):
+            return None  # a stretch takes less time
         reads = [given[slot] for slot in only.inputs]
         return only.segment if only.inputs == self.inputs else _reordered(only.segment, reads)
 

@@ -201,6 +201,11 @@ class NativeSegment(Shown):
         return [*self._inputs, *self._outputs]
 
     @property
+    def has_stacks(self) -> bool:
+        """Whether it has outputs of as many rows as the run finds."""
+        return bool(self._bound.stacks)
+
+    @property
     def is_native(self) -> bool:
         """Whether calls have a native form."""
         return self._native is not None

@@ -75,6 +75,11 @@ class SizedSegment(Shown):
         return f"of {counted(len(self.template.steps), 'kernel')}, for all sizes"
 
     @property
+    def has_stacks(self) -> bool:
+        """Whether it has outputs of as many rows as the run finds."""
+        return any(output.is_stack for output in self.template.outputs)
+
+    @property
     def threads(self) -> int:
         """The maximum number of threads that share its kernels' grids."""
         return self.pool.threads

@@ -14,6 +14,7 @@ import pytest
 
 import clew
 from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.runtime import counted
 from clew.runtime.guard import GuardSide
 from clew.runtime.native_loop import NativeLoop
 from clew.runtime.program import Repeat, RunHost
@@ -134,7 +135,10 @@ STATES = f"""{HEAD}agraph (float[p, 4] keys, float[p, 4] values, float[1, 4] x, 
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns the numbers of iterations of native runs, to which runs are added."""
+    """Returns the numbers of iterations of native runs, to which runs are added. Loops are taken
+    as too large for one native call with the instructions around them.
+    """
+    monkeypatch.setattr(counted, "COUNTED_BYTES", 0)
     found: list[int] = []
     run = NativeLoop.run
 

@@ -136,6 +136,11 @@ class DeferredKernel:
         self._stand_ins = stand_ins(function)
         self._sizes_of_arguments = SizeReader(function.params)
         self._is_light = _is_light(function, target)
+        # Whether its operands are checked if its results have no elements.
+        self.fits_always = any(
+            isinstance(call.op, Op) and call.op.traits.fits_always
+            for call in operator_calls(function)
+        )
         self._interpreted = interpreted(function)
         self._template = _Template(self, prepared, meant)
         self._values_met = 0
@@ -321,6 +326,8 @@ class DeferredKernel:
         """Returns a function that returns empty results; None if the results for these arguments
         have elements, or if the sizes do not determine their shapes.
         """
+        if self.fits_always:
+            return None
         results = substitute_type(self.function.body.type, self._sizes_of(arrays, given))
         made: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for type_ in leaves(results):

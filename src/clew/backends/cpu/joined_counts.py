@@ -10,35 +10,37 @@ from typing import Final
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
-from clew.backends.cpu.flow_writer import COUNTER_BYTES
-from clew.backends.cpu.joined_steps import (
-    Functions,
-    Part,
-    Refused,
-    StepsJoiner,
-    Value,
-    parameter_count,
-)
+from clew.backends.cpu.counted_loops import LoopsJoiner
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.joined_steps import Functions, Part, Refused, Value, parameter_count
 from clew.backends.host.steps import HostStep
+from clew.backends.loop_types import LoopTypes
 from clew.cost.policy.sizes import COUNTED_BYTES
-from clew.ir.dims import Dim, SymDim, dim_min, product, substitute
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, product, substitute
 from clew.ir.expr import Call
-from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.runtime.counted import CountedSegment
 from clew.runtime.counted_tables import CountedBody, Result
-from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind
-from clew.runtime.program import Instruction, Program, RunHost, RunSegment, Stretch, View
+from clew.runtime.plan import BufferKind, BufferRef, Flow
+from clew.runtime.program import (
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunSegment,
+    Stretch,
+    View,
+)
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
-from clew.support.lazy import cached_property
 
 _COUNTS: Final = ("room", "first_rows")
-_PASSING: Final = (*_COUNTS, "size_of", "shape_of", "reshape")
+# Host steps that show the memory of their first argument.
+_VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows")
+_PASSING: Final = (*_COUNTS, *_VIEWS, "size_of", "shape_of")
 
 
 def joined_counts(program: Program) -> list[Stretch]:
@@ -56,13 +58,13 @@ def _longest(program: Program, first: int, end: int) -> tuple[Stretch | None, in
     number of the instruction to go on with.
     """
     stop = following = end
-    while stop - first > 1:
+    while stop - first > 1 or (stop > first and _counts(program.instructions[first])):
         joiner = _Joiner(program, first, stop)
         try:
             return joiner.joined(), following
         except Refused:
             if joiner.at == first:
-                break
+                return None, first + 1
             stop, following = joiner.at, joiner.at + 1
     return None, following
 
@@ -73,9 +75,19 @@ def _stretches(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int]]
     for number in range(len(instructions) + 1):
         if number < len(instructions) and _can_join(instructions[number]):
             continue
-        if any(_op_of(i) in _COUNTS for i in instructions[first:number]):
+        if any(map(_counts, instructions[first:number])):
             yield first, number
         first = number + 1
+
+
+def _counts(instruction: Instruction) -> bool:
+    """Whether sizes follow from the results of an instruction."""
+    match instruction:
+        case Repeat():
+            return True
+        case RunSegment(segment=NativeSegment() | SizedSegment() as segment):
+            return segment.has_stacks
+    return _op_of(instruction) in _COUNTS
 
 
 def _can_join(instruction: Instruction) -> bool:
@@ -84,6 +96,8 @@ def _can_join(instruction: Instruction) -> bool:
             return True
         case RunHost(function=DeferredKernel()):
             return True
+        case Repeat(types=types):
+            return types is not None
     return _op_of(instruction) in _PASSING
 
 
@@ -95,17 +109,16 @@ def _op_of(instruction: Instruction) -> str:
     return ""
 
 
-class _Joiner(StepsJoiner):
+class _Joiner(LoopsJoiner):
     def __init__(self, program: Program, first: int, end: int) -> None:
         super().__init__()
         self._whole, self._first = program, first
         self._range = program.instructions[first:end]
         self.at = first  # the instruction that is being joined
         self._inputs: dict[int, tuple[BufferRef, SizedSpec]] = {}
-        # The steps that compute sizes: their places, and the names of the counts that they read.
-        self._stages: list[tuple[int, tuple[str, ...]]] = []
         self._segment_of: NativeSegment | SizedSegment | None = None
-        self._read_as_values: list[tuple[int, BufferRef, tuple[Dim, ...]]] = []
+        # The sizes of counts, by the program that reads them and where they are.
+        self._sizes: dict[tuple[int, BufferRef], SymDim] = {}
         self._current: Instruction | None = None
         self._shown: Sequence[int] = ()  # slots that are read elsewhere
 
@@ -138,6 +151,7 @@ class _Joiner(StepsJoiner):
                    for stage, ref, shape in self._read_as_values]),
             tuple(self._needs),
             results,
+            self._capacities,
         )  # fmt: skip
         segment = self._segment_of
         if segment is None or not self._stages:
@@ -150,8 +164,8 @@ class _Joiner(StepsJoiner):
         return Stretch(self._first, end, given, tuple(shown), native)
 
     def _template(self, outputs: Sequence[SizedSpec]) -> SegmentTemplate:
-        """Returns the segment. Errors: Refused if sizes move positions in inputs and outputs."""
-        fixed = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT, BufferKind.MOVING)
+        """Returns the segment. Errors: Refused if sizes move positions in constants and states."""
+        fixed = (BufferKind.CONSTANT, BufferKind.MOVING)
         args = [ref for e in self._order if isinstance(e, Flow) for ref in e.args]
         for ref in (*args, *(ref for step in self._steps for ref in step.args)):
             if ref.kind in fixed and not isinstance(ref.sized_bytes, int):
@@ -184,8 +198,12 @@ class _Joiner(StepsJoiner):
             match inside[slot]:
                 case View(source=source):
                     slot = source
-                case RunHost(function=HostStep(op=Op(name="reshape" | "first_rows"))) as host:
+                case RunHost(function=HostStep(op=Op(name=name))) as host if name in _VIEWS:
                     slot = host.inputs[0]
+                case Repeat() as loop if loop.body.outputs[n := loop.outputs.index(slot)] == (
+                    loop.body.inputs[1 + n] if n < len(loop.inputs) else -1
+                ):
+                    slot = loop.inputs[n]
                 case RunHost(function=HostStep(op=Op(name="room"))):
                     raise Refused
                 case _:
@@ -219,104 +237,71 @@ class _Joiner(StepsJoiner):
                 self._segment_of = self._segment_of or segment
             case RunHost(function=HostStep(op=Op(name="room"))):
                 (slot,) = instruction.outputs
-                if self._reads_elements(slot):
+                if _reads_elements(self._instructions(part), slot):
                     raise Refused
-                size = self._count(self._value(part, instruction.inputs[0]), slot)
+                size = self._count(part, instruction.inputs[0])
                 part.values[slot] = Value(self._room(0), np.dtype(bool), (size,))
                 return
             case RunHost(function=HostStep(op=Op(name="first_rows"))):
                 (slot,) = instruction.outputs
                 rows = self._value(part, instruction.inputs[0])
-                size = self._count(self._value(part, instruction.inputs[1]), slot)
+                size = self._count(part, instruction.inputs[1])
                 part.values[slot] = replace(rows, shape=(size, *rows.shape[1:]))
                 self._need(rows.shape[0] - size)
                 return
-            case RunHost(function=HostStep(op=Op(name="size_of"))) as host:
-                if part.program is self._whole and host.outputs[0] in self._shown:
-                    assert isinstance(host.function, HostStep)
-                    axis = host.function.attrs["axis"]
-                    size = self._value(part, host.inputs[0]).shape[axis]
-                    self._as_value(part, host.outputs[0], (), (size,))
+            case RunHost(function=HostStep(op=Op(name="sequence.join_rows"))):
+                value = self._value(part, instruction.inputs[0])
+                count, of_each, *rest = value.shape
+                self._need(count - 1)
+                shape = (count * of_each, *rest)
+                part.values[instruction.outputs[0]] = replace(value, shape=shape)
                 return
             case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
                 shape = self._value(part, host.inputs[0]).shape
-                self._as_value(part, host.outputs[0], (len(shape),), shape)
+                ref = self._stored(shape)
+                part.values[host.outputs[0]] = Value(ref, np.dtype(np.int64), (len(shape),))
                 return
         super()._instruction(part, number, instruction)
 
-    def _reads_elements(self, slot: int) -> bool:
-        """Whether an instruction reads more than the size of what `room` returns: it has no memory
-        here.
-        """
-        return any(
-            slot in found.inputs and not _takes_size(found, slot)
-            for found in self._range
-            if isinstance(found, (RunHost, RunSegment))
-        ) or any(isinstance(found, View) and found.source == slot for found in self._range)
+    def _size(self, part: Part, host: RunHost) -> None:
+        super()._size(part, host)
+        (slot,) = host.outputs
+        if part.program is self._whole and slot in self._shown:
+            if slot not in part.sizes:
+                raise Refused
+            ref = self._stored([part.sizes[slot]])
+            part.values[slot] = Value(ref, np.dtype(np.int64), ())
 
-    def _size_of(self, slot: int) -> SymDim:
-        """Returns the name that kernels have for the first size of a slot's value."""
-        size = self._first_sizes.get(slot, SymDim.symbol(f"?slot{slot}", 0))
-        if not isinstance(size, SymDim) or plain_size(size) is None:
-            raise Refused
-        return size
+    def _instructions(self, part: Part) -> Sequence[Instruction]:
+        return self._range if part.program is self._whole else part.program.instructions
 
-    @cached_property
-    def _first_sizes(self) -> dict[int, Dim]:
-        """The first sizes of the values that kernels read, by slot."""
-        found: dict[int, Dim] = {}
-        for host in self._range:
-            if isinstance(host, RunHost) and isinstance(host.function, DeferredKernel):
-                given = host.inputs[: parameter_count(host)]
-                for slot, param in zip(given, host.function.function.params, strict=True):
-                    if isinstance(param.type, TensorType) and param.type.rank:
-                        found.setdefault(slot, param.type.shape[0])
-        return found
-
-    def _count(self, count: Value, slot: int) -> SymDim:
-        """Adds the step that reads a count and computes what follows from it. Returns the size,
-        which is the first of a slot's value.
-        """
+    def _count(self, part: Part, slot: int) -> SymDim:
+        """Adds the step that reads a count and computes what follows from it. Returns the size."""
+        count = self._value(part, slot)
         if count.dtype != np.int64 or product(count.shape) != 1:
             raise Refused
-        size = self._size_of(slot)
-        name = plain_size(size)
-        assert name is not None
-        if not any(name in names for _, names in self._stages):
-            place = self._flow(Flow(FlowKind.SIZES, (count.ref,)))
-            self._stages.append((place, (name,)))
-        return size
+        key = id(part), count.ref
+        if key not in self._sizes:
+            self._sizes[key] = self._new_count()
+            self._stage([count.ref], [self._sizes[key]])
+        return self._sizes[key]
 
-    def _runs(self, kernel: DeferredKernel, found: ForAllSizes) -> Dim:
-        """A kernel that does not serve a size of 0 does not run for it if its results are empty."""
-        runs: Dim = 1
-        sizes = [t.size for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
-        for name, dim in found.meant.items():
-            if name in found.template.from_zero:
-                self._need(dim)
-                continue
-            size = dim if plain_size(dim) else None
-            if size is not None and all(_is_multiple(total, size) for total in sizes):
-                self._need(dim)
-                runs = runs * dim_min(dim, 1)
-            else:
-                self._need(dim - 1)
-        return runs
-
-    def _as_value(
-        self, part: Part, slot: int, shape: tuple[int, ...], sizes: tuple[Dim, ...]
-    ) -> None:
-        """Has the last count write sizes to memory, as the value of a slot."""
-        if not self._stages:
-            raise Refused
-        ref = self._room(COUNTER_BYTES * len(sizes))
-        stage = len(self._stages) - 1
-        place = self._stages[stage][0]
-        flow = self._order[place]
-        assert isinstance(flow, Flow)
-        self._order[place] = replace(flow, args=(*flow.args, ref))
-        self._read_as_values.append((stage, ref, sizes))
-        part.values[slot] = Value(ref, np.dtype(np.int64), shape)
+    def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
+        """A kernel whose results are empty does not run, and needs nothing, unless its operands
+        have to fit nevertheless.
+        """
+        types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
+        shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]
+        total: Dim = sum([product(shape) for shape in shapes], start=0)
+        is_safe = all(at_least(need) for need in needs) or at_least(total, 1)
+        if is_safe or kernel.fits_always:
+            return super()._runs(part, kernel, needs)
+        for dim in (dim for shape in shapes for dim in shape):
+            self._need(dim)
+        for need in needs:
+            if not at_least(need):
+                self._need(dim_max(need, -total))
+        return dim_min(total, 1)
 
     # --- values from outside ---
 
@@ -337,6 +322,11 @@ class _Joiner(StepsJoiner):
         Errors: Refused if the instruction does not tell.
         """
         match self._current:
+            case Repeat(types=record, inputs=inputs) if record is not None:
+                types, number = LoopTypes.of_record(record), inputs.index(slot)
+                type_ = types.first[number] if number < len(types.first) else None
+                if isinstance(type_, TensorType) and is_native(type_):
+                    return type_.shape, to_numpy(type_.dtype)
             case RunSegment(segment=NativeSegment() as segment, inputs=inputs):
                 spec = segment.plan.inputs[inputs.index(slot)]
                 return spec.shape, np.dtype(spec.dtype)
@@ -352,7 +342,18 @@ class _Joiner(StepsJoiner):
         raise Refused
 
 
-def _takes_size(instruction: RunHost | RunSegment, slot: int) -> bool:
+def _reads_elements(instructions: Sequence[Instruction], slot: int) -> bool:
+    """Whether an instruction reads more than the size of what `room` returns: it has no memory
+    here.
+    """
+    return any(
+        slot in found.inputs and not _takes_size(found, slot)
+        for found in instructions
+        if not isinstance(found, View)
+    ) or any(isinstance(found, View) and found.source == slot for found in instructions)
+
+
+def _takes_size(instruction: Instruction, slot: int) -> bool:
     """Whether an instruction reads only the size of a value."""
     if not isinstance(instruction, RunHost):
         return False
@@ -378,8 +379,3 @@ def _takes_size(instruction: RunHost | RunSegment, slot: int) -> bool:
         and node.op.signature.inputs[place : place + 1] == ("room",)
         for node, place in uses
     )
-
-
-def _is_multiple(total: Dim, size: SymDim) -> bool:
-    """Whether a number of elements is 0 if a size is 0."""
-    return substitute(total, dict.fromkeys(size.symbols, 0)) == 0

@@ -40,7 +40,10 @@ _SIZE = TensorType((), "i64")
 def with_native_steps(
     loop: Repeat, types: LoopTypes, pool: ThreadPool, guard: GuardSide | bool = False
 ) -> Repeat:
-    """Returns a loop that also has native steps, if they can replace those of its programs."""
+    """Returns a loop with its types, and with native steps if these can replace those of its
+    programs.
+    """
+    loop = replace(loop, types=types.to_record())
     try:
         joiner = _Joiner(loop, types)
         body = joiner.joined()
@@ -69,7 +72,7 @@ class _Joiner(StepsJoiner):
         self._states = len(params)
         self._moving = [n for n in range(self._states) if results[n] != params[n]]
         # By number of an instruction of the body: the state that it appends to.
-        self._appends = dict(_appends(loop.body))
+        self._appends = dict(appends(loop.body))
         self._inputs: dict[int, BufferRef] = {}
         # By step: whether it is the condition's, the number of the instruction, and the step there.
         self._origins: list[tuple[bool, int, int]] = []
@@ -142,7 +145,6 @@ class _Joiner(StepsJoiner):
             tuple(self._growth),
             tuple(self._needs),
             tuple(self._origins),
-            self._types.to_record(),
             limit,
             frozenset(appended),
         )
@@ -251,7 +253,7 @@ def _spec(name: str, type_: TensorType) -> SizedSpec:
     return SizedSpec(name, type_.shape, to_numpy(type_.dtype).name)
 
 
-def _appends(body: Program) -> Iterable[tuple[int, int]]:
+def appends(body: Program) -> Iterable[tuple[int, int]]:
     """Yields the instructions that only append to a state: the next state consists of the elements
     of the state and, behind them in memory, those of other values.
     """
@@ -260,11 +262,11 @@ def _appends(body: Program) -> Iterable[tuple[int, int]]:
         if not isinstance(host, RunHost) or not isinstance(host.function, DeferredKernel):
             continue
         function, state = host.function.function, states.get(host.inputs[0], -1)
-        if state >= 0 and body.outputs[state] == host.outputs[0] and _is_append(function):
+        if state >= 0 and body.outputs[state] == host.outputs[0] and is_append(function):
             yield number, state
 
 
-def _is_append(function: Function) -> bool:
+def is_append(function: Function) -> bool:
     """Whether a function concatenates its parameters, in order, along the outermost axis."""
     call = function.body
     if not isinstance(call, Call) or not isinstance(call.op, Op) or call.op.name != "concatenate":

@@ -5,17 +5,19 @@ results, or a kernel of sizes from the run, becomes one sequence of native steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel, ForAllSizes
+from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.host.steps import HostStep
 from clew.ir.dims import Dim, SymDim, product, substitute
+from clew.ir.late_sizes import plain_size
+from clew.ir.types import TensorType
 from clew.ops.registry import Op
-from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Flow, SegmentPlan, Step
+from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Flow, FlowKind, SegmentPlan, Step
 from clew.runtime.program import Instruction, Program, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
@@ -54,13 +56,14 @@ class Value:
 @dataclass
 class Part:
     """A program, what the names of its sizes stand for, its values by slot, and the places that
-    wait for some of them.
+    wait for some of them. `sizes` are those of its slots that hold one.
     """
 
     program: Program
-    names: Mapping[str, SymDim]
+    names: dict[str, Dim]
     values: dict[int, Value]
     wanted: Mapping[int, BufferRef]
+    sizes: dict[int, Dim] = field(default_factory=dict)
 
 
 class StepsJoiner(FlowWriter):
@@ -104,7 +107,7 @@ class StepsJoiner(FlowWriter):
             case RunHost(function=DeferredKernel()):
                 self._kernel(part, instruction)
             case RunHost(function=HostStep(op=Op(name="size_of"))):
-                pass  # the sizes of kernels are known
+                self._size(part, instruction)
             case RunHost(function=HostStep(op=Op(name="shape_of"))):
                 self._shape(part, instruction)
             case RunHost(function=HostStep(op=Op(name="reshape"))):
@@ -119,10 +122,13 @@ class StepsJoiner(FlowWriter):
         found = kernel.for_all_sizes()
         if found is None:
             raise Refused
-        template, names = found.template, found.meant
-        runs = self._runs(kernel, found)
-        for condition in template.conditions:
-            self._need(substitute(condition, names))
+        template = found.template
+        self._bind(part, host, kernel)
+        names = {name: substitute(dim, part.names) for name, dim in found.meant.items()}
+        from_zero = template.from_zero
+        needs = [dim - (name not in from_zero) for name, dim in names.items()]
+        needs += [substitute(condition, names) for condition in template.conditions]
+        runs = self._runs(part, kernel, needs)
         program = template.program
         given = host.inputs[: len(program.inputs)]
         values = {
@@ -138,13 +144,53 @@ class StepsJoiner(FlowWriter):
         for own, slot in results:
             part.values[slot] = self._value(inner, own)
 
-    def _runs(self, kernel: DeferredKernel, found: ForAllSizes) -> Dim:
-        """Requires sizes that a kernel serves. Returns 1, or a factor that is 0 where it must not
-        run, since its results are empty.
+    def _bind(self, part: Part, host: RunHost, kernel: DeferredKernel) -> None:
+        """Learns what the names in a kernel's parameters stand for from its arguments, and requires
+        that these have the parameters' shapes.
         """
-        for name, dim in found.meant.items():
-            self._need(dim - (name not in found.template.from_zero))
+        given = host.inputs[: parameter_count(host)]
+        pairs: list[tuple[Dim, Dim]] = []
+        for slot, param in zip(given, kernel.function.params, strict=True):
+            value = self._value(part, slot)
+            if not isinstance(param.type, TensorType) or param.type.rank != len(value.shape):
+                raise Refused
+            pairs += zip(param.type.shape, value.shape, strict=True)
+        told = zip(kernel.sizes, host.inputs[len(given) :], strict=True)
+        for name, size in [(n, part.sizes[s]) for n, s in told if s in part.sizes]:
+            pairs.append((SymDim.symbol(name), size))
+        self._unify(part.names, pairs)
+
+    def _unify(self, names: dict[str, Dim], pairs: Sequence[tuple[Dim, Dim]]) -> None:
+        """Adds what unknown sizes stand for, given dimensions and what they are. Requires that all
+        of them are so.
+        """
+        for dim, size in pairs:
+            name = plain_size(dim)
+            if name is not None and name not in names and dim != size:
+                names[name] = size
+        for dim, size in pairs:
+            self._need_equal(substitute(dim, names), size)
+
+    def _need_equal(self, a: Dim, b: Dim) -> None:
+        """Requires that two sizes are equal."""
+        if a != b:
+            self._need(a - b)
+            self._need(b - a)
+
+    def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
+        """Requires what a kernel needs: that numbers are at least 0. Returns 1, or a factor that is
+        0 where it must not run, since its results are empty.
+        """
+        for dim in needs:
+            self._need(dim)
         return 1
+
+    def _size(self, part: Part, host: RunHost) -> None:
+        """Notes the size that a host step returns."""
+        assert isinstance(host.function, HostStep)
+        if host.inputs[0] in part.values:
+            value, axis = part.values[host.inputs[0]], host.function.attrs["axis"]
+            part.sizes[host.outputs[0]] = value.shape[axis]
 
     def _shape(self, part: Part, host: RunHost) -> None:
         """Has the shape of a value written to memory."""
@@ -157,10 +203,16 @@ class StepsJoiner(FlowWriter):
         """Adds another shape of a value in the same memory."""
         assert isinstance(host.function, HostStep)
         value, shape = self._value(part, host.inputs[0]), host.function.attrs["shape"]
-        are_sizes = all(isinstance(size, (int, SymDim)) for size in shape)
-        if not are_sizes or product(tuple(shape)) != product(value.shape):
+        if not all(isinstance(size, (int, SymDim)) for size in shape):
             raise Refused
-        part.values[host.outputs[0]] = Value(value.ref, value.dtype, tuple(shape))
+        names = host.function.sizes
+        told = zip(names, host.inputs[len(host.inputs) - len(names) :], strict=True)
+        known = [(n, part.sizes[s]) for n, s in told if s in part.sizes]
+        self._unify(part.names, [(SymDim.symbol(n), size) for n, size in known])
+        shown = tuple([substitute(size, part.names) for size in shape])
+        if product(shown) != product(value.shape):
+            raise Refused
+        part.values[host.outputs[0]] = Value(value.ref, value.dtype, shown)
 
     def _segment(self, part: Part, instruction: RunSegment) -> None:
         """Adds the steps of a segment."""
@@ -168,14 +220,16 @@ class StepsJoiner(FlowWriter):
         assert isinstance(segment, (NativeSegment, SizedSegment))
         plan: SegmentPlan | SegmentTemplate
         plan = segment.plan if isinstance(segment, NativeSegment) else segment.template
-        if any(spec.is_stack for spec in plan.outputs):
-            raise Refused
+        stacks = _stacks_of(plan)
+        rows = {loop: self._rows() for loop in dict.fromkeys(stacks.values())}
         inputs = [self._value(part, slot).ref for slot in instruction.inputs]
         outputs = []
         specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
-        for slot, spec in zip(instruction.outputs, specs, strict=True):
+        for number, (slot, spec) in enumerate(zip(instruction.outputs, specs, strict=True)):
             dtype = np.dtype(spec.dtype)
             shape = tuple([substitute(dim, names) for dim in spec.shape])
+            if spec.is_stack:
+                shape = (rows[stacks[number]], *shape)
             ref = part.wanted.get(slot) or self._room(product(shape) * dtype.itemsize)
             part.values[slot] = Value(ref, dtype, shape)
             outputs.append(ref)
@@ -203,12 +257,15 @@ class StepsJoiner(FlowWriter):
             return tuple(found)
 
         first, loops = len(self._order), len(self._loops)
+        clocks: dict[int, BufferRef] = {}
         copied = plan.copied if isinstance(plan, SegmentTemplate) else {}
         for place, entry in enumerate(plan.order or range(len(plan.steps))):
             if isinstance(entry, Flow):
                 loop = entry.loop + loops if entry.loop >= 0 else entry.loop
-                target = entry.target + first
-                self._flow(replace(entry, args=placed(entry.args), target=target, loop=loop))
+                target, args = entry.target + first, placed(entry.args)
+                self._flow(replace(entry, args=args, target=target, loop=loop))
+                if entry.kind is FlowKind.BEGIN:
+                    clocks[entry.loop] = args[0]
                 if place in copied:
                     self._copied[first + place] = substitute(copied[place], names)
                 continue
@@ -220,27 +277,34 @@ class StepsJoiner(FlowWriter):
             self._steps.append(Step(code, placed(step.args), step.label, step.checked))
             self._began(entry)
         for inner in plan.loops:
-            if names or (inner.trips is None and inner.rows_bytes):
+            row_bytes = tuple([substitute(size, names) for size in inner.rows_bytes])
+            trips = None if inner.trips is None else substitute(inner.trips, names)
+            if not all(isinstance(number, int) for number in (*row_bytes, trips or 0)):
                 raise Refused
-            self._loops.append(
-                LoopTemplate(
-                    inner.first + bases[BufferKind.MOVING],
-                    inner.states_bytes,
-                    inner.rows_bytes,
-                    inner.trips,
-                    inner.reads_trips,
-                )
-            )
+            begin = inner.first + bases[BufferKind.MOVING]
+            states = (0,) * len(inner.states_bytes)  # only the plan's checks would read sizes
+            self._loops.append(LoopTemplate(begin, states, row_bytes, trips, inner.reads_trips))
         self._buffers += sum(inner.moving for inner in self._loops[loops:])
+        for loop, count in rows.items():
+            self._stacked(loop + loops, clocks[loop], count)
+
+    def _rows(self) -> SymDim:
+        """Returns the name for the number of rows that a loop stacks. Errors: Refused if the run
+        does not find sizes.
+        """
+        raise Refused
+
+    def _stacked(self, loop: int, clock: BufferRef, rows: SymDim) -> None:
+        """Has the run find how many rows a loop has stacked, given its counter."""
 
     # --- memory ---
 
     def _value(self, part: Part, slot: int) -> Value:
         """Returns the value of a slot. Errors: Refused if it is not in memory."""
         if slot not in part.values and slot in part.program.constants:
-            data = np.ascontiguousarray(part.program.constants[slot])
+            data = part.program.constants[slot]
             ref = BufferRef(BufferKind.CONSTANT, len(self._constants))
-            self._constants.append(data)
+            self._constants.append(np.ascontiguousarray(data))
             part.values[slot] = Value(ref, data.dtype, data.shape)
         if slot not in part.values:
             part.values[slot] = self._outside(part, slot)
@@ -251,6 +315,18 @@ class StepsJoiner(FlowWriter):
             self._needs[dim] = None
         elif dim < 0:
             raise Refused
+
+
+def _stacks_of(plan: SegmentPlan | SegmentTemplate) -> dict[int, int]:
+    """Returns the outputs of unknown numbers of rows, each with the loop that stacks these."""
+    found: dict[int, int] = {}
+    for entry in plan.order:
+        if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
+            loop = plan.loops[entry.loop]
+            count = len(loop.rows_bytes) if loop.trips is None else 0
+            refs = entry.args[len(entry.args) - count :]
+            found.update((ref.index, entry.loop) for ref in refs)
+    return found
 
 
 def _at_most(step: Step, runs: Dim) -> Step:

@@ -15,6 +15,7 @@ from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
+from clew.ir.types import TensorType
 from clew.ops.registry import Op, ReadyCall, argument_references, get_op, has_op
 from clew.support.bounds import bounds_in_force, bounds_now
 from clew.support.budgets import Budgets, current
@@ -179,7 +180,9 @@ def _from_json(value: Any) -> Any:
         case {"argument": index}:
             return ArgRef(index)
         case {"size": text}:
-            return TypeReader(text).dim()
+            type_ = TypeReader(f"i64[{text}]").type()  # signs have a meaning between brackets
+            assert isinstance(type_, TensorType)
+            return type_.shape[0]
         case list():
             return tuple(_from_json(item) for item in value)
     return value

@@ -45,7 +45,7 @@ KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END, ROW, SIZES = range(10)
 # A loop: 64-bit words. `TOTAL` counts the iterations of all entries of the loop since Python last
 # reset it. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the loop. The
 # stacks of such a loop have memory for `CAPACITY` rows, and `FULL` is 1 if another row is needed. A
-# loop with such stacks is entered once, so `TOTAL` is their number of rows.
+# loop whose full stacks are moved is entered once, so `TOTAL` is their number of rows.
 BY_CONDITION, BY_VALUE = -1, -2
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
@@ -237,7 +237,7 @@ check:
 within_limit:
   %tcapacityp = getelementptr i8, ptr %loop, i64 {LOOP_CAPACITY}
   %tcapacity = load i64, ptr %tcapacityp, align 8
-  %fits = icmp slt i64 %ttotal, %tcapacity
+  %fits = icmp slt i64 %counted, %tcapacity
   br i1 %fits, label %enter, label %full
 enter:
   ret i64 %next

@@ -7,7 +7,8 @@ from typing import Final
 # A table of sizes: 64-bit words. The counts, of which `LIMITS` has the largest values, go to the
 # registers from `FIRST` on; `REGISTERS` is number 0. An instruction of `CODE` consists of an
 # operation, the register of its result, and those of its operands. `NEEDS` are registers; a target
-# consists of a register, the address that the value goes to, and a number to be added to the value.
+# consists of a register, the address that the value goes to, a number to be added to the value, and
+# the address of another number to be added.
 # Values are known to fit in 64 bits, and divisors to be positive.
 SIZES_N_COUNTS, SIZES_LIMITS, SIZES_REGISTERS, SIZES_FIRST = 0, 8, 16, 24
 SIZES_N_CODE, SIZES_CODE, SIZES_N_NEEDS, SIZES_NEEDS = 32, 40, 48, 56
@@ -138,16 +139,20 @@ writes:
   %unwritten = icmp ult i64 %t, %ntargets
   br i1 %unwritten, label %write, label %exit
 write:
-  %tat = mul i64 %t, 3
+  %tat = mul i64 %t, 4
   %fromp = getelementptr i64, ptr %targets, i64 %tat
   %topp = getelementptr i64, ptr %fromp, i64 1
   %basep = getelementptr i64, ptr %fromp, i64 2
+  %otherpp = getelementptr i64, ptr %fromp, i64 3
+  %otherp = load ptr, ptr %otherpp, align 8
+  %other = load i64, ptr %otherp, align 8
   %from = load i64, ptr %fromp, align 8
   %to = load ptr, ptr %topp, align 8
   %base = load i64, ptr %basep, align 8
   %takenp = getelementptr i64, ptr %registers, i64 %from
   %taken = load i64, ptr %takenp, align 8
-  %written = add i64 %taken, %base
+  %further = add i64 %taken, %base
+  %written = add i64 %further, %other
   store i64 %written, ptr %to, align 8
   %t1 = add i64 %t, 1
   br label %writes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from clew.ir.types import memory_bytes
@@ -60,7 +61,8 @@ def overlap(
     lines of each operand, `distance` bytes beyond those that it reads.
 
     Errors: S001; S012 if `at` is not always executed inside `ahead`; S032 if the stage is not in
-    scratch at the start of `ahead`, or reads anything but inputs; S033 for more than 1024 `lines`.
+    scratch, is not one loop nest at the start of `ahead`, is read outside of `ahead`, or reads
+    anything but inputs; S033 for more than 1024 `lines`.
     """
     check_lines(lines)
 
@@ -68,14 +70,18 @@ def overlap(
         own, *rest = block(found.body).stmts
         stores = stores_in(own)
         buffers = {id(s.buffer): s.buffer for s in stores if s.stage == stage}
-        loop = _first_loop(own)
+        outer, loop = _first_loop(own)
         if len(buffers) != 1 or len({id(s.buffer) for s in stores}) != 1 or loop is None:
             raise ScheduleError("S032", f"stage {stage!r} is not first in loop {ahead}")
         (buffer,) = buffers.values()
         steps = number(iterations(block(*rest), at), f"loops around {at}")
-        stores += [s for s in walk(block(*rest)) if isinstance(s, Store) and s.buffer is buffer]
-        if buffer.scope != "scratch" or any(s.combiner for s in stores):
+        later = [s for s in walk(block(*rest)) if isinstance(s, Store) and s.buffer is buffer]
+        if buffer.scope != "scratch" or any(s.combiner for s in (*stores, *later)):
             raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
+        if later:
+            raise ScheduleError("S032", f"stage {stage!r} is not one loop nest in loop {ahead}")
+        if _loads(nest.body, buffer) != _loads(found, buffer):
+            raise ScheduleError("S032", f"stage {stage!r} is read outside of loop {ahead}")
         if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         written = {id(s.buffer.root) for s in walk(nest.body) if isinstance(s, Store)}
@@ -85,7 +91,7 @@ def overlap(
         following = binary("add", found.index, Imm(1, INDEX))
         turn = binary("mod", following, Imm(2, INDEX))
         next_ = binary("min", following, Imm(found.extent - 1, INDEX))
-        work = _Work(found.index, own, loop, twice, simplifier)
+        work = _Work(found.index, outer, loop, twice, simplifier)
         share = _Share(work, next_, following, turn, steps, lines, distance)
         body = twice.read(block(*rest), binary("mod", found.index, Imm(2, INDEX)))
         body = insert_shares(body, at, Step(), share, simplifier)
@@ -95,9 +101,25 @@ def overlap(
     return rewrite_loops(nest, ahead, rewrite)
 
 
-def _first_loop(stmt: Stmt) -> For | None:
-    """Returns the outermost loop that has more than one iteration."""
-    return next((n for n in walk(stmt) if isinstance(n, For) and n.extent > 1), None)
+def _first_loop(stmt: Stmt) -> tuple[list[Index], For | None]:
+    """Returns the outermost loop that has several iterations, and the indices of the loops around
+    it, each of which has one and does nothing else. None if there is no such loop.
+    """
+    outer: list[Index] = []
+    while isinstance(stmt, For):
+        if stmt.extent > 1:
+            return outer, stmt
+        outer.append(stmt.index)
+        inside = block(stmt.body).stmts
+        if stmt.extent != 1 or len(inside) != 1:
+            break
+        (stmt,) = inside
+    return [], None
+
+
+def _loads(stmt: Stmt, buffer: Buffer) -> int:
+    """Returns how many times statements read a buffer."""
+    return sum(load.source is buffer for _, load in reads(stmt))
 
 
 @dataclass(frozen=True)
@@ -133,10 +155,12 @@ class _Twice:
 
 @dataclass(frozen=True)
 class _Work:
-    """The statements that compute the stage for an iteration."""
+    """The statements that compute the stage for an iteration: a loop of several iterations, in
+    loops of one whose indices are `outer`.
+    """
 
     ahead: Index
-    whole: Stmt
+    outer: Sequence[Index]
     loop: For
     twice: _Twice
     simplifier: Simplifier
@@ -170,7 +194,9 @@ class _Share:
         if not simplifier.never_above(start, loop.extent - each):
             start = binary("min", start, Imm(loop.extent - each, INDEX))
         part = loop.index.part(loop.name, each)
-        here = self.work.substituted(loop.body, {id(loop.index): binary("add", start, part)})
+        values: dict[int, Scalar] = {id(index): Imm(0, INDEX) for index in self.work.outer}
+        values[id(loop.index)] = binary("add", start, part)
+        here = self.work.substituted(loop.body, values)
         made = self.work.of(self.next, self.turn, For(part, "unroll", here))
         return [*self._requests(start), made]
 
@@ -179,7 +205,7 @@ class _Share:
         if not self.lines:
             return []
         body = self.work.loop.body
-        inner = [n.index for n in walk(body) if isinstance(n, For)]
+        inner = [*self.work.outer, *(n.index for n in walk(body) if isinstance(n, For))]
         values: dict[int, Scalar] = {id(i): Imm(0, INDEX) for i in inner}
         values |= {id(self.work.loop.index): start, id(self.work.ahead): self.following}
         made: list[Stmt] = []

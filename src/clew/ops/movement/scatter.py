@@ -212,7 +212,9 @@ def _check_elements(
 
 
 @register_op(
-    "scatter_elements", traits=Traits(sizes="computed"), samples=(*_ELEMENTS, *_BAD_ELEMENTS)
+    "scatter_elements",
+    traits=Traits(sizes="computed", fits_always=True),
+    samples=(*_ELEMENTS, *_BAD_ELEMENTS),
 )
 def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
@@ -240,7 +242,11 @@ def _scatter_elements_expanded(x: Expr, indices: Expr, updates: Expr, **attrs: A
     return _expanded(scatter_elements, few, x, indices, updates, **attrs)
 
 
-@register_op("scatter_elements_few", samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
+@register_op(
+    "scatter_elements_few",
+    traits=Traits(fits_always=True),
+    samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE),
+)
 def scatter_elements_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -282,7 +288,11 @@ def scatter_elements_few(
     return _scattered(name, x, reduction, [over], hits, update, x.rank)
 
 
-@register_op("scatter_elements_many", samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
+@register_op(
+    "scatter_elements_many",
+    traits=Traits(fits_always=True),
+    samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE),
+)
 def scatter_elements_many(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -375,7 +385,11 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
     return depth
 
 
-@register_op("scatter_nd", traits=Traits(sizes="computed"), samples=(*_SLICES, *_BAD_SLICES))
+@register_op(
+    "scatter_nd",
+    traits=Traits(sizes="computed", fits_always=True),
+    samples=(*_SLICES, *_BAD_SLICES),
+)
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
     """`x` with slices written (or combined by `reduction`) at the index tuples in the last axis of
     `indices`; of several updates for one position, the last. Negative indices count from the end;
@@ -400,7 +414,9 @@ def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: st
     return _expanded(scatter_nd, few, x, indices, updates, reduction=reduction)
 
 
-@register_op("scatter_nd_few", samples=(*_SLICES, *_SLICES_OUTSIDE))
+@register_op(
+    "scatter_nd_few", traits=Traits(fits_always=True), samples=(*_SLICES, *_SLICES_OUTSIDE)
+)
 def scatter_nd_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
@@ -436,7 +452,11 @@ def scatter_nd_few(
     return _scattered(name, x, reduction, over, hits, update, depth)
 
 
-@register_op("scatter_nd_many", samples=(*_SLICES_BY_INDEX, *_SLICES_OUTSIDE))
+@register_op(
+    "scatter_nd_many",
+    traits=Traits(fits_always=True),
+    samples=(*_SLICES_BY_INDEX, *_SLICES_OUTSIDE),
+)
 def scatter_nd_many(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from clew.ir.dims import Dim, unknown_dim
+from clew.ir.dims import Dim, SymDim, at_least, substitute, unknown_dim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, While
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -24,8 +24,9 @@ from clew.support.dataclass import dataclass
 @dataclass(frozen=True)
 class StackSequences(Pass):
     """Replaces a loop's state that is a sequence of tensors of one shape by a tensor of its
-    elements, into which iterations insert rows and from which they erase some. Kernels can read and
-    write it; a sequence is handled on the host, element by element.
+    elements, into which iterations insert rows and from which they erase some. Sequences that are
+    the rows of a tensor are read and changed likewise outside of loops. Kernels can read and write
+    the tensor; a sequence is handled on the host, element by element.
 
     Before: in the body, `%1 = sequence.at(%list, %n)` and, as the next state,
         `%2 = sequence.insert(%list, %element)`
@@ -41,7 +42,9 @@ class StackSequences(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         nodes = post_order([function for _, function in module], into_functions=True)
-        if not any(isinstance(node, While) and list(_lists_of(node)) for node in nodes):
+        if not any(_is_rows(node) for node in nodes) and not any(
+            isinstance(node, While) and list(_lists_of(node)) for node in nodes
+        ):
             return module
         return _Stacker().rewrite_module(module)
 
@@ -83,6 +86,10 @@ class _Stacker(Rewriter):
         return self._stacking(new, found) if found else new  # type: ignore[arg-type]
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if _is_rows(new):
+            rows = new.args[0]
+            self._stacks.setdefault(new.id, _Stack(rows, _least(rows.tensor.shape[0])))
+            return new
         stack = self._stacks.get(new.args[0].id) if new.args else None
         if stack is None or not isinstance(new.op, Op):
             return new
@@ -140,6 +147,22 @@ class _Stacker(Rewriter):
                 self.memo.pop(node.id, None)  # unchanged so far
             self._visit(node)
         return params, self.memo[function.body.id]
+
+
+def _is_rows(node: Expr) -> bool:
+    """Whether an expression is the sequence of a tensor's rows."""
+    if not isinstance(node, Call) or node.op_name != "sequence.split" or len(node.args) != 1:
+        return False
+    rows, attrs = node.args[0].type, node.attrs
+    is_first = isinstance(rows, TensorType) and rows.rank > 0 and attrs.axis % rows.rank == 0
+    return is_first and not attrs.keepdims and is_native(rows)
+
+
+def _least(size: Dim) -> int:
+    """Returns a number of rows that a tensor has at least: 0, 1 or 2."""
+    names = size.symbols if isinstance(size, SymDim) else ()
+    from_zero = substitute(size, {n: SymDim.symbol(n, 0) for n in names if n.startswith("?")})
+    return sum(at_least(from_zero, low) for low in (1, 2))
 
 
 def _row(element: Expr) -> Expr:

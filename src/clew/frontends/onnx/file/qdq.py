@@ -76,7 +76,8 @@ def _renamed(source: Any, has_blocks: bool) -> ModelProto:
     """
     least = _OPSET_OF_BLOCKS if has_blocks else _OPSET
     budgets = current()
-    importer = Importer(read(source, budgets), budgets)
+    # Only the names of layers count, which no value or size changes.
+    importer = Importer(read(source, budgets), budgets, late=True)
     importer.run()
     model = ModelProto()
     if isinstance(source, ModelProto):
