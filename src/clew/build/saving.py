@@ -168,6 +168,7 @@ class _Writer:
         self.objects: list[dict[str, Any]] = []
         self._blob_of: dict[bytes, int] = {}
         self._kernel_of: dict[str, int] = {}
+        self._held: set[str] = set()  # the keys of `objects`
 
     def blob(self, data: Array) -> int:
         """Returns the number of a blob with these bytes; `data` is u8."""
@@ -193,8 +194,10 @@ class _Writer:
             del record["in_place"]  # the plan's arguments say where it has been used
             self.kernels.append(record)
             made = binaries[code.key].object
-            blob = self.blob(np.frombuffer(made.data, np.uint8))
-            self.objects.append({"key": made.key, "symbols": made.symbols, "blob": blob})
+            if made.key not in self._held:  # several kernels may share an object
+                self._held.add(made.key)
+                blob = self.blob(np.frombuffer(made.data, np.uint8))
+                self.objects.append({"key": made.key, "symbols": made.symbols, "blob": blob})
         return number
 
 

@@ -289,8 +289,10 @@ class Addresses(ABC):
         return None
 
     def _folded(self, expr: Binary, known: dict[int, int | None]) -> int | None:
-        if len(self.numbers(expr)) != len(self.leaves(expr).indices):
-            return None
+        for index in self.leaves(expr).indices:
+            bound = self.bound.get(id(index))
+            if bound is None or bound.const is None:
+                return None
         a = self._constant(expr.a, known)
         b = self._constant(expr.b, known) if a is not None else None
         if a is None or b is None:

@@ -16,6 +16,7 @@ def build_facts(side: Side, name: str) -> BuildFacts:
     """Returns a build's facts; `name` is the build's name."""
     build = side.build
     plans = [segment.plan for segment in build.segments]
+    objects = {b.object.key: b.object.data for b in build.binaries.values()}
     instructions = [i for p in build.program.walk() for i in p.instructions]
     return BuildFacts(
         name=name,
@@ -30,7 +31,7 @@ def build_facts(side: Side, name: str) -> BuildFacts:
         regions=len(build.regions),
         arena_bytes=sum(plan.arena_bytes for plan in plans),
         weights_bytes=build.constant_bytes,
-        code_bytes=sum(len(binary.object.data) for binary in build.binaries.values()),
+        code_bytes=sum(map(len, objects.values())),
         seconds=dict(build.seconds),
     )
 

@@ -202,9 +202,13 @@ class Store:
     @cached_property
     def inside(self) -> Inside:
         """The contents of the statement."""
-        own = self.buffer.scope in ("register", "scratch")
+        own = self.buffer.scope in _OWN
         followed = None if own else self.variables
-        return Inside(_NO_NAMES, _NO_KINDS, frozenset((self.stage,)), True, followed)
+        root = self.buffer.root
+        filled = frozenset((root,)) if root.scope in _OWN else _NO_BUFFERS
+        read = _own_memory_of(self.loads)
+        stages = frozenset((self.stage,))
+        return Inside(_NO_NAMES, _NO_KINDS, stages, True, followed, filled, read)
 
     def reads_from(self, buffer: Buffer) -> bool:
         """Whether it loads elements of a buffer."""
@@ -235,6 +239,12 @@ class If:
     cond: Scalar
     body: Stmt
 
+    @cached_property
+    def inside(self) -> Inside:
+        """The contents of the statement."""
+        found, read = inside(self.body), _own_memory_of(_loads_of((self.cond,)))
+        return found if read <= found.read else found._replace(read=found.read | read)
+
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
@@ -243,6 +253,11 @@ class Prefetch:
     buffer: Buffer
     indices: tuple[Scalar, ...]
     stage: str
+
+    @cached_property
+    def inside(self) -> Inside:
+        """The contents of the statement."""
+        return _NOTHING._replace(read=_own_memory_of(_loads_of(self.indices)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,11 +403,25 @@ class Inside(NamedTuple):
     """The loop variables on which the positions of all stores depend (`Store.variables`). Stores to
     registers and scratch memory do not count; None if there are no others.
     """
+    filled: frozenset[Buffer]
+    """The registers and scratch memory that it writes."""
+    read: frozenset[Buffer]
+    """The registers and scratch memory that it reads."""
 
 
 _NO_NAMES: Final = frozenset[str]()
 _NO_KINDS: Final = frozenset[Kind]()
-_NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None)
+_NO_BUFFERS: Final = frozenset[Buffer]()
+_NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None, _NO_BUFFERS, _NO_BUFFERS)
+# The scopes of memory of one thread.
+_OWN: Final = ("register", "scratch")
+
+
+def _own_memory_of(loads: Iterable[Load]) -> frozenset[Buffer]:
+    """Returns the registers and scratch memory that are loaded from."""
+    sources = (load.source.root for load in loads if isinstance(load.source, Buffer))
+    found = [root for root in sources if root.scope in _OWN]
+    return frozenset(found) if found else _NO_BUFFERS
 
 
 @bounded_cache(1 << 21)
@@ -402,7 +431,7 @@ def _in_loop(below: Inside, name: str, kind: Kind, is_in_order: bool) -> Inside:
     in_order = not is_in_order or kind in ("serial", "unroll")
     is_sound = below.is_sound and in_place and in_order
     names, kinds = below.names | {name}, below.kinds | {kind}
-    return Inside(names, kinds, below.stages, is_sound, below.followed)
+    return below._replace(names=names, kinds=kinds, is_sound=is_sound)
 
 
 def _in_all(parts: Sequence[Inside]) -> Inside:
@@ -416,14 +445,16 @@ def _in_all(parts: Sequence[Inside]) -> Inside:
         frozenset[str]().union(*[part.stages for part in parts]),
         all(part.is_sound for part in parts),
         followed[0].intersection(*followed[1:]) if followed else None,
+        _NO_BUFFERS.union(*[part.filled for part in parts]),
+        _NO_BUFFERS.union(*[part.read for part in parts]),
     )
 
 
 def inside(stmt: Stmt) -> Inside:
     """Returns the contents of a statement, itself included."""
-    if isinstance(stmt, (For, Block, Store)):
-        return stmt.inside
-    return inside(stmt.body) if isinstance(stmt, (If, TileProduct)) else _NOTHING
+    if isinstance(stmt, TileProduct):
+        return inside(stmt.body)
+    return _NOTHING if isinstance(stmt, Barrier) else stmt.inside
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:

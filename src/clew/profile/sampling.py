@@ -333,14 +333,18 @@ class _Account:
         self.blame: dict[str, Blame] = {}
         late = samples_are_late() if segments else False
         places: list[tuple[int, int, int, int]] = []
+        numbers: dict[str, int] = {}  # by the key of the object, which several kernels may share
         for segment in segments:
             for use in segment.uses:
                 self.uses[use.call.id] = UseSamples()
                 key = use.source.key
                 if key not in self._numbers:
-                    self._numbers[key] = number = len(self._numbers)
                     code = build.binaries[key].object
                     self.blame[key] = Blame(code.data, late)
+                    known = code.key in numbers
+                    self._numbers[key] = number = numbers.setdefault(code.key, len(numbers))
+                    if known:
+                        continue
                     places += _places(code, segment.native.function_address, number)
         places += _places(driver().object, driver().address, _DRIVER)
         places.sort()

@@ -19,14 +19,13 @@ import numpy as np
 
 from clew.api.compiled_model import CompiledModel
 from clew.backends.cpu.history import with_choices
-from clew.backends.cpu.lowering import KernelBinary, KernelSource
+from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.options import Options
 from clew.bisection.numbers import whole_tolerance
 from clew.build.all_sizes import build_at
 from clew.build.kernel import Kernel
 from clew.build.result import Build, KernelUse
-from clew.codegen.artifact import ObjectCode
 from clew.codegen.objects import submit
 from clew.ir.expr import Function
 from clew.ir.module import Module
@@ -315,10 +314,7 @@ class Workbench:
         for pair, source, pending in waiting:
             try:
                 if pending is not None:
-                    symbols = tuple(e.symbol for e in source.code.entries)
-                    code = ObjectCode(source.key, pending.result(), symbols)
-                    binary = KernelBinary(source.code, code, source.rules)
-                    self.cache.put(source.key, binary.to_bytes())
+                    self.cache.put(source.key, source.binary(pending.result()).to_bytes())
             except ClewError as error:
                 outcomes.append(_failed(*pair, error))
                 continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,3 +111,73 @@ def test_one_build_serves_images_that_might_be_empty(target: str) -> None:
         np.testing.assert_allclose(compiled(x), session.run(None, {"x": x})[0], atol=1e-4)
         keys.add(tuple(kernel.key for kernel in compiled.kernels))
     assert len(keys) == 1
+
+
+def pyramid() -> bytes:
+    """Returns a chain of equal poolings, each of an image half as high and wide."""
+    places = ["x", "a", "b", "c", "y"]
+    nodes = [
+        helper.make_node("MaxPool", [source], [made], kernel_shape=[3, 3], strides=[2, 2],
+                         pads=[1, 1, 1, 1])
+        for source, made in pairwise(places)
+    ]  # fmt: skip
+    x, *made = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 8, "h", "w"]), *((place, None) for place in places[1:]))
+    )
+    graph = helper.make_graph(nodes, "pyramid", [x], made)
+    opset = [helper.make_opsetid("", 20)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
+
+
+class Watching:
+    """An instrument that does nothing."""
+
+    def before_pass(self, name: str, module: Any) -> None: ...
+
+    def after_pass(self, name: str, module: Any) -> None: ...
+
+
+def test_levels_of_an_image_share_code(tmp_path: Path) -> None:
+    model = pyramid()
+    compiled = clew.compile(model, threads=1)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    xs = [
+        np.random.default_rng(2).standard_normal((1, 8, *size)).astype(np.float32)
+        for size in ((40, 56), (17, 33), (3, 100))
+    ]
+    for x in xs:
+        for found, wanted in zip(compiled.run({"x": x}).values(), session.run(None, {"x": x}),
+                                 strict=True):  # fmt: skip
+            np.testing.assert_array_equal(found, wanted)
+    _, second, third, fourth = compiled.kernels
+    shared = [compiled.build.binaries[k.key].object for k in (second, third, fourth)]
+    assert len({kernel.key for kernel in compiled.kernels}) == 4
+    assert shared[0] is shared[1] is shared[2]
+    # Each kernel shows its own sizes.
+    assert "size s0 = ((h - 1) // 4) + 1" in third.loops
+    assert "size s0 = ((h - 1) // 8) + 1" in fourth.loops
+    assert third.code.size_values != fourth.code.size_values
+
+    compiled.save(tmp_path / "pyramid.clew")
+    loaded = clew.load_compiled(tmp_path / "pyramid.clew")
+    for name, found in loaded.run({"x": xs[1]}).items():
+        np.testing.assert_array_equal(found, compiled.run({"x": xs[1]})[name])
+    # Builds with instruments are not stored, but their kernels are.
+    again = clew.compile(model, threads=1, passes=clew.Passes(instruments=[Watching()]))
+    np.testing.assert_array_equal(again.run({"x": xs[0]})["y"], compiled.run({"x": xs[0]})["y"])
+    assert again.build.cached_kernels == 4
+
+
+def test_expected_sizes_are_not_shared() -> None:
+    def source(size: Dim, *expected: tuple[str, int]) -> KernelSource:
+        given = function("nn.relu", (size, 16))
+        return KernelSource(given, target_of("cpu-avx2"), expected=expected)
+
+    eighth = (H - 1) // 8 + 1
+    assert source(QUARTER).own_key == source(eighth).own_key != ""
+    assert source(QUARTER).key != source(eighth).key
+    assert source(H).own_key == ""  # it has no names of its own
+    assert source(QUARTER, ("h", 64)).own_key == ""
+    assert source(QUARTER, ("w", 64)).own_key == source(QUARTER).own_key

@@ -125,6 +125,7 @@ class KernelSource(Shown):
         self.by_hand = tuple(by_hand)
         self.bounds = bounds
         self.name = name_of(function)
+        self._twin: KernelSource | None = None
 
     def _about(self) -> str:
         return self.name
@@ -165,6 +166,25 @@ class KernelSource(Shown):
         nodes_ = (*self.function.params, *post_order(self.function.body))
         return {dim for node in nodes_ for dim in dims_in(node.type)}
 
+    @cached_property
+    def own_key(self) -> str:
+        """A hash that is equal for kernels that differ only in the model's sizes for which their
+        own names stand (`sizes`); empty if there are no such names, or if the kernel depends on
+        other things than its function.
+        """
+        ops = (call.op for call in operator_calls(self.function))
+        is_plain = all(isinstance(op, Op) and op.is_builtin for op in ops)
+        if self.by_hand or not is_plain or not self.sizes.dims or self._expected_here():
+            return ""
+        own = KernelSource(self.sizes.function, self.target, (), self.bounds, expected=())
+        return own.key
+
+    def share(self, twin: KernelSource) -> None:
+        """Makes this the same code as a kernel with an equal `own_key`, which is scheduled for the
+        sizes of that kernel. Must come before the first access to the levels.
+        """
+        self._twin = twin
+
     def _user_code(self) -> list[str]:
         """Returns the function's computation as text if it involves a user's operator or schedule,
         because their names do not identify their code.
@@ -186,6 +206,8 @@ class KernelSource(Shown):
     @property
     def symbol(self) -> str:
         """The name of the native function."""
+        if self._twin is not None:
+            return self._twin.symbol
         return f"{_UNSAFE.sub('_', self.name)[:60]}_{self.key[:16]}"
 
     @cached_property
@@ -205,6 +227,8 @@ class KernelSource(Shown):
     @cached_property
     def _stages_of_nest(self) -> Stages:
         """The tensor expressions of the nest."""
+        if self._twin is not None:
+            return self._twin._stages_of_nest
         return self._stages(self.sizes.function)
 
     def _stages(self, function: Function) -> Stages:
@@ -225,6 +249,8 @@ class KernelSource(Shown):
     @cached_property
     def nest(self) -> Nest:
         """The plain loop nest."""
+        if self._twin is not None:
+            return self._twin.nest
         like, made = self._first.nest if self._first is not None else None, self._stages_of_nest
         with self._expecting():
             part = _part(self.sizes.function)
@@ -236,6 +262,8 @@ class KernelSource(Shown):
         sizes where it is used and 0 at others. There is only one way if the schedule is written by
         hand or if indices are checked.
         """
+        if self._twin is not None:
+            return self._twin.ways
         if self._first is not None or self.by_hand or self.stages.checks:
             return [(self, 1)]
         ways = [
@@ -266,6 +294,8 @@ class KernelSource(Shown):
     @cached_property
     def plan(self) -> Plan:
         """The schedule, and the decisions that led to it."""
+        if self._twin is not None:
+            return self._twin.plan
         with self._expecting():
             for choice in self.by_hand:
                 made = choice.apply(self.nest, self._planned, self.target, self.use)
@@ -309,6 +339,8 @@ class KernelSource(Shown):
     @cached_property
     def scheduled_nest(self) -> Nest:
         """The nest from which code is generated."""
+        if self._twin is not None:
+            return self._twin.scheduled_nest
         return either([(way.finished(), where) for way, where in self.ways])
 
     @cached_property
@@ -319,12 +351,27 @@ class KernelSource(Shown):
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
+        if self._twin is not None:
+            return self._twin.emitted
         with self._expecting():
             return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target)
 
     @cached_property
     def code(self) -> KernelCode:
         """The description of the kernel for the runtime."""
+        return self.in_model(self.own_code)
+
+    def in_model(self, own: KernelCode) -> KernelCode:
+        """Returns the description `own_code`, or an equal one, with the model's sizes."""
+        code = replace(own, key=self.key).meaning(self.sizes.dims)
+        needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
+        return replace(code, needs=needs) if self.sizes.needs else code
+
+    @cached_property
+    def own_code(self) -> KernelCode:
+        """The description of the kernel with its own names for sizes."""
+        if self._twin is not None:
+            return self._twin.own_code
         made = self.emitted
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
@@ -332,7 +379,7 @@ class KernelSource(Shown):
         assumed = [n for way, _ in self.ways for n in way._stages_of_nest.needs]
         accesses = (n for way, _ in self.ways if made.sizes for n in needs_of(way.nest))
         needs = tuple(dict.fromkeys((*accesses, *assumed, *(made.needs if made.sizes else ()))))
-        code = KernelCode(
+        return KernelCode(
             self.key,
             made.entries,
             scratch,
@@ -342,14 +389,13 @@ class KernelSource(Shown):
             tuple(map(SymDim.symbol, made.sizes)),
             needs=needs,
             operations=most_operations(self._stages_of_nest.outputs) if made.sizes else 0,
-        ).meaning(self.sizes.dims)
-        needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
-        return replace(code, needs=needs) if self.sizes.needs else code
+        )
 
     def binary(self, data: bytes) -> KernelBinary:
         """Returns the kernel with its object file."""
-        symbols = tuple(e.symbol for e in self.code.entries)
-        return KernelBinary(self.code, ObjectCode(self.key, data, symbols), self.rules)
+        own = self.own_code
+        symbols = tuple(e.symbol for e in own.entries)
+        return KernelBinary(self.code, ObjectCode(own.key, data, symbols), self.rules, own)
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
@@ -408,36 +454,42 @@ class _SourceOfOneQuery(_SpecialSource):
 
 @dataclass(frozen=True, repr=False)
 class KernelBinary(Brief):
-    """A kernel's native code in the form of the cache, with the names of its schedule rules."""
+    """A kernel's native code in the form of the cache, with the names of its schedule rules. `code`
+    describes it with the model's sizes, and `own` with its own names for sizes.
+    """
 
     code: KernelCode
     object: ObjectCode
-    rules: tuple[str, ...] = ()
+    rules: tuple[str, ...]
+    own: KernelCode
+
+    def of(self, source: KernelSource) -> KernelBinary:
+        """Returns the binary of a kernel that shares the code."""
+        return replace(self, code=source.in_model(self.own))
 
     def to_bytes(self) -> bytes:
         """Returns the header and the object as one byte string."""
-        header = json.dumps({**self.code.to_record(), "rules": self.rules}).encode()
+        header = json.dumps({**self.own.to_record(), "rules": self.rules}).encode()
         return _HEADER.pack(len(header)) + header + self.object.data
 
     @staticmethod
-    def from_bytes(data: bytes) -> KernelBinary:
-        """Returns the kernel of data from `to_bytes`.
+    def from_bytes(data: bytes, source: KernelSource) -> KernelBinary:
+        """Returns the kernel of data from `to_bytes`, which was made for an equal source.
 
         Errors: C020 if the data does not have that form.
         """
         try:
             (length,) = _HEADER.unpack_from(data)
             header: dict[str, Any] = json.loads(data[_HEADER.size : _HEADER.size + length])
-            code = KernelCode.of_record(header)
+            own = KernelCode.of_record(header)
             rules = tuple(header["rules"])
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise CompileError(
                 "C020", "a stored kernel is damaged", hint="clear the cache: clew cache clear"
             ) from error
-        symbols = tuple(e.symbol for e in code.entries)
-        return KernelBinary(
-            code, ObjectCode(code.key, data[_HEADER.size + length :], symbols), rules
-        )
+        symbols = tuple(e.symbol for e in own.entries)
+        code = ObjectCode(own.key, data[_HEADER.size + length :], symbols)
+        return KernelBinary(source.in_model(own), code, rules, own)
 
 
 def _part(function: Function) -> Part | None:

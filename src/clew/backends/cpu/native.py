@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -84,17 +84,24 @@ class NativeKernels:
     def compile(self, calls: Sequence[Call]) -> None:
         """Compiles each called primitive function; equal functions share a kernel."""
         with no_collections():
-            keys, missing = self._sources(calls)
+            keys, missing, twins = self._sources(calls)
             self._make(missing)
-        self._library = self._linked([b.object for b in self.binaries.values()])
+        self._add(twins, {kernel.source.key for kernel in missing})
+        objects = {b.object.key: b.object for b in self.binaries.values()}
+        self._library = self._linked(list(objects.values()))
         made = ((node, self.binaries.get(key)) for node, key in keys.items())
         self.codes = {node: binary.code for node, binary in made if binary is not None}
 
-    def _sources(self, calls: Sequence[Call]) -> tuple[dict[int, str], list[_Missing]]:
-        """Returns the keys of the kernels, by the ids of functions, and the kernels to be compiled.
-        Adds the kernels found in the cache to `binaries`.
+    def _sources(
+        self, calls: Sequence[Call]
+    ) -> tuple[dict[int, str], list[_Missing], dict[str, str]]:
+        """Returns the keys of the kernels, by the ids of functions, the kernels to be compiled, and
+        by the keys of kernels that share another one's code, that one's key. Adds the kernels found
+        in the cache to `binaries`.
         """
         missing: dict[str, _Missing] = {}
+        twins: dict[str, str] = {}
+        first: dict[str, KernelSource] = {}
         keys: dict[int, str] = {}
         for call in calls:
             function = call.op
@@ -109,17 +116,35 @@ class NativeKernels:
             with locate(layer=layers):
                 check_bytes(call)
                 check_work(source, use)
-            if source.key in self.binaries or source.key in missing:
+            if source.key in self.binaries or source.key in missing or source.key in twins:
+                continue
+            twin = first.setdefault(source.own_key, source) if source.own_key else source
+            if twin is not source:
+                twins[source.key] = twin.key
+                source.share(twin)
                 continue
             stored = self.cache.get(source.key)
             if stored is not None:
-                self.binaries[source.key] = KernelBinary.from_bytes(stored)
+                self.binaries[source.key] = KernelBinary.from_bytes(stored, source)
                 self.hits += 1
             elif source.is_sized and any(at_least(-1 - need) for need in source.stages.needs):
                 self.unsized[source.key] = "no sizes meet what its operators assume"
+                first.pop(source.own_key, None)
             else:
                 missing[source.key] = _Missing(source, layers)
-        return keys, list(missing.values())
+        return keys, list(missing.values()), twins
+
+    def _add(self, twins: Mapping[str, str], compiled: Collection[str]) -> None:
+        """Adds the kernels that share the code of others, some of which were just compiled."""
+        for key, other in twins.items():
+            source = self.sources[key]
+            if any(at_least(-1 - need) for need in source.stages.needs):
+                self.unsized[key] = "no sizes meet what its operators assume"
+            elif other in self.unsized:
+                self.unsized[key] = self.unsized[other]
+            else:
+                self.binaries[key] = self.binaries[other].of(source)
+                self.hits += other not in compiled
 
     def _make(self, missing: Sequence[_Missing]) -> None:
         """Compiles kernels: workers those that they have taken by the time that this process gets
@@ -141,7 +166,7 @@ class NativeKernels:
                     if answer is None:
                         here += self._begun(kernel)
                     else:
-                        self._keep(KernelBinary.from_bytes(answer))
+                        self._keep(KernelBinary.from_bytes(answer, kernel.source))
         finally:
             workers.cancel(given.values())
         for kernel, pending in here:

@@ -11,7 +11,6 @@ from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Block,
-    Buffer,
     For,
     If,
     Nest,
@@ -23,7 +22,6 @@ from clew.loop.ir import (
     map_expressions,
     over_children,
     parallel_lines,
-    reads,
     update_expressions,
     walk,
 )
@@ -61,7 +59,7 @@ def rewrite_loops(nest: Nest, name: str, rewrite: Callable[[For], Stmt]) -> Nest
 
 def _with_loops(stmt: Stmt, name: str, rewrite: Callable[[For], Stmt]) -> Stmt:
     """Returns the statement with every loop of that name rewritten, inner ones first."""
-    if name not in inside(stmt).names:
+    if isinstance(stmt, Store) or name not in inside(stmt).names:
         return stmt
     new = over_children(stmt, lambda child: _with_loops(child, name, rewrite))
     return rewrite(new) if isinstance(new, For) and new.name == name else new
@@ -159,25 +157,16 @@ def _check_own_memory(nest: Nest) -> None:
     spread = [s for s in nest.body.stmts if isinstance(s, For) and s.kind == "parallel"]
     if not spread or len(nest.body.stmts) == 1:
         return
-    used = {id(s): _own_memory(s) for s in nest.body.stmts}
-    passed = {b for filled, read in used.values() for b in filled ^ read}
+    used = [inside(s) for s in nest.body.stmts]
+    passed = {b for found in used for b in found.filled ^ found.read}
     for loop in spread:
-        filled, read = used[id(loop)]
-        for buffer in passed & (filled | read):
+        found = inside(loop)
+        for buffer in passed & (found.filled | found.read):
             raise ScheduleError(
                 "S009",
                 f"threads of {loop.name} do not share {buffer.name} with other statements",
                 hint="make a loop parallel around all statements that use it, or use workspace",
             )
-
-
-def _own_memory(stmt: Stmt) -> tuple[set[Buffer], set[Buffer]]:
-    """Returns the buffers of one thread that a statement writes, and those that it reads."""
-    own = ("register", "scratch")
-    stores = (s.buffer.root for s in walk(stmt) if isinstance(s, Store))
-    filled = {b for b in stores if b.scope in own}
-    sources = (load.source.root for _, load in reads(stmt))
-    return filled, {b for b in sources if b.scope in own}
 
 
 def _questionable(stmt: Stmt) -> Iterator[For]:

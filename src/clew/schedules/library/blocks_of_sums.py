@@ -66,7 +66,8 @@ def _sums(stmt: Stmt, around: Sequence[For], starts: dict[int, int]) -> Iterator
             id(s.buffer)
             for stores in stored
             for s in stores
-            if any(load.source is s.buffer for load in buffer_loads(s.value))
+            if s.buffer.scope == "register"
+            and any(load.source is s.buffer for load in buffer_loads(s.value))
         }
         for child, stores in zip(stmt.stmts, stored, strict=True):
             if all(s.buffer.scope == "register" and not s.combiner for s in stores):
