@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew.generation.companions import Companions
-from clew.generation.decoder import Decoder
 from clew.generation.opening import opened
+from clew.generation.prefixes import Prefixes
 from clew.generation.settings import Settings
 from clew.generation.tokenizer import Tokenizer
 from clew.generation.wiring import Wiring
 from clew.support.errors import InputError
-from clew.support.locks import Lock
 from clew.support.shown import Shown
 
 Messages = Sequence[Mapping[str, Any]]
@@ -31,8 +30,8 @@ class LanguageModel(Shown):
         self._model = model
         self._wiring = Wiring(model)
         self._tokenizer, self._no_tokenizer, self._template, self._settings = companions
-        self._lock = Lock()
-        self._kept: Decoder | None = None
+        self.prefixes = Prefixes(self._wiring)
+        """The caches of earlier prompts."""
 
     def _about(self) -> str:
         tokens = f"{self._wiring.vocabulary or 'unknown'} tokens"
@@ -101,22 +100,9 @@ class LanguageModel(Shown):
             raise self._no_tokenizer
         return self._tokenizer
 
-    def take_decoder(self) -> Decoder:
-        """Returns the decoder of the last generation, or a new one if it is in use."""
-        with self._lock:
-            kept, self._kept = self._kept, None
-        return Decoder(self._wiring) if kept is None else kept
-
-    def keep_decoder(self, decoder: Decoder) -> None:
-        """Keeps a decoder for the next generation."""
-        if decoder.is_whole:
-            with self._lock:
-                self._kept = decoder
-
     def forget(self) -> None:
-        """Frees the caches of the last generation."""
-        with self._lock:
-            self._kept = None
+        """Frees the caches of earlier prompts in memory."""
+        self.prefixes.forget()
 
 
 def language_model(
