@@ -50,6 +50,8 @@ class _Lane:
 
     def __init__(self) -> None:
         self.members: list[_Member] = []
+        self.is_shared = False
+        """Whether the decoder has, or had, room for several sequences."""
         self._decoder: Decoder | None = None
 
     @property
@@ -90,6 +92,7 @@ class _Lane:
         ordered = [rows[n] if n in rows else next(moved) for n in range(len(members))]
         if target.count != len(ordered) or len(rows) < len(ordered):
             target.take([member.at for member in ordered])
+        self.is_shared |= len(ordered) > 1
         for number, member in enumerate(ordered):
             member.at = (target, number)
         return ordered
@@ -123,7 +126,8 @@ class Batch:
         """Returns the sequences that one of a length may join."""
         if not self._wiring.batches:
             return None
-        found = (l for l in self._lanes if self._wiring.mixes_lengths or l.length == length)
+        mixes = self._wiring.mixes_lengths
+        found = (lane for lane in self._lanes if mixes or lane.length == length)
         return next(found, None)
 
     def step(self) -> list[Step]:
@@ -140,19 +144,17 @@ class Batch:
             for member in lane.members:
                 if member.sequence is sequence:
                     lane.members.remove(member)
-                    self._keep(member)
+                    self._keep(member, lane)
         self._lanes = [lane for lane in self._lanes if lane.members]
 
-    def _keep(self, member: _Member) -> None:
+    def _keep(self, member: _Member, lane: _Lane) -> None:
         decoder, row = member.at
         prefixes = self._model.prefixes
         if not decoder.is_whole or (len(self) and not prefixes.keeps_many):
             return
-        if decoder.count > 1:
-            others, decoder = decoder, Decoder(self._wiring)
-            decoder.take([(others, row)])
-        elif len(self):
-            decoder = decoder.copy()  # the lane may still use it
+        if lane.is_shared or decoder.count > 1:
+            shared, decoder = decoder, Decoder(self._wiring)
+            decoder.take([(shared, row)])
         prefixes.keep(decoder)
 
     def close(self) -> None:

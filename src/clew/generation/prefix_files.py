@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _BLOCK: Final = 64
 """Tokens of a file. A prompt reads at most so many tokens more than with the shortest blocks."""
+_PROBE: Final = 8
 _SUFFIX: Final = ".prefix"
 _KIND: Final = "prefix"
 MOST_BYTES: Final = 4 << 30
@@ -130,10 +131,32 @@ class PrefixFiles:
                     os.unlink(path)
 
 
+def digest_of(source: Path, decoder: Decoder) -> str:
+    """Returns a digest of a model: of the names, sizes and times of its files, and of what it
+    computes for a few tokens, which its options and the machine decide as well. `decoder` is new.
+
+    Errors: those of a call of the model.
+    """
+    folder, stem = (source, "") if source.is_dir() else (source.absolute().parent, source.stem)
+    digest = hashlib.blake2b(digest_size=20)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            if entry.is_file() and entry.name.startswith(stem):
+                status = entry.stat()
+                about = (entry.name, status.st_size, status.st_mtime_ns)
+                digest.update(repr(about).encode("utf-8", "surrogatepass"))
+    probe = np.arange(min(_PROBE, decoder.wiring.at_once))[None]
+    digest.update(np.ascontiguousarray(decoder.feed(probe)).tobytes())
+    for name, (array, axis) in decoder.states(0, probe.shape[1]).items():
+        digest.update(repr((name, array.dtype.str, array.shape, axis)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
 def _warn(message: str) -> None:
     warn(
         ClewWarning(
-            "I493", message, hint="the prompt is read again; the folder holds nothing else of value"
+            "I494", message, hint="the prompt is read again; see that the folder can be written to"
         ),
         of_model=False,
     )

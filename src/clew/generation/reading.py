@@ -32,6 +32,11 @@ class Reading:
         """The most tokens that one call reads."""
         return self.decoder.wiring.at_once
 
+    @property
+    def left(self) -> int:
+        """The number of tokens that are not read yet."""
+        return len(self._tokens) - self._read
+
     def advance(self, most: int) -> bool:
         """Reads at most `most` tokens more, and returns whether all is read. Only a model with
         caches reads in parts.

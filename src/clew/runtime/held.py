@@ -171,18 +171,14 @@ class Caches:
         is_in_place = whole is not None and whole.ctypes.data == array.ctypes.data
         return whole if whole is not None and is_in_place else array
 
-    def with_rows(
-        self, wholes: dict[str, Array], batch: Mapping[str, int], count: int
-    ) -> Caches:
+    def with_rows(self, wholes: dict[str, Array], batch: Mapping[str, int], count: int) -> Caches:
         """Returns buffers of which the first rows are used."""
         arrays = {name: _first_of(whole, batch[name], count) for name, whole in wholes.items()}
         made = Caches(self.form, arrays, self.owner)
         made._whole = wholes
         return made
 
-    def takes_rows(
-        self, owner: object, batch: Mapping[str, int], count: int, end: int
-    ) -> bool:
+    def takes_rows(self, owner: object, batch: Mapping[str, int], count: int, end: int) -> bool:
         """Whether a session may rearrange the rows in place: `count` of them, up to position `end`.
         First rows of a buffer are one only along its first axis.
         """
@@ -234,13 +230,11 @@ class Row:
     stays: bool = False
 
     def elements(self, name: str, batch: int, axis: int) -> Array:
-        """Returns a copy of its elements of a state, whose axis of sequences is `batch`. It grows
+        """Returns its elements of a state, whose axis of sequences is `batch`, as a view. It grows
         along `axis`, or not at all (-1).
         """
-        found = np.take(self.arrays[name], [self.number], batch)
-        if axis < 0:
-            return found
-        return _between(found, axis, self.end - self.length, self.end).copy()
+        found = _between(self.arrays[name], batch, self.number, self.number + 1)
+        return found if axis < 0 else _between(found, axis, self.end - self.length, self.end)
 
 
 def put_rows(
@@ -250,6 +244,8 @@ def put_rows(
     zeros before them. Rows that stay are not written.
     """
     moved = [(n, row.elements(name, batch, axis)) for n, row in enumerate(rows) if not row.stays]
+    # Elements from the same memory are read before any is overwritten.
+    moved = [(n, x.copy() if np.may_share_memory(x, target) else x) for n, x in moved]
     for number, values in moved:
         own = _between(target, batch, number, number + 1)
         if axis < 0:

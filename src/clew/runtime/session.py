@@ -18,6 +18,7 @@ from clew.runtime.drawing import sizes_of
 from clew.runtime.first_values import with_sizes
 from clew.runtime.held import Caches, HeldForm, Lengths, Row, make_caches, put_rows, take_rows
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.memory import round_up
 from clew.runtime.native_call import NativeCall
 from clew.runtime.native_call import State as NativeState
 from clew.runtime.native_program import NativeForm
@@ -35,9 +36,9 @@ from clew.support.shown import Shown
 Array: TypeAlias = "np.ndarray[Any, Any]"
 State: TypeAlias = "Mapping[str, Array]"
 _NOTHING: Final[Mapping[str, Any]] = {}
-_MOST_PADDING: Final = 64
-"""Positions before the longest sequence that a change of sequences leaves in the states, or a
-quarter of its length: without them, all sequences would move at each end of the longest one.
+_PADDING: Final = 64
+"""Positions before the longest sequence that a change of sequences may leave in the states, or a
+quarter of its length: without room there, each new longest sequence would move all others.
 """
 
 
@@ -324,9 +325,7 @@ class Session(Shown):
             found[name] = np.take(arrays[name], range(begin, end), axis)
         return found
 
-    def take_rows(
-        self, rows: Sequence[tuple[Session, int, int]], batch: Mapping[str, int]
-    ) -> int:
+    def take_rows(self, rows: Sequence[tuple[Session, int, int]], batch: Mapping[str, int]) -> int:
         """Makes sequences of sessions of the model those of this one: each is a session, the number
         of a row of its states, and the number of the last positions that belong to it. All end at
         the same position, which is returned; what is before shorter ones is 0. `batch` has the axis
@@ -339,10 +338,10 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            now, most = self._now, max(length for *_, length in rows)
-            end = self._end if any(s is self for s, *_ in rows) else most
-            if not most <= end <= most + max(_MOST_PADDING, most // 4):
-                end = most
+            lengths = {length for *_, length in rows}
+            end = self._end if any(session is self for session, *_ in rows) else 0
+            if not max(lengths) <= end <= max(lengths) + max(_PADDING, max(lengths) // 4):
+                end = round_up(max(lengths), _PADDING) if len(lengths) > 1 else max(lengths)
             found = []
             for number, (session, own, length) in enumerate(rows):
                 at = session._now
@@ -354,8 +353,8 @@ class Session(Shown):
                 for name in found[0].arrays:
                     if caches is None or name not in caches.arrays:
                         state[name] = self._plain_rows(found, name, batch[name], end)
-            lengths = {} if caches is None else dict.fromkeys(caches.form.spares, end)
-            self._now = _Now(state, caches, lengths)
+            ends = {} if caches is None else dict.fromkeys(caches.form.spares, end)
+            self._now = _Now(state, caches, ends)
             return end
         except MemoryError as error:
             raise out_of_memory(error) from error
@@ -368,9 +367,7 @@ class Session(Shown):
         """The number of positions in the growing states; 0 if no state grows."""
         return self.length if self._places_of_length() else 0
 
-    def _buffers_of(
-        self, rows: Sequence[Row], batch: Mapping[str, int], end: int
-    ) -> Caches | None:
+    def _buffers_of(self, rows: Sequence[Row], batch: Mapping[str, int], end: int) -> Caches | None:
         """Returns buffers with rows; None if no state lies in one."""
         form, own, count = self._held_form, self._now.caches, len(rows)
         if form is None:

@@ -24,7 +24,7 @@ from clew.support.exhausted import exhausted
 
 _SEED_BITS: Final = 63
 _READ_BETWEEN: Final = 128
-"""Tokens of a prompt that are read between two calls for all generations. Fewer read the weights
+"""Tokens of prompts that are read between two calls for all generations. Fewer read the weights
 more often; more delay the others.
 """
 
@@ -202,26 +202,31 @@ class Engine:
             self._end(turn, "cancelled")
 
     def _read(self) -> None:
-        """Reads a part of one prompt; prompts take turns. One that is read joins the others."""
-        if not self._reading:
-            return
-        turn, reading = self._reading[0], self._reading[0].reading
-        try:
-            is_read = reading.advance(_READ_BETWEEN if self._turns else reading.most)
-        except Exception as error:
-            self._reading.popleft()
-            self._end(turn, "")
-            self._fail(turn.work, error)
-            return
-        if not is_read:
-            self._reading.rotate(-1)
-            return
+        """Reads some tokens of prompts, which take turns. Those that are read join the others."""
+        left = _READ_BETWEEN
+        while self._reading and left > 0:
+            turn = self._reading.popleft()
+            reading = turn.reading
+            most = min(left, reading.left) if self._turns else reading.most
+            try:
+                is_read = reading.advance(most)
+            except Exception as error:
+                self._end(turn, "")
+                self._fail(turn.work, error)
+                continue
+            left -= most
+            if is_read:
+                self._join(turn)
+            else:
+                self._reading.append(turn)
+
+    def _join(self, turn: _Turn) -> None:
+        reading = turn.reading
         assert reading.logits is not None
         if self.model.prefixes.keeps_many:
             self.model.prefixes.keep(reading.decoder.copy())
         self._batch.join(turn.sequence, reading.decoder, reading.logits)
         self._turns[id(turn.sequence)] = turn
-        self._reading.popleft()
 
     def _tell(self, step: Step) -> None:
         """Tells a client what a step did."""
