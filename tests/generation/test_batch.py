@@ -51,11 +51,11 @@ def alone(model: Any, asked: list[list[int]], **options: Any) -> list[tuple[int,
 def test_prompts_of_different_lengths_have_the_tokens_of_each_alone(
     model: Any, options: dict[str, Any]
 ) -> None:
-    seeds = {"seed": 7} if options else {}
-    wanted = alone(model, prompts()[:1], max_tokens=20, **options, **seeds)
-    together = clew.generate(model, prompts(), max_tokens=20, **options, **seeds)
+    seed = 7 if options else None
+    wanted = alone(model, prompts()[:1], max_tokens=20, seed=seed, **options)
+    together = clew.generate(model, prompts(), max_tokens=20, seed=seed, **options)
     assert together[0].ids == wanted[0]
-    again = clew.generate(model, prompts(), max_tokens=20, **options, **seeds)
+    again = clew.generate(model, prompts(), max_tokens=20, seed=seed, **options)
     assert [r.ids for r in again] == [r.ids for r in together]
     if not options:
         assert [r.ids for r in together] == alone(model, prompts(), max_tokens=20)
@@ -84,7 +84,7 @@ def test_sequences_join_and_leave_between_steps(model: Any) -> None:
     wanted = alone(model, asked, max_tokens=18)
     batch, found, waiting = Batch(model), [], list(asked)
     rng = np.random.default_rng(2)
-    left = []
+    left: list[Any] = []
     while waiting or len(batch):
         if waiting and (not len(batch) or rng.random() < 0.4):
             sequence = sequence_of(model, waiting.pop(0), max_tokens=18)
@@ -167,7 +167,9 @@ _GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_posit
 
 def _gpt2_shapes() -> dict[str, tuple[int, ...]]:
     layer = "transformer.h.0"
-    found = {"transformer.wte.weight": (VOCABULARY, 32), "transformer.wpe.weight": (64, 32)}
+    found: dict[str, tuple[int, ...]] = {
+        "transformer.wte.weight": (VOCABULARY, 32), "transformer.wpe.weight": (64, 32),
+    }  # fmt: skip
     for name, rows, columns in (
         ("attn.c_attn", 32, 96), ("attn.c_proj", 32, 32), ("mlp.c_fc", 32, 128),
         ("mlp.c_proj", 128, 32),
@@ -260,8 +262,9 @@ def test_prompts_share_beginnings_in_files(folder: Path, tmp_path: Path) -> None
     again = clew.generate(opened(), asked[1], max_tokens=5)
     assert (first.cached_tokens, again.cached_tokens) == (0, 64)
     assert again.ids == alone(clew.language_model(folder, threads=1), asked[1:], max_tokens=5)[0]
-    for damage in (lambda data: data[:-9], lambda data: data[:-1] + bytes([data[-1] ^ 1])):
-        kept.write_bytes(damage(kept.read_bytes()))
+    whole = kept.read_bytes()
+    for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1])):
+        kept.write_bytes(damaged)
         with pytest.warns(clew.ClewWarning, match="I494"):
             found = clew.generate(opened(), asked[1], max_tokens=5)
         assert (found.cached_tokens, found.ids) == (0, again.ids)
@@ -272,7 +275,7 @@ def test_prompts_share_beginnings_in_files(folder: Path, tmp_path: Path) -> None
 
 
 def test_files_of_prompts_are_bounded(folder: Path, tmp_path: Path) -> None:
-    model = clew.language_model(folder, prefix_cache=tmp_path, threads=1)
+    model: Any = clew.language_model(folder, prefix_cache=tmp_path, threads=1)
     clew.generate(model, prompts((65,))[0], max_tokens=1)
     (kept,) = tmp_path.iterdir()
     model.prefixes.files._most_bytes = kept.stat().st_size + 10  # of one block

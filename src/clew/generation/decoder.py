@@ -128,6 +128,7 @@ class Decoder(Shown):
                 sources = [
                     (decoder._session, row, len(tokens))
                     for (decoder, row), tokens in zip(rows, chosen, strict=True)
+                    if decoder._session is not None
                 ]
                 end = self._session.take_rows(sources, self._axes) or end
             else:

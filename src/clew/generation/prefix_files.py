@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,6 +19,7 @@ import numpy as np
 
 from clew.runtime.container import read_container, write_container
 from clew.support.errors import ClewError, ClewWarning, warn
+from clew.support.files import reason_of
 
 if TYPE_CHECKING:
     from clew.generation.decoder import Decoder
@@ -80,7 +82,12 @@ class PrefixFiles:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_container(paths[number], text, blobs)
             except (OSError, ClewError) as error:
-                _warn(f"prompts are not stored in {self._folder}: {error}")
+                found = ClewWarning(
+                    "I494",
+                    f"prompts are not stored in {str(self._folder)!r}: {reason_of(error)}",
+                    hint="give prefix_cache a folder that can be written to",
+                )
+                warn(found, of_model=False)
                 return
         if missing:
             self._prune()
@@ -109,7 +116,12 @@ class PrefixFiles:
             }
             os.utime(path)
         except (ClewError, OSError, ValueError, KeyError, TypeError) as error:
-            _warn(f"the stored prompt {path} is ignored: {error}")
+            damaged = ClewWarning(
+                "I494",
+                f"the stored prompt {str(path)!r} is ignored: {reason_of(error)}",
+                hint="the model reads the prompt again and stores it; no result changes",
+            )
+            warn(damaged, of_model=False)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -137,12 +149,14 @@ def digest_of(source: Path, decoder: Decoder) -> str:
 
     Errors: those of a call of the model.
     """
-    folder, stem = (source, "") if source.is_dir() else (source.absolute().parent, source.stem)
+    folder, stem = (
+        (source, "") if os.path.isdir(source) else (source.absolute().parent, source.stem)
+    )
     digest = hashlib.blake2b(digest_size=20)
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda each: each.name):
-            if entry.is_file() and entry.name.startswith(stem):
-                status = entry.stat()
+            status = entry.stat()
+            if stat.S_ISREG(status.st_mode) and entry.name.startswith(stem):
                 about = (entry.name, status.st_size, status.st_mtime_ns)
                 digest.update(repr(about).encode("utf-8", "surrogatepass"))
     probe = np.arange(min(_PROBE, decoder.wiring.at_once))[None]
@@ -151,12 +165,3 @@ def digest_of(source: Path, decoder: Decoder) -> str:
         digest.update(repr((name, array.dtype.str, array.shape, axis)).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _warn(message: str) -> None:
-    warn(
-        ClewWarning(
-            "I494", message, hint="the prompt is read again; see that the folder can be written to"
-        ),
-        of_model=False,
-    )

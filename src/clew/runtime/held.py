@@ -163,7 +163,7 @@ class Caches:
 
     def rows(self, batch: Mapping[str, int]) -> int:
         """Returns the number of sequences for which there is room."""
-        return min(self.whole(name).shape[batch[name]] for name in self.arrays)
+        return min(int(self.whole(name).shape[batch[name]]) for name in self.arrays)
 
     def whole(self, name: str) -> Array:
         """Returns a buffer with the rows behind those in use."""
