@@ -15,6 +15,7 @@ from clew.generation.batch import Batch
 from clew.generation.decoder import Decoder
 from clew.generation.generating import sequence_of
 from clew.generation.reading import Reading
+from clew.runtime import held
 from clew.runtime.session import Session
 
 from .folders import VOCABULARY, write_model, write_tiny_onnx
@@ -203,8 +204,6 @@ def test_padding_does_not_change_a_sequence(tmp_path: Path, kind: str) -> None:
 
 
 def test_rows_that_stay_are_not_copied(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clew.runtime import held
-
     moved: list[int] = []
     real = held.Row.elements
 
