@@ -248,7 +248,7 @@ def test_a_stream_is_read_by_one_thread(model: clew.LanguageModel) -> None:
     found: list[str] = []
 
     def intrude(ids: Any, scores: Any) -> Any:
-        for attempt in (stream.advance, stream.close):
+        for attempt in (stream.__next__, stream.close):
             with pytest.raises(clew.ClewError) as caught:
                 attempt()
             found.append(caught.value.code)
@@ -262,8 +262,8 @@ def test_a_stream_is_read_by_one_thread(model: clew.LanguageModel) -> None:
 
 def test_interrupts_leave_no_wrong_caches(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt between the change of the caches and that of the tokens."""
-    prompts, wanted = [PROMPT, [7, 8, 9, 10, 11]], ids_of(model, max_tokens=4)
-    for name in ("rewind", "set", "run"):
+    wanted = ids_of(model, max_tokens=4)
+    for name in ("rewind", "take_rows", "run"):
         real = getattr(Session, name)
 
         def stop(*given: Any, real: Any = real, **named: Any) -> None:
@@ -273,7 +273,7 @@ def test_interrupts_leave_no_wrong_caches(model: Any, monkeypatch: pytest.Monkey
         clew.generate(model, PROMPT, max_tokens=8)
         monkeypatch.setattr(Session, name, stop)
         with pytest.raises(KeyboardInterrupt):
-            clew.generate(model, prompts if name == "set" else PROMPT[:4], max_tokens=2, beams=2)
+            clew.generate(model, PROMPT[:4], max_tokens=2, beams=2)
         monkeypatch.undo()
         assert ids_of(model, max_tokens=4) == wanted
 
@@ -428,7 +428,7 @@ def test_inputs_are_filled_by_name() -> None:
     inputs = [InputSpec(name, dtype, shape) for name, (dtype, shape) in shapes.items()]
     logits = OutputSpec("logits", np.dtype("f4"), ("batch", "seq", 9))
     wiring = Wiring(SimpleNamespace(inputs=inputs, outputs=[logits]))
-    found = wiring.inputs(np.array([[5, 6]]), 3)
+    found = wiring.inputs(np.array([[5, 6]]), 3, [0], 0)
     assert {n: a.tolist() for n, a in found.items()} == {
         "input_ids": [[5, 6]], "attention_mask": [[1] * 5], "position_ids": [[3, 4]],
         "cache_position": [3, 4], "use_cache_branch": [True], "num_logits_to_keep": 0,

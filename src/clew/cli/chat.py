@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import clew
 from clew.cli import generation as gen
-from clew.cli.generation import figures, open_language_model
+from clew.cli.generation import Generating, figures, generating
 from clew.cli.options import Compiling, compiling
 from clew.cli.output import note
 from clew.support.errors import InputError
@@ -22,22 +22,10 @@ _HELP: Final = (
 
 
 @compiling
+@generating
 def chat(
     folder: gen.Folder,
-    system: gen.System = None,
-    max_tokens: gen.MaxTokens = None,
-    temperature: gen.Temperature = None,
-    top_k: gen.TopK = None,
-    top_p: gen.TopP = None,
-    min_p: gen.MinP = None,
-    repetition_penalty: gen.Repetition = None,
-    presence_penalty: gen.Presence = None,
-    frequency_penalty: gen.Frequency = None,
-    stop: gen.Stop = [],  # noqa: B006 (typer takes the default from here)
-    seed: gen.GenerationSeed = None,
-    draft: gen.Draft = None,
-    lookup: gen.Lookup = 0,
-    *,
+    chosen: Generating,
     how: Compiling,
 ) -> None:
     """Talk with a language model.
@@ -45,16 +33,10 @@ def chat(
     Answers go to stdout, everything else to stderr. Each turn reads only what is new in the
     conversation.
     """
-    model = open_language_model(folder, how)
+    model = chosen.open(folder, how)
     if not model.has_chat_template:
         model.prompt_of([])  # raises the error that says so
-    talk = clew.Chat(
-        model, system=system, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
-        top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=stop,
-        seed=seed, lookup=lookup,
-        draft=None if draft is None else open_language_model(draft, how),
-    )  # fmt: skip
+    talk = clew.Chat(model, system=chosen.system, **chosen.options(how))
     note(_HELP)
     while True:
         message = _message()

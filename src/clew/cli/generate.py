@@ -11,13 +11,14 @@ import typer
 import clew
 from clew.cli import generation as gen
 from clew.cli import options as opt
-from clew.cli.generation import figures, open_language_model
+from clew.cli.generation import Generating, figures, generating
 from clew.cli.options import Compiling, compiling
 from clew.cli.output import emit_json, note
 from clew.support.unseen import visible
 
 
 @compiling
+@generating
 def generate(
     folder: gen.Folder,
     prompt: Annotated[
@@ -30,24 +31,12 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Send the prompt as a message, by the chat template.")
     ] = False,
-    system: gen.System = None,
-    max_tokens: gen.MaxTokens = None,
-    temperature: gen.Temperature = None,
-    top_k: gen.TopK = None,
-    top_p: gen.TopP = None,
-    min_p: gen.MinP = None,
-    repetition_penalty: gen.Repetition = None,
-    presence_penalty: gen.Presence = None,
-    frequency_penalty: gen.Frequency = None,
+    *,
+    chosen: Generating,
     beams: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Search with N beams.")
     ] = None,
-    stop: gen.Stop = [],  # noqa: B006 (typer takes the default from here)
-    seed: gen.GenerationSeed = None,
-    draft: gen.Draft = None,
-    lookup: gen.Lookup = 0,
     json: opt.Json = False,
-    *,
     how: Compiling,
 ) -> None:
     """Continue a text with a language model.
@@ -55,15 +44,9 @@ def generate(
     The text goes to stdout while it is generated, figures go to stderr. Options that are not given
     have the defaults of the folder.
     """
-    given = _prompt(prompt, ids, chat or system is not None, system)
-    model = open_language_model(folder, how)
-    options: dict[str, Any] = {
-        "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-        "min_p": min_p, "repetition_penalty": repetition_penalty,
-        "presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty,
-        "beams": beams, "stop": stop, "seed": seed, "lookup": lookup,
-        "draft": None if draft is None else open_language_model(draft, how),
-    }  # fmt: skip
+    given = _prompt(prompt, ids, chat or chosen.system is not None, chosen.system)
+    model = chosen.open(folder, how)
+    options: dict[str, Any] = {**chosen.options(how), "beams": beams}
     as_text = not json and not ids and model.tokenizer is not None
     if as_text and (beams or model.settings.defaults.get("beams") or 1) == 1:
         result = _streamed(model, given, options)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 import clew
-from clew.cli.options import SAVED_SUFFIX, Compiling
+from clew.cli.options import SAVED_SUFFIX, Compiling, with_options
 from clew.cli.output import note, progress
+from clew.support.dataclass import dataclass
 from clew.support.shown import counted
 
 _PANEL = "Options of generation"
@@ -29,59 +31,89 @@ Folder = Annotated[
         show_default=False,
     ),
 ]
-MaxTokens = Annotated[
-    int | None, _option("New tokens at most; by default 256.", "--max-tokens", metavar="N", min=1)
+PrefixCache = Annotated[
+    Path | None,
+    _option("Keep caches of prompts in this folder.", "--prefix-cache", metavar="FOLDER"),
 ]
-Temperature = Annotated[
-    float | None, _option("Draw tokens with this temperature; 0: greedy.", metavar="X", min=0)
-]
-TopK = Annotated[
-    int | None, _option("Draw from the K most probable tokens.", "--top-k", metavar="K", min=0)
-]
-TopP = Annotated[
-    float | None,
-    _option("Draw from the tokens that have this probability together.", "--top-p", metavar="X"),
-]
-MinP = Annotated[
-    float | None,
-    _option("Draw from tokens with this share of the best one's probability.", "--min-p",
-            metavar="X"),
-]  # fmt: skip
-Repetition = Annotated[
-    float | None,
-    _option("Divide scores of tokens that occur before.", "--repetition-penalty", metavar="X"),
-]
-Presence = Annotated[
-    float | None,
-    _option("Subtract from scores of new tokens that occur.", "--presence-penalty", metavar="X"),
-]
-Frequency = Annotated[
-    float | None,
-    _option("Subtract from scores for each occurrence.", "--frequency-penalty", metavar="X"),
-]
-Stop = Annotated[list[str], _option("Text that ends the answer; repeatable.", metavar="TEXT")]
-GenerationSeed = Annotated[
-    int | None, _option("Seed of draws; by default a new one.", "--seed", metavar="N", min=0)
-]
-Draft = Annotated[
-    Path | None, _option("Folder of a smaller model that guesses tokens.", metavar="FOLDER")
-]
-Lookup = Annotated[int, _option("Guess up to N tokens from the text itself.", metavar="N", min=0)]
-System = Annotated[str | None, _option("System message of the conversation.", metavar="TEXT")]
+_OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
+    name: (default, Annotated[kind, option])
+    for name, default, kind, option in (
+        ("system", None, str | None,
+         _option("System message of the conversation.", metavar="TEXT")),
+        ("max_tokens", None, int | None,
+         _option("New tokens at most; by default 256.", "--max-tokens", metavar="N", min=1)),
+        ("temperature", None, float | None,
+         _option("Draw tokens with this temperature; 0: greedy.", metavar="X", min=0)),
+        ("top_k", None, int | None,
+         _option("Draw from the K most probable tokens.", "--top-k", metavar="K", min=0)),
+        ("top_p", None, float | None,
+         _option("Draw from the tokens that have this probability together.", "--top-p",
+                 metavar="X")),
+        ("min_p", None, float | None,
+         _option("Draw from tokens with this share of the best one's probability.", "--min-p",
+                 metavar="X")),
+        ("repetition_penalty", None, float | None,
+         _option("Divide scores of tokens that occur before.", "--repetition-penalty",
+                 metavar="X")),
+        ("presence_penalty", None, float | None,
+         _option("Subtract from scores of new tokens that occur.", "--presence-penalty",
+                 metavar="X")),
+        ("frequency_penalty", None, float | None,
+         _option("Subtract from scores for each occurrence.", "--frequency-penalty",
+                 metavar="X")),
+        ("stop", [], list[str], _option("Text that ends the answer; repeatable.", metavar="TEXT")),
+        ("seed", None, int | None,
+         _option("Seed of draws; by default a new one.", "--seed", metavar="N", min=0)),
+        ("draft", None, Path | None,
+         _option("Folder of a smaller model that guesses tokens.", metavar="FOLDER")),
+        ("lookup", 0, int,
+         _option("Guess up to N tokens from the text itself.", metavar="N", min=0)),
+    )
+} | {"prefix_cache": (None, PrefixCache)}  # fmt: skip
+"""The options of the commands that generate text: default and annotation by name."""
 
 
-def open_language_model(path: Path, how: Compiling) -> Any:
+@dataclass(frozen=True)
+class Generating:
+    """Options of generation as given on the command line: values by the names of `_OPTIONS`."""
+
+    given: Mapping[str, Any]
+
+    @property
+    def system(self) -> str | None:
+        """The system message."""
+        found: str | None = self.given["system"]
+        return found
+
+    def open(self, folder: Path, how: Compiling) -> Any:
+        """Returns the language model of a folder or file, showing progress on stderr."""
+        return open_language_model(folder, how, self.given["prefix_cache"])
+
+    def options(self, how: Compiling) -> dict[str, Any]:
+        """The options, as `clew.generate` takes them; opens the draft model."""
+        found = {n: v for n, v in self.given.items() if n not in ("system", "prefix_cache")}
+        if found["draft"] is not None:
+            found["draft"] = open_language_model(found["draft"], how)
+        return found
+
+
+def generating(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `Generating`, in place of its parameter of that type."""
+    return with_options(command, Generating, _OPTIONS, Generating)
+
+
+def open_language_model(path: Path, how: Compiling, prefix_cache: Path | None = None) -> Any:
     """Returns the language model of a folder or file, showing progress on stderr."""
-    return _opened(clew.language_model, path, how)
+    return _opened(partial(clew.language_model, prefix_cache=prefix_cache), path, how)
 
 
-def open_text_model(path: Path, how: Compiling) -> Any:
+def open_text_model(path: Path, how: Compiling, prefix_cache: Path | None) -> Any:
     """Returns the language model or the text encoder of a folder or file, showing progress on
     stderr.
     """
     from clew.generation.embedding import text_model  # noqa: PLC0415 - it imports the compiler
 
-    return _opened(text_model, path, how)
+    return _opened(partial(text_model, prefix_cache=prefix_cache), path, how)
 
 
 def _opened(open_model: Callable[..., Any], path: Path, how: Compiling) -> Any:

@@ -201,31 +201,47 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
     If the command declares an option of the same name, `Compiling` has its default. Budgets and
     links, and trust, apply to the whole process and are set before the command begins.
     """
+    return with_options(command, Compiling, {f.name: (f.default, f.typed) for f in FLAGS}, _begun)
+
+
+def _begun(values: dict[str, Any]) -> Compiling:
+    how = Compiling(values)
+    limits = CompileOptions.of_record(
+        {n: v for n, v in how.record.items() if n in ("budgets", "links", "trust")}
+    ).group(Limits)
+    set_default(limits.budgets or read_budgets(()))
+    set_default_links(limits.links or LINKS[0])
+    set_default_trust(bool(limits.trust))
+    return how
+
+
+def with_options(
+    command: Callable[..., None],
+    kind: type,
+    options: Mapping[str, tuple[Any, Any]],
+    gather: Callable[[dict[str, Any]], Any],
+) -> Callable[..., None]:
+    """Gives a command options in place of its parameter of the type `kind`, which `gather` makes
+    from their values. `options` has default and annotation by name; those that the command declares
+    itself are left out.
+    """
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
-    (place,) = (name for name in own if hints.get(name) is Compiling)
-    shared = [flag for flag in FLAGS if flag.name not in own]
-    kind = inspect.Parameter.KEYWORD_ONLY
+    (place,) = (name for name in own if hints.get(name) is kind)
+    shared = {name: option for name, option in options.items() if name not in own}
+    keyword = inspect.Parameter.KEYWORD_ONLY
     made: list[inspect.Parameter] = []
     for name, parameter in own.items():
         if name != place:
-            made.append(parameter.replace(annotation=hints[name], kind=kind))
+            made.append(parameter.replace(annotation=hints[name], kind=keyword))
             continue
-        for flag in shared:
-            made.append(
-                inspect.Parameter(flag.name, kind, default=flag.default, annotation=flag.typed)
-            )
+        for option, (default, typed) in shared.items():
+            made.append(inspect.Parameter(option, keyword, default=default, annotation=typed))
 
     @functools.wraps(command)
     def called(**values: Any) -> None:
-        how = Compiling({flag.name: values.pop(flag.name) for flag in shared})
-        limits = CompileOptions.of_record(
-            {n: v for n, v in how.record.items() if n in ("budgets", "links", "trust")}
-        ).group(Limits)
-        set_default(limits.budgets or read_budgets(()))
-        set_default_links(limits.links or LINKS[0])
-        set_default_trust(bool(limits.trust))
-        command(**values, **{place: how})
+        gathered = gather({name: values.pop(name) for name in shared})
+        command(**values, **{place: gathered})
 
     called.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in made}

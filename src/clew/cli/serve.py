@@ -33,13 +33,19 @@ def serve(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the model.", show_default="the folder's")
     ] = "",
-    running: Annotated[int, typer.Option(metavar="N", min=1, help="Answers that take turns.")] = 8,
+    running: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Answers that are generated at once.")
+    ] = 8,
     waiting: Annotated[
         int, typer.Option(metavar="N", min=0, help="Requests that may wait; more are rejected.")
     ] = 64,
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Most new tokens of an answer.")
     ] = 4096,
+    prefix_memory: Annotated[
+        int, typer.Option(metavar="MIB", min=0, help="Memory for caches of earlier prompts.")
+    ] = 1024,
+    prefix_cache: gen.PrefixCache = None,
     *,
     how: Compiling,
 ) -> None:
@@ -49,7 +55,7 @@ def serve(
     """
     if key and no_key:
         raise typer.BadParameter("--key and --no-key exclude each other", param_hint="--no-key")
-    model = open_text_model(folder, how)
+    model = open_text_model(folder, how, prefix_cache)
     from clew.server import Asked  # noqa: PLC0415 - it imports the web server
 
     asked = Asked(
@@ -61,6 +67,7 @@ def serve(
         running,
         waiting,
         max_tokens,
+        most_prefix_bytes=prefix_memory << 20,
     )
     asyncio.run(_serve(asked))
 

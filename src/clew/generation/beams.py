@@ -62,9 +62,9 @@ class BeamSearch:
         self._finished = [Beam(start, _NEVER)] * self._count
 
     def run(self, decoder: Decoder, logits: Array) -> Beam:
-        """Returns the best beam. The decoder has read the prompt, f32[1, vocabulary] follow it."""
+        """Returns the best beam. The decoder has read the prompt, f32[vocabulary] follow it."""
         decoder.select([0] * self._count)
-        logits = np.repeat(logits, self._count, 0)
+        logits = np.repeat(logits[None], self._count, 0)
         improvable = True
         while True:
             found = self._candidates(logits)

@@ -9,9 +9,10 @@ import numpy as np
 
 from clew.generation.choice import Choice
 from clew.generation.decoder import Decoder
-from clew.generation.loops import prefill
+from clew.generation.reading import read_again
 from clew.generation.scores import Probabilities
 from clew.generation.sequence import Growing
+from clew.generation.wiring import Wiring
 from clew.support.errors import InputError
 
 _LONGEST: Final = 3
@@ -56,19 +57,19 @@ class DraftModel:
         found: list[Probabilities | None] = []
         if most < 1:
             return [], []
-        logits, _ = prefill(self.decoder, np.array([tokens]))
+        logits = read_again(self.decoder, tokens)
         while True:
-            chances = self._choice.chances(logits[0], tokens)
+            chances = self._choice.chances(logits, tokens)
             tokens.append(self._choice.draw(chances))
             found.append(chances)
             if len(found) == most:
                 return tokens[-most:], found
-            logits = self.decoder.feed(np.array([tokens[-1:]]))[:, -1]
+            logits = self.decoder.feed(np.array([tokens[-1:]]))[0, -1]
 
 
-def check_vocabularies(model: Decoder, draft: Decoder) -> None:
+def check_vocabularies(model: Wiring, draft: Wiring) -> None:
     """Errors: I490 for a draft model with other tokens."""
-    ours, theirs = model.wiring.vocabulary, draft.wiring.vocabulary
+    ours, theirs = model.vocabulary, draft.vocabulary
     if ours != theirs:
         raise InputError(
             "I490",

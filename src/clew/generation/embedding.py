@@ -89,10 +89,15 @@ def text_encoder(
     return TextEncoder(*opened(source, folder, options))
 
 
-def text_model(source: Any, **options: Any) -> LanguageModel | TextEncoder:
+def text_model(
+    source: Any, *, prefix_cache: str | os.PathLike[str] | None = None, **options: Any
+) -> LanguageModel | TextEncoder:
     """Returns a model that makes vectors of texts if it has such an output, else one that generates
     text. Errors: those of `language_model` and `text_encoder`.
     """
     model, companions = opened(source, None, options)
-    is_encoder = RESULT in model.output_names
-    return (TextEncoder if is_encoder else LanguageModel)(model, companions)
+    if RESULT in model.output_names:
+        return TextEncoder(model, companions)
+    made = LanguageModel(model, companions)
+    made.keep_prefixes(source, prefix_cache)
+    return made

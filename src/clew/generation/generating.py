@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from clew.generation.batch import Batch
 from clew.generation.beams import BeamSearch
 from clew.generation.language_model import LanguageModel, language_model
-from clew.generation.loops import one_by_one, prefill
 from clew.generation.options import DEFAULT_TOKENS, LogitsCallback, Options, Stop
 from clew.generation.prompts import Prompts
+from clew.generation.reading import Reading, read_together
 from clew.generation.result import Clock, Generation
 from clew.generation.sequence import Growing, Plan
 from clew.generation.stream import Stream
@@ -51,8 +52,8 @@ def generate(
 
     `model` is a `clew.language_model`, or what that takes. `prompt` is a text, token ids, or a
     conversation: a list of messages such as `{"role": "user", "content": "Hello"}`, for the chat
-    template of the model's folder. Prompts of equal length are generated together, others one after
-    the other.
+    template of the model's folder. Several prompts are generated together: one call of the model
+    gives each its next token.
 
     Options that are not given have the defaults of the model's folder. Without those, the most
     probable token is chosen each time (greedy), at most 256 times and as long as the model's
@@ -102,12 +103,30 @@ def generate(
         options = replace(options, beams=1)  # the folder's default gives way to the caller's wish
     _check_together(options, prompts, other, stream)
     plan = _plan(language, options)
-    most = [_most(language, given, options, ids) for ids in prompts.ids]
+    sequences = [
+        Growing(ids, plan, _most(language, given, options, ids), n)
+        for n, ids in enumerate(prompts.ids)
+    ]
     if stream or (not prompts.are_many and (options.beams or 1) == 1):
-        found = Stream(language, prompts.ids[0], plan, most[0], other)
+        found = Stream(language, sequences[0], plan, other)
         return found if stream else _whole(found)
-    results = _several(language, prompts.ids, plan, most)
+    if (options.beams or 1) > 1:
+        results = [_searched(language, each, plan, n) for n, each in enumerate(sequences)]
+    else:
+        results = _together(language, sequences)
     return results if prompts.are_many else results[0]
+
+
+def sequence_of(model: LanguageModel, prompt: Any, **options: Any) -> Growing:
+    """Returns the sequence that `generate` continues for one prompt and options, without beams,
+    drafts and streams.
+
+    Errors: those of `generate`.
+    """
+    given = Options(**options, beams=1).checked()
+    (ids,) = Prompts.of(model, prompt).ids
+    chosen = given.over(model.settings.defaults)
+    return Growing(ids, _plan(model, chosen), _most(model, given, chosen, ids))
 
 
 def _whole(stream: Stream) -> Generation:
@@ -167,37 +186,52 @@ def _most(model: LanguageModel, given: Options, options: Options, prompt: Sequen
     return min(wanted, context - len(prompt))
 
 
-def _several(
-    model: LanguageModel, prompts: Sequence[list[int]], plan: Plan, most: Sequence[int]
-) -> list[Generation]:
-    """Returns the results of several prompts, or of beams."""
-    growing = [Growing(p, plan, m, n) for n, (p, m) in enumerate(zip(prompts, most, strict=True))]
-    decoder = model.take_decoder()
+def _together(model: LanguageModel, sequences: Sequence[Growing]) -> list[Generation]:
+    """Returns the results of several sequences. Prompts of equal length are read at once if nothing
+    of them is in caches.
+    """
+    batch, clocks = Batch(model), {id(each): Clock() for each in sequences}
+    cached = dict.fromkeys(clocks, 0)
+    for clock in clocks.values():
+        clock.start()
     try:
-        if (plan.options.beams or 1) > 1:
-            return [_searched(model, decoder, each, plan, n) for n, each in enumerate(growing)]
-        if len({len(p) for p in prompts}) == 1 and decoder.takes_batches:
-            return _together(decoder, growing)
-        return [_together(decoder, [each])[0] for each in growing]
+        for group in _groups(model, sequences):
+            readings = [Reading(model, each.tokens) for each in group]
+            if len(group) > 1 and not any(reading.cached for reading in readings):
+                decoder, logits = read_together(model, [each.tokens for each in group])
+                for row, each in enumerate(group):
+                    batch.join(each, decoder, logits[row], row)
+                continue
+            for each, reading in zip(group, readings, strict=True):
+                cached[id(each)] = reading.cached
+                batch.join(each, reading.decoder, reading.finish())
+        while len(batch):
+            for step in batch.step():
+                if step.error is not None:
+                    raise step.error
+                clock = clocks[id(step.sequence)]
+                clock.note_first()
+                if step.sequence.finish:
+                    clock.pause()
     finally:
-        decoder.select([0])
-        model.keep_decoder(decoder)
+        batch.close()
+    return [each.result(cached[id(each)], clocks[id(each)]) for each in sequences]
 
 
-def _together(decoder: Any, growing: Sequence[Growing]) -> list[Generation]:
-    clock = Clock()
-    clock.start()
-    logits, cached = prefill(decoder, np.array([g.tokens for g in growing]))
-    for _ in one_by_one(decoder, logits, growing):
-        clock.note_first()
-    return [each.result(cached, clock) for each in growing]
+def _groups(model: LanguageModel, sequences: Sequence[Growing]) -> list[list[Growing]]:
+    """Returns sequences by the length of their prompts; each alone if the model takes one at a
+    time.
+    """
+    found: dict[int, list[Growing]] = {}
+    for number, each in enumerate(sequences):
+        key = len(each.tokens) if model.wiring.batches else -number - 1
+        found.setdefault(key, []).append(each)
+    return list(found.values())
 
 
-def _searched(
-    model: LanguageModel, decoder: Any, growing: Growing, plan: Plan, number: int
-) -> Generation:
+def _searched(model: LanguageModel, growing: Growing, plan: Plan, number: int) -> Generation:
     """Returns the result of a beam search. Errors: I491 for a model of a fixed batch."""
-    if not decoder.takes_batches:
+    if not model.wiring.batches:
         raise InputError(
             "I491",
             "beams need a model that reads several sequences at once",
@@ -205,18 +239,22 @@ def _searched(
         )
     clock = Clock()
     clock.start()
-    logits, cached = prefill(decoder, np.array([growing.tokens]))
+    reading = Reading(model, growing.tokens)
     rng = np.random.Generator(np.random.PCG64([plan.seed, number]))
     ids = {*plan.ends, *plan.stop_ids}
     search = BeamSearch(
         plan.options, growing.tokens, growing.most, _ends(plan, ids, growing), len(ids), rng
     )
-    best = search.run(decoder, logits)
+    try:
+        best = search.run(reading.decoder, reading.finish())
+    finally:
+        reading.decoder.select([0])
+        model.prefixes.keep(reading.decoder)
     clock.note_first()
     for token in best.tokens[growing.prompt_tokens :]:
         growing.take(token)
     clock.pause()
-    return growing.result(cached, clock, best.score)
+    return growing.result(reading.cached, clock, best.score)
 
 
 def _ends(plan: Plan, ids: set[int], growing: Growing) -> Callable[[Sequence[int]], bool]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from clew.generation.companions import Companions
 from clew.generation.decoder import Decoder
 from clew.generation.opening import opened
+from clew.generation.prefix_files import PrefixFiles, digest_of
+from clew.generation.prefixes import Prefixes
 from clew.generation.settings import Settings
 from clew.generation.tokenizer import Tokenizer
 from clew.generation.wiring import Wiring
 from clew.support.errors import InputError
-from clew.support.locks import Lock
 from clew.support.shown import Shown
 
 Messages = Sequence[Mapping[str, Any]]
@@ -31,8 +33,8 @@ class LanguageModel(Shown):
         self._model = model
         self._wiring = Wiring(model)
         self._tokenizer, self._no_tokenizer, self._template, self._settings = companions
-        self._lock = Lock()
-        self._kept: Decoder | None = None
+        self.prefixes = Prefixes(self._wiring)
+        """The caches of earlier prompts."""
 
     def _about(self) -> str:
         tokens = f"{self._wiring.vocabulary or 'unknown'} tokens"
@@ -101,36 +103,54 @@ class LanguageModel(Shown):
             raise self._no_tokenizer
         return self._tokenizer
 
-    def take_decoder(self) -> Decoder:
-        """Returns the decoder of the last generation, or a new one if it is in use."""
-        with self._lock:
-            kept, self._kept = self._kept, None
-        return Decoder(self._wiring) if kept is None else kept
+    def keep_prefixes(self, source: Any, folder: str | os.PathLike[str] | None) -> None:
+        """Keeps caches of prompts in a folder, if one is given. `source` is the file or the folder
+        of the model.
 
-    def keep_decoder(self, decoder: Decoder) -> None:
-        """Keeps a decoder for the next generation."""
-        if decoder.is_whole:
-            with self._lock:
-                self._kept = decoder
+        Errors: I493.
+        """
+        if folder is None:
+            return
+        if not isinstance(source, (str, os.PathLike)):
+            raise InputError(
+                "I493",
+                "prefix_cache needs a model in a file, which identifies it",
+                hint="give the model's folder or file to clew.language_model",
+            )
+        if not self._wiring.states or not self._wiring.rewinds:
+            raise InputError(
+                "I493",
+                "prefix_cache needs a model whose caches grow with the tokens",
+                hint="leave out prefix_cache",
+            )
+        digest = digest_of(Path(source), Decoder(self._wiring))
+        self.prefixes.files = PrefixFiles(Path(folder), digest)
 
     def forget(self) -> None:
-        """Frees the caches of the last generation."""
-        with self._lock:
-            self._kept = None
+        """Frees the caches of earlier prompts in memory."""
+        self.prefixes.forget()
 
 
 def language_model(
-    source: Any, *, folder: str | os.PathLike[str] | None = None, **options: Any
+    source: Any,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    prefix_cache: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> LanguageModel:
     """Returns a model that generates text.
 
     `source` is a folder that `transformers` saved, a folder with an ONNX model (Optimum, ONNX
     Runtime GenAI), a GGUF, ONNX or `.clew` file, or a compiled model. `folder` has the tokenizer
-    and the settings; by default, they are those in the model's file or next to it. Options are
-    those of `clew.compile`.
-
-    Errors: I484 (no language model), I485 (tokenizers is not installed), M073 to M075 (damaged
-    files of the folder), I014 (options of a model that is compiled already), and those of
+    and the settings; by default, they are those in the model's file or next to it. `prefix_cache`
+    is a folder that keeps the caches of prompts: a prompt that begins as an earlier one, also of
+    another process, is not read again so far. It has at most 4 GiB. Options are those of
     `clew.compile`.
+
+    Errors: I484 (no language model), I485 (tokenizers is not installed), I493 (`prefix_cache` for a
+    model that is no file or whose caches cannot be cut), M073 to M075 (damaged files of the
+    folder), I014 (options of a model that is compiled already), and those of `clew.compile`.
     """
-    return LanguageModel(*opened(source, folder, options))
+    made = LanguageModel(*opened(source, folder, options))
+    made.keep_prefixes(source, prefix_cache)
+    return made

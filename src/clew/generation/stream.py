@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from clew.generation.batch import Batch, Step
 from clew.generation.choice import Choice
-from clew.generation.decoder import Decoder
+from clew.generation.drafting import with_draft
 from clew.generation.drafts import DraftModel, Lookup, check_vocabularies
 from clew.generation.language_model import LanguageModel
-from clew.generation.loops import Step, one_by_one, prefill, with_draft
+from clew.generation.reading import Reading
 from clew.generation.result import Clock, Generation
 from clew.generation.sequence import Growing, Plan
 from clew.support.errors import InputError
@@ -42,13 +43,12 @@ class Stream(Shown):
     def __init__(
         self,
         model: LanguageModel,
-        prompt: Sequence[int],
+        growing: Growing,
         plan: Plan,
-        most: int,
         draft: LanguageModel | None,
     ) -> None:
         self._model, self._plan, self._draft = model, plan, draft
-        self._growing = Growing(prompt, plan, most)
+        self._growing = growing
         self._clock = Clock()
         self._cached = 0
         self._has_text = plan.tokenizer is not None
@@ -72,19 +72,9 @@ class Stream(Shown):
         Errors: those of `clew.generate`; I374 if another thread is at it.
         """
         while (step := self._step()) is not None:
-            _, token, piece = step
-            if piece or not self._has_text:
-                return piece if self._has_text else token
+            if step.piece or not self._has_text:
+                return step.piece if self._has_text else step.token
         raise StopIteration
-
-    def advance(self) -> str | None:
-        """Generates one token, and returns the text that is certain with it, which may be empty;
-        None after the end.
-
-        Errors: those of `clew.generate`; I374 if another thread is at it.
-        """
-        step = self._step()
-        return None if step is None else step[2]
 
     def close(self) -> None:
         """Ends the generation. Errors: I374 if another thread is at it."""
@@ -137,22 +127,28 @@ class Stream(Shown):
         self.close()
 
     def _generated(self) -> Generator[Step, None, None]:
-        decoder = self._model.take_decoder()
+        reading = Reading(self._model, self._growing.tokens)
+        self._cached = reading.cached
+        drafts = self._draft is not None or self._plan.options.lookup > 0
+        with closing((self._with_draft if drafts else self._alone)(reading)) as steps:
+            for step in steps:
+                self._clock.note_first()
+                yield step
+
+    def _alone(self, reading: Reading) -> Generator[Step, None, None]:
+        batch = Batch(self._model)
         try:
-            prompt = np.array([self._growing.tokens])
-            logits, self._cached = prefill(decoder, prompt)
-            with closing(self._loop(decoder, logits)) as steps:
-                for step in steps:
-                    self._clock.note_first()
+            batch.join(self._growing, reading.decoder, reading.finish())
+            while len(batch):
+                for step in batch.step():
+                    if step.error is not None:
+                        raise step.error
                     yield step
         finally:
-            self._model.keep_decoder(decoder)
+            batch.close()
 
-    def _loop(self, decoder: Decoder, logits: Any) -> Generator[Step, None, None]:
-        options = self._plan.options
-        if self._draft is None and not options.lookup:
-            yield from one_by_one(decoder, logits, [self._growing])
-            return
+    def _with_draft(self, reading: Reading) -> Generator[Step, None, None]:
+        options, decoder = self._plan.options, reading.decoder
         if not decoder.wiring.verifies:
             raise InputError(
                 "I490",
@@ -160,14 +156,19 @@ class Stream(Shown):
                 "reads one token at a time",
                 hint="leave out draft and lookup: recurrent states do not grow with the tokens",
             )
-        if self._draft is None:
-            yield from with_draft(decoder, logits, self._growing, Lookup(), options.lookup)
-            return
-        other = self._draft.take_decoder()
         try:
-            check_vocabularies(decoder, other)
-            rng = np.random.Generator(np.random.PCG64([self._plan.seed, _OF_DRAFT]))
-            draft = DraftModel(other, Choice(options, self._growing.prompt_tokens, rng))
-            yield from with_draft(decoder, logits, self._growing, draft, options.draft_tokens)
+            if self._draft is None:
+                logits = reading.finish()
+                yield from with_draft(decoder, logits, self._growing, Lookup(), options.lookup)
+                return
+            check_vocabularies(self._model.wiring, self._draft.wiring)
+            other = self._draft.prefixes.take(self._growing.tokens)
+            try:
+                rng = np.random.Generator(np.random.PCG64([self._plan.seed, _OF_DRAFT]))
+                draft = DraftModel(other, Choice(options, self._growing.prompt_tokens, rng))
+                logits = reading.finish()
+                yield from with_draft(decoder, logits, self._growing, draft, options.draft_tokens)
+            finally:
+                self._draft.prefixes.keep(other)
         finally:
-            self._draft.keep_decoder(other)
+            self._model.prefixes.keep(decoder)

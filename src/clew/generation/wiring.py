@@ -19,7 +19,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _TOKENS: Final = ("input_ids", "tokens", "ids")
 _LOGITS: Final = ("logits", "lm_logits", "scores")
 _AT_ONCE: Final = 512
-"""Tokens of a prompt in one call: logits of all of them exist at once, a vocabulary for each."""
+"""Tokens of a prompt in one call: all intermediate values exist for each of them."""
 _FILLED: Final = (
     "attention_mask",
     "position_ids",
@@ -28,6 +28,12 @@ _FILLED: Final = (
     "num_logits_to_keep",
 )
 """Inputs besides tokens and caches that have one possible value."""
+_PADDING: Final = "padding"
+_UNSCORED: Final = "unscored"
+_WITH_DEFAULT: Final = (_PADDING, _UNSCORED)
+"""Inputs of clew's own graphs: how many positions before each sequence hold no token, and, by its
+size, how many of the first tokens of a call need no logits.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,23 @@ class Wiring(Shown):
         self.batch = batch if isinstance(batch, int) else None
         self.states = _states(model, batch)
         known = {state.name for state in self.states}
-        self.filled = [specs[n] for n in specs if n in _FILLED and n not in known]
-        left = [n for n in specs if n not in {self.tokens, *_FILLED, *known}]
+        own = {n for n in _WITH_DEFAULT if n in specs and specs[n].initial is not None}
+        self.filled = [specs[n] for n in specs if n in {*_FILLED, *own} and n not in known]
+        left = [n for n in specs if n not in {self.tokens, *_FILLED, *own, *known}]
         if left:
             raise _not_a_language_model(
                 f"it has inputs besides tokens and caches: {listed(left)}",
                 "session = model.session(...) runs it step by step with all of its inputs",
             )
         self.dtype = specs[self.tokens].dtype
-        self.dtypes = {i.name: i.dtype for i in self.filled}
+        grows = any(state.axis >= 0 for state in self.states)
+        has_rows = bool(self.states) and all(state.batch >= 0 for state in self.states)
+        self.batches = self.batch is None and (has_rows or not self.states)
+        """Whether several sequences can be read at once."""
+        self.mixes_lengths = (
+            self.batches and has_rows and (_PADDING in own if grows else not self.filled)
+        )
+        """Whether these may have different lengths."""
 
     @property
     def rewinds(self) -> bool:
@@ -91,13 +105,21 @@ class Wiring(Shown):
                 hint=f"the model's ids are 0 to {most - 1}" if most else "ids are 0 or more",
             )
 
-    def inputs(self, ids: Array, past: int) -> dict[str, Array]:
+    def inputs(
+        self, ids: Array, past: int, padding: Sequence[int], unscored: int
+    ) -> dict[str, Array]:
         """Returns the inputs of a call without the states. `ids`: i64[batch, new], after `past`
-        tokens.
+        positions, of which the first `padding` ones of each sequence hold no token. The caller does
+        not need the logits of the first `unscored` tokens.
         """
         given = {self.tokens: ids.astype(self.dtype)}
         for spec in self.filled:
-            given[spec.name] = _value(spec, ids.shape, past)
+            if spec.name == _PADDING:
+                given[spec.name] = np.array(padding, spec.dtype)
+            elif spec.name == _UNSCORED:
+                given[spec.name] = np.zeros(unscored, spec.dtype)
+            else:
+                given[spec.name] = _value(spec, ids.shape, past)
         return given
 
 

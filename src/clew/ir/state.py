@@ -1,4 +1,6 @@
-"""The state of a module: inputs that outputs feed, and their first values."""
+"""The state of a module: inputs that outputs feed, and their first values; also inputs with a
+default value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ STATE: Final = "state"
 
 class State(NamedTuple):
     """An input, the output that is its value in the next call, and its value in the first one. A
-    first value of size 1 along a free axis is repeated for the size of the first call.
+    first value of size 1 along a free axis is repeated for the size of the first call. Without an
+    output (""), it is the value in every call that gives no other.
     """
 
     input: str

@@ -7,6 +7,9 @@ call that fails changes nothing that is valid.
 Several sessions may share buffers, and arrays that were given away show their first elements. The
 buffers belong to one session; `lent` is the number of elements that others see. The owner writes
 behind these. Any other write needs buffers of its own first.
+
+Buffers may have room for more sequences, too: the session runs on the first rows of `whole`.
+Sequences join and leave without a copy of those that remain (`take_rows`).
 """
 
 from __future__ import annotations
@@ -144,12 +147,48 @@ class Caches:
         self.form = form
         self.arrays = arrays
         self.owner = owner
+        # The memory of arrays that are its first rows, by name.
+        self._whole: dict[str, Array] = {}
         self.lent = dict.fromkeys(form.spares, 0)
 
     def capacity(self, length: str) -> int:
         """Returns the number of elements for which the buffers of a length have room."""
         state = self.form.first[length]
         return int(self.arrays[state.name].shape[state.axis])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the buffers in bytes."""
+        return sum(self.whole(name).nbytes for name in self.arrays)
+
+    def rows(self, batch: Mapping[str, int]) -> int:
+        """Returns the number of sequences for which there is room."""
+        return min(int(self.whole(name).shape[batch[name]]) for name in self.arrays)
+
+    def whole(self, name: str) -> Array:
+        """Returns a buffer with the rows behind those in use."""
+        array, whole = self.arrays[name], self._whole.get(name)
+        is_in_place = whole is not None and whole.ctypes.data == array.ctypes.data
+        return whole if whole is not None and is_in_place else array
+
+    def with_rows(self, wholes: dict[str, Array], batch: Mapping[str, int], count: int) -> Caches:
+        """Returns buffers of which the first rows are used."""
+        arrays = {name: _first_of(whole, batch[name], count) for name, whole in wholes.items()}
+        made = Caches(self.form, arrays, self.owner)
+        made._whole = wholes
+        return made
+
+    def takes_rows(self, owner: object, batch: Mapping[str, int], count: int, end: int) -> bool:
+        """Whether a session may rearrange the rows in place: `count` of them, up to position `end`.
+        First rows of a buffer are one only along its first axis.
+        """
+        return (
+            self.owner is owner
+            and not any(self.lent.values())
+            and all(batch[name] == 0 for name in self.arrays)
+            and all(self.whole(name).shape[0] >= count for name in self.arrays)
+            and all(end <= self.capacity(length) for length in self.lent)
+        )
 
     def lend(self, lengths: Lengths) -> None:
         """Keeps the owner from changing the first elements."""
@@ -176,6 +215,71 @@ class Caches:
             spare = self.capacity(name) - length - added[name]
             counts += [elements(length), elements(spare)]
         return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A sequence in states: row `number` of arrays by name. Those that grow hold its elements at
+    the `length` positions before `end`. `stays`: it is where it shall be.
+    """
+
+    arrays: Mapping[str, Array]
+    number: int
+    end: int
+    length: int
+    stays: bool = False
+
+    def elements(self, name: str, batch: int, axis: int) -> Array:
+        """Returns its elements of a state, whose axis of sequences is `batch`, as a view. It grows
+        along `axis`, or not at all (-1).
+        """
+        found = _between(self.arrays[name], batch, self.number, self.number + 1)
+        return found if axis < 0 else _between(found, axis, self.end - self.length, self.end)
+
+
+def put_rows(
+    target: Array, rows: Sequence[Row], name: str, batch: int, axis: int, end: int
+) -> None:
+    """Writes the elements of rows into a state, those that grow before the position `end`, with
+    zeros before them. Rows that stay are not written.
+    """
+    moved = [(n, row.elements(name, batch, axis)) for n, row in enumerate(rows) if not row.stays]
+    # Elements from the same memory are read before any is overwritten.
+    moved = [(n, x.copy() if np.may_share_memory(x, target) else x) for n, x in moved]
+    for number, values in moved:
+        own = _between(target, batch, number, number + 1)
+        if axis < 0:
+            own[...] = values
+            continue
+        begin = end - values.shape[axis]
+        _between(own, axis, 0, begin)[...] = 0
+        _between(own, axis, begin, end)[...] = values
+
+
+def take_rows(
+    target: Caches,
+    rows: Sequence[Row],
+    batch: Mapping[str, int],
+    end: int,
+    room: int,
+) -> Caches:
+    """Returns buffers that hold rows up to position `end`: new ones with room for `room` rows, or
+    those of `target` if `room` is 0. `batch` has the axis of sequences by state.
+
+    Errors: I265 (bytes).
+    """
+    wholes: dict[str, Array] = {}
+    for name, state in target.form.states.items():
+        if room:
+            like = rows[0].arrays[name]
+            shape = list(like.shape)
+            shape[batch[name]], shape[state.axis] = room, end + max(end, _LEAST_ROOM)
+            wholes[name] = aligned_empty(tuple(shape), like.dtype)
+            check_run_bytes(f"state {name!r}", wholes[name].nbytes)
+        else:
+            wholes[name] = target.whole(name)
+        put_rows(wholes[name], rows, name, batch[name], state.axis, end)
+    return target.with_rows(wholes, batch, len(rows))
 
 
 def make_caches(
@@ -213,4 +317,8 @@ def _retire(program: Program) -> None:
 
 
 def _first_of(array: Array, axis: int, count: int) -> Array:
-    return array[(slice(None),) * axis + (slice(0, count),)]
+    return _between(array, axis, 0, count)
+
+
+def _between(array: Array, axis: int, begin: int, end: int) -> Array:
+    return array[(slice(None),) * axis + (slice(begin, end),)]

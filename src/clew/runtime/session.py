@@ -8,14 +8,17 @@ ones when it has succeeded. So copies of a session share both, and a failed call
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.runtime.drawing import sizes_of
-from clew.runtime.held import Caches, HeldForm, Lengths, make_caches
+from clew.runtime.first_values import with_sizes
+from clew.runtime.held import Caches, HeldForm, Lengths, Row, make_caches, put_rows, take_rows
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.memory import round_up
 from clew.runtime.native_call import NativeCall
 from clew.runtime.native_call import State as NativeState
 from clew.runtime.native_program import NativeForm
@@ -33,6 +36,10 @@ from clew.support.shown import Shown
 Array: TypeAlias = "np.ndarray[Any, Any]"
 State: TypeAlias = "Mapping[str, Array]"
 _NOTHING: Final[Mapping[str, Any]] = {}
+_PADDING: Final = 64
+"""Positions before the longest sequence that a change of sequences may leave in the states, or a
+quarter of its length: without room there, each new longest sequence would move all others.
+"""
 
 
 class Stateless(Protocol):
@@ -303,6 +310,87 @@ class Session(Shown):
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the state in bytes; copies of the session may share it."""
+        now = self._now
+        own = sum(array.nbytes for array in now.state.values())
+        return own + (0 if now.caches is None else now.caches.nbytes)
+
+    def positions(self, begin: int, end: int) -> dict[str, Array]:
+        """Returns copies of some positions of the growing states, by input name."""
+        now, found = self._now, {}
+        arrays = now.state if now.caches is None else {**now.state, **now.caches.arrays}
+        for name, axis in self._places_of_length():
+            found[name] = np.take(arrays[name], range(begin, end), axis)
+        return found
+
+    def take_rows(self, rows: Sequence[tuple[Session, int, int]], batch: Mapping[str, int]) -> int:
+        """Makes sequences of sessions of the model those of this one: each is a session, the number
+        of a row of its states, and the number of the last positions that belong to it. All end at
+        the same position, which is returned; what is before shorter ones is 0. `batch` has the axis
+        of sequences by state.
+
+        Rows of this session that keep their number are not copied, if there is room.
+
+        Errors: I374 (a call is running), I265 (bytes).
+        """
+        call = object()
+        try:
+            self._begin(call)
+            lengths = {length for *_, length in rows}
+            end = self._end if any(session is self for session, *_ in rows) else 0
+            if not max(lengths) <= end <= max(lengths) + max(_PADDING, max(lengths) // 4):
+                end = round_up(max(lengths), _PADDING) if len(lengths) > 1 else max(lengths)
+            found = []
+            for number, (session, own, length) in enumerate(rows):
+                at = session._now
+                arrays = at.state if at.caches is None else {**at.state, **at.caches.arrays}
+                stays = session is self and own == number and session._end == end
+                found.append(Row(arrays, own, session._end, length, stays))
+            with in_force(self._model.budgets):
+                caches, state = self._buffers_of(found, batch, end), dict[str, Array]()
+                for name in found[0].arrays:
+                    if caches is None or name not in caches.arrays:
+                        state[name] = self._plain_rows(found, name, batch[name], end)
+            ends = {} if caches is None else dict.fromkeys(caches.form.spares, end)
+            self._now = _Now(state, caches, ends)
+            return end
+        except MemoryError as error:
+            raise out_of_memory(error) from error
+        finally:
+            if 0 in self._turn.held and self._turn.held[0] is call:
+                del self._turn.held[0]
+
+    @property
+    def _end(self) -> int:
+        """The number of positions in the growing states; 0 if no state grows."""
+        return self.length if self._places_of_length() else 0
+
+    def _buffers_of(self, rows: Sequence[Row], batch: Mapping[str, int], end: int) -> Caches | None:
+        """Returns buffers with rows; None if no state lies in one."""
+        form, own, count = self._held_form, self._now.caches, len(rows)
+        if form is None:
+            return None
+        if own is not None and own.takes_rows(self._owner, batch, count, end):
+            return take_rows(own, rows, batch, end, 0)
+        before = 0 if own is None else own.rows(batch)
+        room = max(count, 2 * before if count > before else min(before, 2 * count))
+        room = room if all(batch[name] == 0 for name in form.states) else count
+        moved = [replace(row, stays=False) for row in rows]
+        return take_rows(Caches(form, {}, self._owner), moved, batch, end, room)
+
+    def _plain_rows(self, rows: Sequence[Row], name: str, batch: int, end: int) -> Array:
+        """Returns a state that lies in no buffer, with rows."""
+        moved, like = [replace(row, stays=False) for row in rows], rows[0].arrays[name]
+        shape, axis = list(like.shape), dict(self._places_of_length()).get(name, -1)
+        shape[batch] = len(rows)
+        if axis >= 0:
+            shape[axis] = end
+        made = np.empty(shape, like.dtype)
+        put_rows(made, moved, name, batch, axis, end)
+        return made
+
     def _places_of_length(self) -> list[tuple[str, int]]:
         """Returns the growing states and their axes that grow."""
         return [
@@ -343,7 +431,7 @@ class Session(Shown):
             if results is not None:
                 return results
         if named or len(given) != self._count or type(given[0]) is not np.ndarray:
-            given = self._arranged(given, named)
+            given = with_sizes(self._given, self._arranged(given, named))
         call = object()
         try:
             if not self._turn.begin(call):

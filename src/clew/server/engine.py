@@ -1,7 +1,8 @@
 """Generates texts for several clients at once, in one thread.
 
-Each generation has caches of its own, over one set of weights. The thread gives them turns of one
-token each, so that a long answer does not delay a short one.
+All generations share the calls of the model: one call gives each its next token (`Batch`). They
+join and leave between two calls. Prompts are read in parts between these, so that a long prompt
+does not stop the others.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from clew.generation.generating import generate
+from clew.generation.batch import Batch, Step
+from clew.generation.generating import sequence_of
 from clew.generation.language_model import LanguageModel
-from clew.generation.result import Generation
-from clew.generation.stream import Stream
+from clew.generation.reading import Reading
+from clew.generation.result import Clock, Generation
+from clew.generation.sequence import Growing
 from clew.support.errors import ClewError
 from clew.support.exhausted import exhausted
 
 _SEED_BITS: Final = 63
+_READ_BETWEEN: Final = 128
+"""Tokens of prompts that are read between two calls for all generations. Fewer read the weights
+more often; more delay the others.
+"""
 
 
 class Event(NamedTuple):
@@ -46,21 +53,44 @@ class Work:
         self.is_cancelled = True
 
 
-class Figures(NamedTuple):
-    """The state of an engine, and what it has done so far."""
+class _Turn:
+    """A generation that has begun: its work, its sequence, and the prompt as far as it is read."""
 
+    def __init__(self, work: Work, sequence: Growing, reading: Reading) -> None:
+        self.work, self.sequence, self.reading = work, sequence, reading
+        self.clock = Clock()
+        self.clock.start()
+
+    @property
+    def result(self) -> Generation:
+        """The result so far."""
+        return self.sequence.result(self.reading.cached, self.clock)
+
+
+class Figures(NamedTuple):
+    """The state of an engine, and what it has done so far. `running` of the `slots` are in use:
+    `reading` of them read their prompts. `steps` are calls that gave tokens, `cached_tokens` those
+    of prompts that were not read again, and `prefixes` texts whose caches are kept.
+    """
+
+    slots: int
     running: int
+    reading: int
     waiting: int
     finished: int
     cancelled: int
     failed: int
     prompt_tokens: int
+    cached_tokens: int
     new_tokens: int
+    steps: int
+    prefixes: int
+    prefix_bytes: int
     seconds: float
 
 
 class Engine:
-    """The thread that generates. At most `most_running` generations take turns, and at most
+    """The thread that generates. At most `most_running` generations run at once, and at most
     `most_waiting` others wait.
     """
 
@@ -69,27 +99,41 @@ class Engine:
         self._most_running, self._most_waiting = most_running, most_waiting
         self._changed = threading.Condition()
         self._waiting: deque[Work] = deque()
-        self._running: list[tuple[Work, Stream]] = []
+        self._reading: deque[_Turn] = deque()
+        self._turns: dict[int, _Turn] = {}
+        self._batch = Batch(model)
         self._ended = False
         self._begin = time.monotonic()
-        self._counts = {"finished": 0, "cancelled": 0, "failed": 0, "prompt": 0, "new": 0}
+        self._counts = dict.fromkeys(
+            ("finished", "cancelled", "failed", "prompt", "cached", "new", "steps"), 0
+        )
         self._thread = threading.Thread(target=self._run, name="clew-engine", daemon=True)
         self._thread.start()
 
     @property
     def figures(self) -> Figures:
         """The current figures."""
-        counts = self._counts
+        counts, prefixes = self._counts, self.model.prefixes
         return Figures(
-            len(self._running),
-            len(self._waiting),
-            counts["finished"],
-            counts["cancelled"],
-            counts["failed"],
-            counts["prompt"],
-            counts["new"],
-            time.monotonic() - self._begin,
+            slots=self._most_running,
+            running=self._running,
+            reading=len(self._reading),
+            waiting=len(self._waiting),
+            finished=counts["finished"],
+            cancelled=counts["cancelled"],
+            failed=counts["failed"],
+            prompt_tokens=counts["prompt"],
+            cached_tokens=counts["cached"],
+            new_tokens=counts["new"],
+            steps=counts["steps"],
+            prefixes=len(prefixes),
+            prefix_bytes=prefixes.nbytes,
+            seconds=time.monotonic() - self._begin,
         )
+
+    @property
+    def _running(self) -> int:
+        return len(self._reading) + len(self._turns)
 
     @property
     def room(self) -> int:
@@ -102,7 +146,7 @@ class Engine:
             left = [work for work in self._waiting if not work.is_cancelled]
             self._counts["cancelled"] += len(self._waiting) - len(left)
             self._waiting = deque(left)
-            if len(self._running) + len(left) + len(works) > self.room or self._ended:
+            if self._running + len(left) + len(works) > self.room or self._ended:
                 return False
             self._waiting.extend(works)
             self._changed.notify()
@@ -123,49 +167,87 @@ class Engine:
                 if self._ended:
                     break
                 arrived: list[Work] = []
-                while self._waiting and len(self._running) + len(arrived) < self._most_running:
+                while self._waiting and self._running + len(arrived) < self._most_running:
                     arrived.append(self._waiting.popleft())
             for work in arrived:
                 self._start(work)
-            for work, stream in list(self._running):
-                self._step(work, stream)
-        for _, stream in self._running:
-            stream.close()
+            self._drop_cancelled()
+            self._read()
+            if len(self._batch):
+                self._counts["steps"] += 1
+                for step in self._batch.step():
+                    self._tell(step)
+        self._batch.close()
 
     def _start(self, work: Work) -> None:
         if work.is_cancelled:
             self._counts["cancelled"] += 1
             return
         try:
-            stream = generate(self.model, work.prompt, stream=True, **work.options)
+            sequence = sequence_of(self.model, work.prompt, **work.options)
+            reading = Reading(self.model, sequence.tokens)
         except Exception as error:  # the client's mistake, or one of ours
             self._fail(work, error)
             return
-        self._running.append((work, stream))
+        self._reading.append(_Turn(work, sequence, reading))
 
-    def _step(self, work: Work, stream: Stream) -> None:
-        """Gives a generation its turn."""
-        try:
-            if work.is_cancelled:
-                stream.close()
-                self._end(work, stream, "cancelled")
-                return
-            piece = stream.advance()
-        except Exception as error:
-            stream.close()
-            self._end(work, stream, "")
-            self._fail(work, error)
-            return
-        if piece is None:
-            self._end(work, stream, "finished")
-            work.tell(Event(result=stream.result))
-        elif piece:
-            work.tell(Event(piece=piece))
+    def _drop_cancelled(self) -> None:
+        """Ends the generations that nobody waits for."""
+        for turn in [t for t in self._reading if t.work.is_cancelled]:
+            self._reading.remove(turn)
+            self._end(turn, "cancelled")
+        for turn in [t for t in self._turns.values() if t.work.is_cancelled]:
+            self._batch.leave(turn.sequence)
+            del self._turns[id(turn.sequence)]
+            self._end(turn, "cancelled")
 
-    def _end(self, work: Work, stream: Stream, how: str) -> None:
-        self._running.remove((work, stream))
-        result = stream.result
+    def _read(self) -> None:
+        """Reads some tokens of prompts, which take turns. Those that are read join the others."""
+        left = _READ_BETWEEN
+        while self._reading and left > 0:
+            turn = self._reading.popleft()
+            reading = turn.reading
+            most = min(left, reading.left) if self._turns else reading.most
+            try:
+                is_read = reading.advance(most)
+            except Exception as error:
+                self._end(turn, "")
+                self._fail(turn.work, error)
+                continue
+            left -= most
+            if is_read:
+                self._join(turn)
+            else:
+                self._reading.append(turn)
+
+    def _join(self, turn: _Turn) -> None:
+        reading = turn.reading
+        assert reading.logits is not None
+        if self.model.prefixes.keeps_many:
+            self.model.prefixes.keep(reading.decoder.copy())
+        self._batch.join(turn.sequence, reading.decoder, reading.logits)
+        self._turns[id(turn.sequence)] = turn
+
+    def _tell(self, step: Step) -> None:
+        """Tells a client what a step did."""
+        turn = self._turns[id(step.sequence)]
+        if step.error is None:
+            turn.clock.note_first()
+            if step.piece:
+                turn.work.tell(Event(piece=step.piece))
+        if step.sequence.finish:
+            turn.clock.pause()
+            del self._turns[id(step.sequence)]
+            self._end(turn, "" if step.error is not None else "finished")
+        if step.error is not None:
+            self._fail(turn.work, step.error)
+        elif step.sequence.finish:
+            turn.work.tell(Event(result=turn.result))
+
+    def _end(self, turn: _Turn, how: str) -> None:
+        result = turn.result
         self._counts["prompt"] += result.prompt_tokens
+        self._counts["cached"] += result.cached_tokens
         self._counts["new"] += len(result.ids)
         if how:
             self._counts[how] += 1

@@ -25,8 +25,8 @@ NEW_TOKEN: Final = ""
 @dataclass(frozen=True)
 class Asked:
     """What to serve, and how. `token` is the key that clients need: `NEW_TOKEN` for a new one, None
-    for none. `most_running` generations take turns, `most_waiting` others wait; each has at most
-    `most_tokens` new tokens.
+    for none. `most_running` generations run at once, `most_waiting` others wait; each has at most
+    `most_tokens` new tokens. Caches of earlier prompts have at most `most_prefix_bytes`.
     """
 
     model: LanguageModel | TextEncoder
@@ -38,6 +38,7 @@ class Asked:
     most_waiting: int = 64
     most_tokens: int = 4096
     most_body_bytes: int = 4 << 20
+    most_prefix_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def _endpoints(asked: Asked) -> Iterator[Endpoints]:
         yield VectorEndpoints(model, asked.name, asked.most_waiting, asked.most_body_bytes)
         return
     model.decode([])
+    model.prefixes.most_bytes = asked.most_prefix_bytes
     engine = Engine(model, asked.most_running, asked.most_waiting)
     try:
         yield TextEndpoints(engine, asked.name, asked.most_tokens, asked.most_body_bytes)

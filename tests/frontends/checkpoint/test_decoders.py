@@ -71,13 +71,14 @@ def test_logits(case: str, tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model(torch.from_numpy(ids)).logits.numpy()
     module = load(tmp_path)
-    names = [param.name for param in module.main.params[1:]]
+    names = [p.name for p in module.main.params if p.name.startswith("past")]
+    defaults = {"padding": np.zeros(2, "i8"), "unscored": np.zeros(0, bool)}
     _, groups, _, size = module.main.params[1].tensor.shape
     cache = [np.zeros((2, groups, 0, size), np.float32)] * len(names)
     found = []
     for begin, end in ((0, 5), (5, 6), (6, 9)):
         given = {"input_ids": ids[:, begin:end], **dict(zip(names, cache, strict=True))}
-        results = interpret(module, given)
+        results = interpret(module, {**given, **defaults})
         found.append(results["logits"])
         cache = [results[n.replace("past_key_values", "present")] for n in names]
     np.testing.assert_allclose(np.concatenate(found, 1), expected, rtol=2e-4, atol=2e-5)
@@ -121,8 +122,10 @@ def test_narrow_weights_are_widened(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model.float()(torch.from_numpy(ids)).logits.numpy()
     empty = np.zeros((1, 2, 0, 8), np.float32)
-    given = {p.name: empty for p in load(tmp_path).main.params[1:]}
-    found = interpret(load(tmp_path), {"input_ids": ids, **given})["logits"]
+    module = load(tmp_path)
+    given = {p.name: empty for p in module.main.params if p.name.startswith("past")}
+    given |= {"input_ids": ids, "padding": np.zeros(1, "i8"), "unscored": np.zeros(0, bool)}
+    found = interpret(module, given)["logits"]
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 

@@ -91,8 +91,9 @@ def logits(model: Any, path: Path) -> tuple[Any, Any]:
     assert isinstance(groups, int)
     assert isinstance(size, int)
     empty = np.zeros((2, groups, 0, size), np.float32)
-    cache = {param.name: empty for param in module.main.params[1:]}
-    return interpret(module, {"input_ids": ids, **cache})["logits"], expected
+    given = {p.name: empty for p in module.main.params if p.name.startswith("past")}
+    given |= {"input_ids": ids, "padding": np.zeros(2, "i8"), "unscored": np.zeros(0, bool)}
+    return interpret(module, given)["logits"], expected
 
 
 @pytest.mark.parametrize("architecture", CASES)

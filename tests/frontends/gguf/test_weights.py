@@ -179,6 +179,7 @@ def both(kind: str, folder: Path) -> tuple[Module, dict[str, Array], Array]:
     path.write_bytes(written(metadata_of_llama(*_SIZES), tensors))
     ids = np.random.default_rng(0).integers(0, 96, (1, 5))
     empty = np.zeros((1, 2, 0, 64), np.float32)
-    given = {"input_ids": ids} | {f"past_key_values.0.{k}": empty for k in ("key", "value")}
+    given = {"input_ids": ids, "padding": np.zeros(1, "i8"), "unscored": np.zeros(0, bool)}
+    given |= {f"past_key_values.0.{k}": empty for k in ("key", "value")}
     whole = load_folder(folder_of(folder / "folder", wide, 96))
     return load(path), given, interpret(whole, given)["logits"]

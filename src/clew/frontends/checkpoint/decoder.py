@@ -1,10 +1,12 @@
 """Builds the graph of a `Decoder`: tokens in, logits out, with a cache of keys and values.
 
-    input_ids: i64[batch, seq], past_key_values.N.key: f32[batch, groups, past, head_size], ...
-    -> logits: f32[batch, seq, vocabulary], present.N.key: f32[batch, groups, past + seq, ...], ...
+    input_ids: i64[batch, seq], past_key_values.N.key: f32[batch, groups, past, head_size], ...,
+    padding: i64[batch], unscored: bool[unscored]
+    -> logits: f32[batch, max(seq - unscored, 1), vocabulary],
+       present.N.key: f32[batch, groups, past + seq, head_size], ...
 
 The names are those of exported ONNX models, so a session finds the state by itself. Layers have the
-names of the modules that own their weights.
+names of the modules that own their weights. `padding` and `unscored` are 0 by default.
 """
 
 from __future__ import annotations
@@ -17,13 +19,22 @@ import numpy as np
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
 from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
-from clew.frontends.checkpoint.sizes import PAST, PRESENT, TOKENS, Sizes, cache_names
+from clew.frontends.checkpoint.sizes import (
+    PADDING,
+    PAST,
+    PRESENT,
+    TOKENS,
+    UNSCORED,
+    Sizes,
+    cache_names,
+)
 from clew.frontends.lowering.attention import Attention, part, places
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.lowering.rotary import Rotation
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, SymDim, dim_max
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
+from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType, to_numpy
 
 
@@ -39,9 +50,13 @@ class DecoderGraph(WeightedGraph):
         super().__init__(weights, origin)
         self._of = decoder
         self._batch, self._rows, self._past = sizes.batch, sizes.rows, sizes.past
+        self._unscored = sizes.unscored
+        self._padding: Expr | None = None
 
     def module(self) -> Module:
-        """Returns the module. Its results are the logits of all tokens, and the cache."""
+        """Returns the module. Its results are the logits of the tokens after the first `unscored`
+        ones, and the cache.
+        """
         of = self._of
         ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
         cache = TensorType((self._batch, of.groups, self._past, of.head_size), COMPUTED)
@@ -49,14 +64,31 @@ class DecoderGraph(WeightedGraph):
             tuple(self._builder.input(name, cache) for name in names)
             for names in cache_names(of, PAST)
         ]
+        defaults = self._defaults()
         x = self._embedded(ids)
         results: list[Expr] = []
         for n, (block, past) in enumerate(zip(of.blocks, pasts, strict=True)):
             x, *caches = self._block(n, block, x, past)
             results += caches
+        scored = self._rows if self._unscored == 0 else dim_max(self._rows - self._unscored, 1)
+        x = part(x, 1, self._rows - scored, self._rows)
         logits = self._logits(self._norm(of.names.last_norm, x))
         presents = [name for names in cache_names(of, PRESENT) for name in names]
-        return self._builder.module([logits, *results], ["logits", *presents], {})
+        attrs = {STATE: state_attribute(defaults)} if defaults else {}
+        return self._builder.module([logits, *results], ["logits", *presents], attrs)
+
+    def _defaults(self) -> list[State]:
+        """Adds the inputs that have a default value: one row of a batch has no padding, and a
+        fixed number of tokens has the logits of all of them.
+        """
+        found = []
+        if isinstance(self._batch, SymDim):
+            self._padding = self._builder.input(PADDING, TensorType((self._batch,), "i64"))
+            found.append(State(PADDING, "", np.zeros(1, np.int64)))
+        if self._unscored != 0:
+            self._builder.input(UNSCORED, TensorType((self._unscored,), "bool"))
+            found.append(State(UNSCORED, "", np.zeros(0, np.bool_)))
+        return found
 
     # --- parts of the model ---
 
@@ -81,8 +113,7 @@ class DecoderGraph(WeightedGraph):
             name = f"{of.names.positions}.weight"
             stored = self._weights.get(name)
             longest = stored.type.concrete[0] if stored and stored.type.rank == 2 else 1
-            found = places(self._rows, self._past)
-            return call("add", x, self._looked_up(name, found, longest, of.hidden))
+            return call("add", x, self._looked_up(name, self._positions(), longest, of.hidden))
 
         return self._layer(of.names.positions, "embedding", positions)
 
@@ -184,6 +215,8 @@ class DecoderGraph(WeightedGraph):
         values = self._joined(f"{layer}.{names.attention}.value_cache", past[1], v)
         todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
         todo.softcap = of.softcap
+        if self._padding is not None:
+            todo.masks.append(self._held_keys(self._padding))
         if block.window:
             todo.masks.append(self._near(block.window))
         attended = self._layer(f"{layer}.{names.attention}", "attention", todo.built)
@@ -198,22 +231,38 @@ class DecoderGraph(WeightedGraph):
         return self._layer(name, "concatenate", make)
 
     def _positions(self) -> Expr:
-        """Returns the positions of this call's tokens: i32[seq]."""
-        return places(self._rows, self._past)
+        """Returns the positions of this call's tokens in their sequences: i32[seq], or
+        i32[batch, seq] if these may have padding.
+        """
+        found = places(self._rows, self._past)
+        if self._padding is None:
+            return found
+        first = reshaped(cast(self._padding, "i32"), (self._batch, 1))
+        own = call("subtract", reshaped(found, (1, self._rows)), first)
+        return call("maximum", own, scalar(0, "i32"))  # of padding, which has no position
 
     def _rotation(self, rotary: Rotary) -> Rotation:
-        """Returns cosines and sines for this call's tokens, [1, seq, 1, pairs]."""
+        """Returns cosines and sines for this call's tokens, [1 or batch, seq, 1, pairs]."""
         half = len(rotary.angles)
-        angles = Constant(np.array(rotary.angles, np.float32).reshape(1, half))
-        rows = cast(reshaped(self._positions(), (self._rows, 1)), COMPUTED)
-        turned = call("multiply", rows, angles)
-        shape: tuple[Dim, ...] = (1, self._rows, 1, half)
-        cos, sin = (reshaped(call(name, turned), shape) for name in ("cos", "sin"))
-        return Rotation(cos, sin, interleaved=False)
+        angles = Constant(np.array(rotary.angles, np.float32).reshape(1, 1, 1, half))
+        where = self._positions()
+        lead: tuple[Dim, ...] = (1, self._rows) if where.tensor.rank == 1 else where.tensor.shape
+        turned = call("multiply", cast(reshaped(where, (*lead, 1, 1)), COMPUTED), angles)
+        return Rotation(call("cos", turned), call("sin", turned), interleaved=False)
+
+    def _held_keys(self, padding: Expr) -> Expr:
+        """Returns a mask of the keys that are no padding: bool[batch, 1, seq, past + seq]. Padding
+        sees itself, so that its values are finite.
+        """
+        rows, keys = self._rows, self._past + self._rows
+        row = reshaped(places(rows, self._past), (1, 1, rows, 1))
+        first = reshaped(cast(padding, "i32"), (self._batch, 1, 1, 1))
+        first = call("minimum", first, row)
+        return call("greater_equal", reshaped(places(keys), (1, 1, 1, keys)), first)
 
     def _near(self, window: int) -> Expr:
         """Returns a mask of the keys within each query's window: bool[seq, past + seq]."""
-        rows = reshaped(self._positions(), (self._rows, 1))
+        rows = reshaped(places(self._rows, self._past), (self._rows, 1))
         keys = self._past + self._rows
         first = call("subtract", rows, scalar(window, "i32"))
         return call("greater", reshaped(places(keys), (1, keys)), first)

@@ -1,4 +1,6 @@
-"""The free dimensions of a decoder: batch, tokens of a call, and tokens in the cache."""
+"""The free dimensions of a decoder: batch, tokens of a call, tokens in the cache, and tokens of a
+call without logits.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,22 @@ from clew.support.near import did_you_mean
 TOKENS: Final = "input_ids"
 PAST: Final = "past_key_values.{}.{}"
 PRESENT: Final = "present.{}.{}"
+PADDING: Final = "padding"
+"""The input for the number of positions before the first token of each sequence."""
+UNSCORED: Final = "unscored"
+"""The input whose size is the number of tokens of a call without logits."""
 _LEAST: Final = {"batch": 1, "seq": 1, "past": 0}
 _FIELDS: Final = {"batch": "batch", "seq": "rows", "past": "past"}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The dimensions of a decoder's inputs."""
+    """The dimensions of a decoder's inputs. `unscored` is 0 if the tokens of a call are fixed."""
 
     batch: Dim
     rows: Dim
     past: Dim
+    unscored: Dim
 
     @staticmethod
     def given(decoder: Decoder, shapes: Mapping[str, Sequence[int | str]]) -> Sizes:
@@ -36,7 +43,9 @@ class Sizes:
         cache = ("batch", decoder.groups, "past", decoder.head_size)
         forms: dict[str, tuple[int | str, ...]] = {TOKENS: ("batch", "seq")}
         forms |= {name: cache for pair in cache_names(decoder, PAST) for name in pair}
-        return Sizes(**{_FIELDS[n]: dim for n, dim in given_sizes(forms, shapes).items()})
+        found = {_FIELDS[n]: dim for n, dim in given_sizes(forms, shapes).items()}
+        free = isinstance(found["rows"], SymDim)
+        return Sizes(**found, unscored=SymDim.symbol(UNSCORED, 0) if free else 0)
 
 
 def given_sizes(

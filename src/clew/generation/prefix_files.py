@@ -1,0 +1,167 @@
+"""Caches of prompts in a folder: keys and values of blocks of tokens.
+
+A file holds those of one block, after all blocks before it: its name is a digest of the model and
+of all tokens up to the end of the block. So prompts with a common beginning share files. Its format
+is that of saved models (`runtime/container.py`): a JSON text and arrays, with a checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.runtime.container import read_container, write_container
+from clew.support.errors import ClewError, ClewWarning, warn
+from clew.support.files import reason_of
+
+if TYPE_CHECKING:
+    from clew.generation.decoder import Decoder
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_BLOCK: Final = 64
+"""Tokens of a file. A prompt reads at most so many tokens more than with the shortest blocks."""
+_PROBE: Final = 8
+_SUFFIX: Final = ".prefix"
+_KIND: Final = "prefix"
+MOST_BYTES: Final = 4 << 30
+
+
+class PrefixFiles:
+    """The files of a model in a folder, of at most `most_bytes` with those of other models: the
+    least recently used ones are removed. `model` is a digest of the model.
+    """
+
+    def __init__(self, folder: Path, model: str, most_bytes: int = MOST_BYTES) -> None:
+        self._folder, self._model, self._most_bytes = folder, model, most_bytes
+
+    def load(self, tokens: Sequence[int], known: int) -> tuple[list[int], dict[str, Array]] | None:
+        """Returns first tokens of a prompt and the states after them, by name, if these are more
+        than `known` tokens.
+        """
+        blocks: list[Mapping[str, tuple[Array, int]]] = []
+        paths = self._paths(tokens)
+        if len(paths) * _BLOCK <= known or not os.path.isfile(paths[known // _BLOCK]):
+            return None
+        for path in paths:
+            block = self._read(path)
+            if block is None:
+                break
+            blocks.append(block)
+        count = len(blocks) * _BLOCK
+        if count <= known:
+            return None
+        states = {
+            name: np.concatenate([block[name][0] for block in blocks], axis)
+            for name, (_, axis) in blocks[0].items()
+        }
+        return list(tokens[:count]), states
+
+    def store(self, decoder: Decoder) -> None:
+        """Stores the blocks of a decoder's sequence that have no file yet."""
+        paths = self._paths(decoder.rows[0])
+        missing = [n for n, path in enumerate(paths) if not os.path.exists(path)]
+        for number in missing:
+            states = decoder.states(number * _BLOCK, (number + 1) * _BLOCK)
+            text = {
+                "kind": _KIND,
+                "model": self._model,
+                "states": [
+                    [name, array.dtype.str, list(array.shape), axis]
+                    for name, (array, axis) in states.items()
+                ],
+            }
+            blobs = [np.ascontiguousarray(a).reshape(-1).view("u1") for a, _ in states.values()]
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_container(paths[number], text, blobs)
+            except (OSError, ClewError) as error:
+                found = ClewWarning(
+                    "I494",
+                    f"prompts are not stored in {str(self._folder)!r}: {reason_of(error)}",
+                    hint="give prefix_cache a folder that can be written to",
+                )
+                warn(found, of_model=False)
+                return
+        if missing:
+            self._prune()
+
+    def _paths(self, tokens: Sequence[int]) -> list[Path]:
+        digest, found = hashlib.blake2b(self._model.encode(), digest_size=20), []
+        for end in range(_BLOCK, len(tokens) + 1, _BLOCK):
+            digest.update(np.array(tokens[end - _BLOCK : end], "<i8").tobytes())
+            found.append(self._folder / (digest.hexdigest() + _SUFFIX))
+        return found
+
+    def _read(self, path: Path) -> dict[str, tuple[Array, int]] | None:
+        """Returns the states of a block and the axes along which they grow; None if there is no
+        file, or a damaged one, which is removed.
+        """
+        if not os.path.isfile(path):
+            return None
+        try:
+            held = read_container(path)
+            text = held.text
+            if text["kind"] != _KIND or text["model"] != self._model:
+                raise ValueError("it belongs to another model")
+            found = {
+                str(name): (blob.view(np.dtype(dtype)).reshape(shape), int(axis))
+                for (name, dtype, shape, axis), blob in zip(text["states"], held.blobs, strict=True)
+            }
+            os.utime(path)
+        except (ClewError, OSError, ValueError, KeyError, TypeError) as error:
+            damaged = ClewWarning(
+                "I494",
+                f"the stored prompt {str(path)!r} is ignored: {reason_of(error)}",
+                hint="the model reads the prompt again and stores it; no result changes",
+            )
+            warn(damaged, of_model=False)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        return found
+
+    def _prune(self) -> None:
+        """Removes the least recently used files beyond the limit."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SUFFIX):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime_ns, status.st_size, entry.path))
+        total = 0
+        for _, size, path in sorted(found, reverse=True):
+            total += size
+            if total > self._most_bytes:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def digest_of(source: Path, decoder: Decoder) -> str:
+    """Returns a digest of a model: of the names, sizes and times of its files, and of what it
+    computes for a few tokens, which its options and the machine decide as well. `decoder` is new.
+
+    Errors: those of a call of the model.
+    """
+    folder, stem = (
+        (source, "") if os.path.isdir(source) else (source.absolute().parent, source.stem)
+    )
+    digest = hashlib.blake2b(digest_size=20)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            status = entry.stat()
+            if stat.S_ISREG(status.st_mode) and entry.name.startswith(stem):
+                about = (entry.name, status.st_size, status.st_mtime_ns)
+                digest.update(repr(about).encode("utf-8", "surrogatepass"))
+    probe = np.arange(min(_PROBE, decoder.wiring.at_once))[None]
+    digest.update(np.ascontiguousarray(decoder.feed(probe)).tobytes())
+    for name, (array, axis) in decoder.states(0, probe.shape[1]).items():
+        digest.update(repr((name, array.dtype.str, array.shape, axis)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
