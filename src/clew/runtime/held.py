@@ -1,8 +1,12 @@
-"""Buffers for the growing states of sessions: key-value caches with room for more.
+"""Buffers for the states of sessions: key-value caches with room for more, and those of fixed
+capacity.
 
 A session runs the form of its model that overwrites a part of a buffer (`passes/hold_states.py`).
-The valid elements are the first ones along the axis that grows. A call writes behind them, so a
-call that fails changes nothing that is valid.
+Of a state of fixed capacity, a call may replace any element. Its arrays belong to one session
+(`Hold`), which copies them first if others see them.
+
+Of a growing state, the valid elements are the first ones along the axis that grows. A call writes
+behind them, so a call that fails changes nothing that is valid.
 
 Several sessions may share buffers, and arrays that were given away show their first elements. The
 buffers belong to one session; `lent` is the number of elements that others see. The owner writes
@@ -38,7 +42,7 @@ _LENDING: Final = Lock()
 
 
 class HeldModel(Protocol):
-    """The chain of a model with growing states in buffers."""
+    """The chain of a model with states in buffers."""
 
     @property
     def interface(self) -> Any:
@@ -91,8 +95,8 @@ class HeldForm:
         self._more: dict[str, Dim] = {
             name: state.needed - SymDim.symbol(name, 0) for name, state in self.first.items()
         }
-        held = {state.position for state in self.states.values()}
-        dims = [() if n in held else spec.dims for n, spec in enumerate(inputs)]
+        self.positions = frozenset(state.position for state in self.states.values())
+        dims = [() if n in self.positions else spec.dims for n, spec in enumerate(inputs)]
         wanted = {n for dim in self._more.values() for n in getattr(dim, "symbols", ())}
         self._places = [place for place in size_places(dims) if place.name in wanted]
         self._needs_lengths = bool(wanted & self.spares.keys())
@@ -135,6 +139,31 @@ class HeldForm:
                 self._added.clear()
             self._added[key] = found
         return found
+
+
+class Hold:
+    """Who may write to the arrays of the states of fixed capacity: `owner`, while nobody else sees
+    them. They are torn while a call writes to them, and remain so if it fails.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._is_lent = False
+        self.is_torn = False
+
+    def begin(self, owner: object) -> bool:
+        """Whether the owner may write to the arrays, which are torn from now on in that case."""
+        with _LENDING:
+            if self._owner is not owner or self._is_lent:
+                return False
+            self.is_torn = True
+            return True
+
+    def lend(self) -> bool:
+        """Keeps the owner from writing to the arrays. Returns whether they are whole."""
+        with _LENDING:
+            self._is_lent = True
+            return not self.is_torn
 
 
 class Caches:
@@ -202,6 +231,13 @@ def make_caches(
         _first_of(whole, state.axis, value.shape[state.axis])[...] = value
         arrays[name] = whole
     return Caches(form, arrays, owner)
+
+
+def own_copy(array: Array) -> Array:
+    """Returns a copy of an array, on memory of its own."""
+    made = aligned_empty(array.shape, array.dtype)
+    made[...] = array
+    return made
 
 
 def _retire(program: Program) -> None:
