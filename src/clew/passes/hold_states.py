@@ -284,19 +284,19 @@ class _Holder(Rewriter):
             for name, size in zip(names, sizes, strict=True)
         ]
         whole = Tuple(results) if isinstance(body, Tuple) else results[0]
-        states = (*self._states.values(), *self._fixed.values())
-        held = tuple((s.param.name, s.output) for s in states)
+        growing = [(s.param.name, s.output) for s in self._states.values()]
+        held = (*growing, *((s.param.name, s.output) for s in self._fixed.values()))
         attrs: dict[str, Any] = {k: v for k, v in old.attrs.items() if k != STATE}
         return Function([*new.params, *counts], whole, Attrs({**attrs, HELD: held}))
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         state, fixed = self._states.get(old.id), self._fixed.get(old.id)
         if fixed is not None and fixed.begin is not None:
-            added = next(n for n, arg in enumerate(old.args) if not _reads(arg, fixed.param))
-            buffer, part = self.memo[fixed.param.id], new.args[added]
-            made = get_op("overwrite")(buffer, part, begin=fixed.begin, axis=fixed.axis)
-            replaces(old, made)
-            return made
+            place = next(n for n, arg in enumerate(old.args) if not _reads(arg, fixed.param))
+            whole, inner = self.memo[fixed.param.id], new.args[place]
+            changed = get_op("overwrite")(whole, inner, begin=fixed.begin, axis=fixed.axis)
+            replaces(old, changed)
+            return changed
         if state is None:
             return new
         buffer, *added = new.args

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.support.errors import ClewError
 
 HEADS, GROUPS, WIDTH, MOST = 4, 2, 16, 64
 KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
@@ -79,3 +81,53 @@ def test_one_build_serves_all_lengths() -> None:
                 np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
                 np.testing.assert_allclose(session.state[name], state[name], rtol=1e-4, atol=1e-5)
     assert compiled.builds_made == made
+
+
+def sharing() -> onnx.ModelProto:
+    """A layer whose cache keeps its capacity: the number of keys in all is an input."""
+    floats, i32 = TensorProto.FLOAT, TensorProto.INT32
+    info, node = helper.make_tensor_value_info, helper.make_node
+    packed = (HEADS + 2 * GROUPS) * WIDTH
+    cache = ["b", GROUPS, "capacity", WIDTH]
+    given = ["x", "", "", KEY, VALUE, "last", "total"]
+    attention = node(
+        "GroupQueryAttention", given, ["y", "present.0.key", "present.0.value"],
+        domain="com.microsoft", num_heads=HEADS, kv_num_heads=GROUPS,
+    )  # fmt: skip
+    inputs = [info("x", floats, ["b", "s", packed]), info("last", i32, ["b"])]
+    inputs += [info("total", i32, []), *(info(name, floats, cache) for name in (KEY, VALUE))]
+    outputs = [info("y", floats, ["b", "s", HEADS * WIDTH])]
+    outputs += [info(f"present.0.{name}", floats, cache) for name in ("key", "value")]
+    graph = helper.make_graph([attention], "sharing", inputs, outputs)
+    domains = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9)
+
+
+def test_caches_that_keep_their_capacity_are_written_in_place() -> None:
+    """Rows of the batch are at different positions; one build serves all totals."""
+    file, capacity, batch = sharing(), 2048, 2
+    compiled = clew.compile(file, threads=1, cache=False)
+    runtime = ort.InferenceSession(file.SerializeToString())
+    cache = np.zeros((batch, GROUPS, capacity, WIDTH), np.float32)
+    session = compiled.session(initial={KEY: cache, VALUE: cache})
+    state = {KEY: cache, VALUE: cache}
+    rng = np.random.default_rng(1)
+    lengths, places, made = np.zeros(batch, np.int32), set(), 0
+    for step, added in enumerate([(5, 3), (1, 1), (1, 1), (1, 1)]):
+        lengths = lengths + np.array(added, np.int32)
+        total, rows = np.array(lengths.max()), max(added)
+        x = rng.standard_normal((batch, rows, (HEADS + 2 * GROUPS) * WIDTH)).astype("f4")
+        call = {"x": x, "last": lengths - 1, "total": total}
+        y, *present = runtime.run(None, {**call, **state})
+        state = dict(zip((KEY, VALUE), present, strict=True))
+        found = session(call)
+        for row, valid in enumerate(added):
+            np.testing.assert_allclose(found[row, :valid], y[row, :valid], rtol=1e-4, atol=1e-5)
+        places.add(session._now.state[KEY].ctypes.data)
+        made = compiled.builds_made if step == 0 else made
+    assert len(places) == 1
+    assert compiled.builds_made == made
+    with pytest.raises(ClewError, match="I320"):
+        session(
+            {**call, "last": np.array([capacity, 7], np.int32), "total": np.array(2048, np.int32)}
+        )
