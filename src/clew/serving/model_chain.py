@@ -194,7 +194,7 @@ class ModuleChain(Chain["Build"]):
 
     def held(self, pairs: Pairs) -> Chain[Any] | None:
         stored = self.stored.held(pairs) if self.stored is not None else None
-        if stored is None and self.stored is not None and not self.is_free:
+        if stored is None and self.stored is not None:
             with LOADING, held_interrupts():
                 from clew.runtime.state import pair_names, pairs_of  # noqa: PLC0415
 

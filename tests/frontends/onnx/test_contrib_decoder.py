@@ -127,7 +127,6 @@ def test_caches_that_keep_their_capacity_are_written_in_place() -> None:
         made = compiled.builds_made if step == 0 else made
     assert len(places) == 1
     assert compiled.builds_made == made
+    last = np.array([capacity, 7], np.int32)
     with pytest.raises(ClewError, match="I320"):
-        session(
-            {**call, "last": np.array([capacity, 7], np.int32), "total": np.array(2048, np.int32)}
-        )
+        session({**call, "last": last, "total": np.array(capacity, np.int32)})
