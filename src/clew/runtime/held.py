@@ -53,6 +53,16 @@ class HeldModel(Protocol):
         """Returns what serves a call with checked inputs."""
         ...
 
+    def known(self, given: Sequence[Any]) -> Any:
+        """Returns what serves a call, if an earlier call had its sizes."""
+        ...
+
+    def served_again(self, before: Any, arrays: Sequence[Any], sizes: Lengths) -> Any:
+        """Returns what serves a call by the build that served another one; None if that is not
+        possible.
+        """
+        ...
+
     def forget(self, served: Any) -> None:
         """Does not keep what serves some calls."""
         ...
@@ -107,12 +117,20 @@ class HeldForm:
         of the session. If only lengths have changed since, they seldom return: then its memory
         serves later ones.
         """
-        served = self.model.serve(arrays)
-        if before is not None and served is not before:
-            count = len(self._inputs)
-            if served.key[0][:count] == before.key[0][:count]:
-                self.model.forget(before)
-                _retire(before.program)
+        count = len(self._inputs)
+        shapes = [getattr(array, "shape", None) for array in arrays]
+        alone = before is not None and tuple(shapes[:count]) == before.key[0][:count]
+        served = self.model.known(arrays)
+        if served is None and alone:
+            # The other sizes are those of the call before, and were checked then.
+            names = (name for pair in self.spares.items() for name in pair)
+            counts = {n: shape[0] for n, shape in zip(names, shapes[count:], strict=True) if shape}
+            served = self.model.served_again(before, arrays, {**before.sizes, **counts})
+        if served is None:
+            served = self.model.serve(arrays)
+        if alone and served is not before:
+            self.model.forget(before)
+            _retire(before.program)
         return served
 
     def lengths_of(self, arrays: Sequence[Any]) -> Lengths:
