@@ -6,6 +6,9 @@ of the buffer (`overwrite`), and reads a slice of the result. `WriteInPlace` mak
 
 A state of fixed capacity, of which a call replaces some elements (`Op.scatter`), has this form
 already, except that a range of it may be replaced by a concatenation with the rest.
+
+A state that is padded to a total before its elements are replaced, `past -> max(past, total)`,
+grows as well. Its buffer has room for the total and more, so the padding disappears.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from clew.cost.policy.fusion import STATE_BYTES
-from clew.ir.dims import Dim, SymDim, typical
+from clew.ir.dims import Dim, SymDim, dim_max, typical
 from clew.ir.expr import Attrs, Call, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, replaces
@@ -25,6 +28,7 @@ from clew.ir.state import STATE
 from clew.ir.types import TensorType
 from clew.ir.visit import all_nodes
 from clew.ops.registry import Op, get_op
+from clew.passes.specialize import Specializer
 from clew.support.dataclass import dataclass
 
 HELD: Final = "held"
@@ -77,21 +81,89 @@ def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldSt
     the outputs that feed them. It has the inputs and outputs of the module in the same order, and
     then the new inputs.
     """
+    module, rooms = _with_rooms(module, pairs)
     found, reasons = _growing(module, pairs)
     fixed = _fixed(module, pairs)
-    if not found and sum(typical(state.param.tensor.memory_bytes) for state in fixed) < STATE_BYTES:
+    if (
+        not rooms
+        and not found
+        and sum(typical(state.param.tensor.memory_bytes) for state in fixed) < STATE_BYTES
+    ):
         fixed = []
-    taken = names_in(all_nodes(module.main)) | {p.name for p in module.main.params}
-    spares: dict[str, str] = {}
+    taken = _names(module)
+    spares = dict(rooms)
     for state in found:
-        name = f"{state.length}_spare"
-        while name in taken and str(state.length) not in spares:
-            name += "_"
-        spares.setdefault(str(state.length), name)
+        spares.setdefault(str(state.length), _free(f"{state.length}_spare", taken))
     if not found and not fixed:
         return HeldStates(module, {}, reasons)
     made = _Holder(found, spares, fixed).rewrite_module(module)
     return HeldStates(made, spares, reasons, [state.param.name for state in fixed])
+
+
+def _names(module: Module) -> set[str]:
+    return names_in(all_nodes(module.main)) | {p.name for p in module.main.params}
+
+
+def _with_rooms(
+    module: Module, pairs: Sequence[tuple[str, str]]
+) -> tuple[Module, Mapping[str, str]]:
+    """Returns a module in which states that are padded to a total have room for more, and the names
+    of these rooms, by those of the lengths.
+    """
+    readers, taken = _readers(module), _names(module)
+    padded: dict[str, tuple[Dim, set[int]]] = {}
+    for param, _, result, axis, length in _candidates(module, pairs):
+        total = _total(param, result, axis, length, readers)
+        if total is None or padded.setdefault(str(length), (total, set()))[0] != total:
+            return module, {}
+        pad = result.children[0]
+        padded[str(length)][1].update((param.id, pad.id, result.id))
+    nodes = [n for n in all_nodes(module.main) if not isinstance(n, (Function, Tuple))]
+    for length, (_, own) in padded.items():
+        if any(node.id not in own and length in names_in([node]) for node in nodes):
+            return module, {}  # the graph depends on the length itself
+    rooms = {length: _free(f"{length}_spare", taken) for length in padded}
+    sizes = {
+        length: total + SymDim.symbol(rooms[length], least=0)
+        for length, (total, _) in padded.items()
+    }
+    return (_Unpadded(sizes).rewrite_module(module), rooms) if rooms else (module, {})
+
+
+def _total(
+    param: Var, result: Expr, axis: int, length: SymDim, readers: Mapping[int, list[Expr]]
+) -> Dim | None:
+    """Returns the total to which a state is padded before its elements are replaced, if its result
+    is not read beyond that; None for other states.
+    """
+    if not isinstance(result, Call) or not isinstance(result.op, Op):
+        return None
+    pad = result.args[0] if result.op.scatter_rule is not None else None
+    if not isinstance(pad, Call) or pad.op_name != "pad" or pad.args[0] is not param:
+        return None
+    if readers[param.id] != [pad] or readers[pad.id] != [result] or len(pad.args) > 1:
+        return None
+    parts = [n for n in readers[result.id] if isinstance(n, Call)]
+    ends = {n.attrs.end[0] for n in parts if _range(n, result, axis) is not None}
+    if len(ends) != 1 or any(_range(n, result, axis) is None for n in parts):
+        return None
+    (total,) = ends
+    fits = isinstance(total, (int, SymDim)) and dim_max(length, total) == result.tensor.shape[axis]
+    return total if fits else None
+
+
+class _Unpadded(Specializer):
+    """Substitutes sizes, and removes paddings of nothing."""
+
+    def __init__(self, sizes: Mapping[str, Dim]) -> None:
+        super().__init__(sizes, {}, {})
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        made = super().rewrite_call(old, new)
+        if isinstance(made, Call) and made.op_name == "pad" and not any(made.attrs.pads):
+            replaces(old, made.args[0])
+            return made.args[0]
+        return made
 
 
 def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -183,12 +255,12 @@ def _replaced(param: Var, result: Call) -> Dim | None:
     return begin
 
 
-def _range(value: Expr, param: Var, axis: int) -> tuple[Dim, Dim] | None:
-    """Returns the range of a state's axis that a value is, if it is one."""
-    if not isinstance(value, Call) or value.op_name != "slice" or value.args[0] is not param:
+def _range(value: Expr, whole: Expr, axis: int) -> tuple[Dim, Dim] | None:
+    """Returns the range of an axis of another value that a value is, if it is one."""
+    if not isinstance(value, Call) or value.op_name != "slice" or value.args[0] is not whole:
         return None
     attrs = value.attrs
-    if attrs.axes is None or [a % param.tensor.rank for a in attrs.axes] != [axis]:
+    if attrs.axes is None or [a % whole.tensor.rank for a in attrs.axes] != [axis]:
         return None
     return (attrs.begin[0], attrs.end[0]) if tuple(attrs.strides) == (1,) else None
 
@@ -310,6 +382,8 @@ class _Holder(Rewriter):
 
 
 def _free(name: str, taken: set[str]) -> str:
+    """Returns a name that is not taken, which is taken from then on."""
     while name in taken:
         name += "_"
+    taken.add(name)
     return name

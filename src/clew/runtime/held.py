@@ -80,6 +80,11 @@ class _Held:
     length: str
     needed: Dim
 
+    @property
+    def appends(self) -> bool:
+        """Whether calls write behind the valid elements only; else to any place, up to a total."""
+        return isinstance(self.needed, SymDim) and self.length in self.needed.symbols
+
 
 class HeldForm:
     """The form of a model that a session runs: which states lie in buffers, and how they grow."""
@@ -105,8 +110,10 @@ class HeldForm:
         self._more: dict[str, Dim] = {
             name: state.needed - SymDim.symbol(name, 0) for name, state in self.first.items()
         }
-        self.positions = frozenset(state.position for state in self.states.values())
-        dims = [() if n in self.positions else spec.dims for n, spec in enumerate(inputs)]
+        held = {state.position for state in self.states.values()}
+        # Those of which a call writes only elements that nobody else sees.
+        self.appended = frozenset(s.position for s in self.states.values() if s.appends)
+        dims = [() if n in held else spec.dims for n, spec in enumerate(inputs)]
         wanted = {n for dim in self._more.values() for n in getattr(dim, "symbols", ())}
         self._places = [place for place in size_places(dims) if place.name in wanted]
         self._needs_lengths = bool(wanted & self.spares.keys())
@@ -142,8 +149,8 @@ class HeldForm:
         return {length: sizes[length] for length in self.spares}
 
     def added(self, arrays: Sequence[Any], lengths: Lengths) -> Mapping[str, int]:
-        """Returns, for each length, how many elements a call adds. `arrays` are all inputs of the
-        model; those of held states do not matter.
+        """Returns, for each length, how many elements a call adds, fewer than 0 if the total is
+        below the length. `arrays` are all inputs of the model; those of held states do not matter.
         """
         known = tuple([arrays[p.argument].shape[p.axis] for p in self._places])
         key = (known, *lengths.values()) if self._needs_lengths else known
@@ -246,6 +253,8 @@ def make_caches(
         shape[state.axis] = needed + max(needed, _LEAST_ROOM)
         whole = aligned_empty(tuple(shape), value.dtype)
         check_run_bytes(f"state {name!r}", whole.nbytes)
+        if not state.appends:  # rows of a batch may leave places below the total unwritten
+            whole.reshape(-1).view(np.uint8)[...] = 0
         _first_of(whole, state.axis, value.shape[state.axis])[...] = value
         arrays[name] = whole
     return Caches(form, arrays, owner)

@@ -387,32 +387,44 @@ class Session(Shown):
         added = form.added(given, now.lengths)
         caches = now.caches
         with in_force(self._model.budgets):
-            if caches is None or not caches.admits(self._owner, now.lengths, added):
+            is_new = caches is None or not caches.admits(self._owner, now.lengths, added)
+            if caches is None or is_new:
                 caches = make_caches(form, self._valid(form, now), now.lengths, added, self._owner)
             for name, state in form.states.items():
                 given[state.position] = caches.arrays[name]
             given += caches.given(now.lengths, added)
             served = self._served = form.serve(given, self._served)
-            hold = self._begun(form, served.program.borders.of(self._held).taken, now.hold, given)
+            taken = served.program.borders.of(self._held).taken
+            hold = self._begun(form, taken, now.hold, given, is_new=is_new)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
         caches.arrays = {name: kept.pop(name) for name in caches.arrays}
-        after = {name: length + added[name] for name, length in now.lengths.items()}
+        after = {name: length + max(added[name], 0) for name, length in now.lengths.items()}
         self._now = _Now(self._next_plain(kept), caches, after, hold)
         if hold is not None:
             hold.is_torn = False
         return self._shown_of(results)
 
     def _begun(
-        self, form: HeldForm, taken: Sequence[int], hold: Hold | None, given: list[Any]
+        self,
+        form: HeldForm,
+        taken: Sequence[int],
+        hold: Hold | None,
+        given: list[Any],
+        *,
+        is_new: bool,
     ) -> Hold | None:
-        """Returns who may write to the arrays of the inputs `taken` in the call that begins. Those
-        of states of fixed capacity are copied if that is not the session.
+        """Returns who may write to the arrays of the inputs `taken` in the call that begins. If
+        that is not the session, they are copied, except those of states to which calls append, and
+        buffers that are new.
         """
-        fixed = [n for n in taken if n not in form.positions]
-        if not fixed or (hold is not None and hold.begin(self._owner)):
+        anywhere = [n for n in taken if n not in form.appended]
+        if not anywhere or (hold is not None and hold.begin(self._owner)):
             return hold
-        for n in fixed:
+        new = {state.position for state in form.states.values()} if is_new else set()
+        for n in anywhere:
+            if n in new:
+                continue
             check_run_bytes(f"state {self._model.input_names[n]!r}", given[n].nbytes)
             given[n] = own_copy(given[n])
         return Hold(self._owner)

@@ -11,6 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.runtime.guard import GuardSide
+from clew.runtime.session import Session
+from clew.runtime.state import conventional_pairs
 from clew.support.errors import ClewError
 
 HEADS, GROUPS, WIDTH, MOST = 4, 2, 16, 64
@@ -81,6 +84,56 @@ def test_one_build_serves_all_lengths() -> None:
                 np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
                 np.testing.assert_allclose(session.state[name], state[name], rtol=1e-4, atol=1e-5)
     assert compiled.builds_made == made
+
+
+@pytest.mark.parametrize("side", [None, *GuardSide])
+def test_caches_that_grow_to_a_total_lie_in_buffers(side: GuardSide | None) -> None:
+    """Rows of a batch have different lengths, sessions return to earlier ones, and copies differ.
+    The reference is the model without buffers.
+    """
+    options = clew.Diagnostics(guard=side or False)
+    compiled = clew.compile(decoder(), threads=1, cache=False, diagnostics=options)
+    pairs = conventional_pairs(compiled.inputs, compiled.outputs)
+    both = [compiled.session(), Session(compiled, pairs)]
+    rng, lengths, places = np.random.default_rng(2), np.zeros(2, int), set()
+
+    def step(sessions: list[Session], added: tuple[int, int]) -> None:
+        nonlocal lengths
+        rows, lengths = max(added), lengths + added
+        x = rng.standard_normal((2, rows, HEADS * WIDTH)).astype("f4")
+        mask = (np.arange(lengths.max()) < lengths[:, None]).astype("i8")
+        found, wanted = (session(x, mask) for session in sessions)
+        for row, valid in enumerate(added):
+            np.testing.assert_array_equal(found[row, :valid], wanted[row, :valid])
+
+    for added in ((5, 3), (1, 1), (1, 1)):
+        step(both, added)
+        places.add(buffer(both[0]))
+    assert len(places) == 1
+    assert both[0].length == 7
+    shown = both[0].state[KEY]
+    kept = shown.copy()
+    step(both, (1, 1))
+    np.testing.assert_array_equal(shown, kept)
+    assert buffer(both[0]) not in places
+    copies = [session.copy() for session in both]
+    before = lengths
+    for sessions in (copies, both):
+        lengths = before
+        step(sessions, (1, 1))
+        step(sessions, (1, 1))
+    for session in both:
+        session.rewind(4)
+    lengths = np.array([4, 3])
+    for added in ((1, 1), (1, 1), (1, 0)):
+        step(both, added)
+    assert [session.length for session in both] == [7, 7]
+
+
+def buffer(session: Session) -> int:
+    caches = session._now.caches
+    assert caches is not None
+    return int(caches.arrays[KEY].ctypes.data)
 
 
 def sharing() -> onnx.ModelProto:
