@@ -84,16 +84,13 @@ def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldSt
     module, rooms = _with_rooms(module, pairs)
     found, reasons = _growing(module, pairs)
     fixed = _fixed(module, pairs)
-    if (
-        not rooms
-        and not found
-        and sum(typical(state.param.tensor.memory_bytes) for state in fixed) < STATE_BYTES
-    ):
+    size = sum(typical(state.param.tensor.memory_bytes) for state in fixed)
+    if not rooms and not found and size < STATE_BYTES:
         fixed = []
     taken = _names(module)
     spares = dict(rooms)
-    for state in found:
-        spares.setdefault(str(state.length), _free(f"{state.length}_spare", taken))
+    for name in dict.fromkeys(str(state.length) for state in found):
+        spares[name] = _free(f"{name}_spare", taken)
     if not found and not fixed:
         return HeldStates(module, {}, reasons)
     made = _Holder(found, spares, fixed).rewrite_module(module)
@@ -114,18 +111,19 @@ def _with_rooms(
     padded: dict[str, tuple[Dim, set[int]]] = {}
     for param, _, result, axis, length in _candidates(module, pairs):
         total = _total(param, result, axis, length, readers)
-        if total is None or padded.setdefault(str(length), (total, set()))[0] != total:
+        if total is None:
+            continue
+        if padded.setdefault(str(length), (total, set()))[0] != total:
             return module, {}
         pad = result.children[0]
         padded[str(length)][1].update((param.id, pad.id, result.id))
     nodes = [n for n in all_nodes(module.main) if not isinstance(n, (Function, Tuple))]
-    for length, (_, own) in padded.items():
-        if any(node.id not in own and length in names_in([node]) for node in nodes):
+    for name, (_, own) in padded.items():
+        if any(node.id not in own and name in names_in([node]) for node in nodes):
             return module, {}  # the graph depends on the length itself
-    rooms = {length: _free(f"{length}_spare", taken) for length in padded}
+    rooms = {name: _free(f"{name}_spare", taken) for name in padded}
     sizes = {
-        length: total + SymDim.symbol(rooms[length], least=0)
-        for length, (total, _) in padded.items()
+        name: total + SymDim.symbol(rooms[name], least=0) for name, (total, _) in padded.items()
     }
     return (_Unpadded(sizes).rewrite_module(module), rooms) if rooms else (module, {})
 
