@@ -28,6 +28,7 @@ from clew.passes.specialize import with_sizes_from_zero
 from clew.runtime.cache import Cache
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import RunSegment
+from clew.runtime.segment import NativeSegment
 from clew.runtime.state import growing_names, pair_names, pairs_of
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
@@ -148,11 +149,16 @@ class CompiledParts:
         """Returns the constants in memory, which variants share."""
         if self.all_sizes is not None:
             return self.all_sizes.weights
-        stored = self._stored.only if self._stored is not None else None
-        made = self._build.program if self._build is not None else stored and stored.program
-        steps = made.instructions if made is not None else ()
-        segments = [step.segment for step in steps if isinstance(step, RunSegment)]
-        return [constant for segment in segments for constant in segment.constants]
+        served = self._stored.only if self._stored is not None else None
+        if self._build is not None:
+            program = self._build.program
+        elif served is not None:
+            program = served.program
+        else:
+            return ()
+        segments = [step.segment for step in program.instructions if isinstance(step, RunSegment)]
+        found = [segment for segment in segments if isinstance(segment, NativeSegment)]
+        return [constant for segment in found for constant in segment.constants]
 
     def rebuilt(self, sizes: Mapping[str, int]) -> Build:
         """Returns the build at sizes that the stored build has served. Errors: those of a build."""

@@ -536,7 +536,7 @@ def index_copy(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int) -> Ten
     if updates.shape[n] == 0:
         return te.compute(x.shape, lambda *i: x[i], name)
     if updates.shape[n] != 1:
-        return _index_copied(x, indices, updates, axis=axis)
+        return index_copy.scattered((x, indices, updates), {"axis": axis})
 
     def body(*i: Scalar) -> Scalar:  # fuses with other operators
         place = index_at(name, indices, (te.as_scalar(0),), n, x.shape[n])
