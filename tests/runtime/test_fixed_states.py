@@ -82,6 +82,7 @@ def compiled(kind: str = "linear") -> Any:
 
 def given(kind: str, step: int, rows: int = 1, batch: int = 2) -> tuple[Array, Array]:
     x = random(batch, HEADS, rows, WIDTH, seed=step)
+    at: Array
     match kind:
         case "elements":
             at = np.full((1, 1, 1, 1), step % ROOM)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import clew
 
 HEADS, GROUPS, WIDTH, ROOM = 4, 2, 64, 1024
-DTYPES = {
+DTYPES: dict[int, Any] = {
     TensorProto.FLOAT16: (np.dtype(np.float16), 3e-3),
     TensorProto.BFLOAT16: (np.dtype(ml_dtypes.bfloat16), 3e-2),
 }
@@ -30,7 +30,7 @@ def decoder(kind: int, *, fixed: bool) -> Any:
     inputs += [value(f"past_{name}", GROUPS, size) for name in "kv"]
     if fixed:
         inputs.append(helper.make_tensor_value_info("at", TensorProto.INT64, ["b"]))
-        seen = ["b", 1, "s", ROOM]
+        seen: list[str | int] = ["b", 1, "s", ROOM]
         inputs.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, seen))
         masks = ["mask"]
     for name in "kv":

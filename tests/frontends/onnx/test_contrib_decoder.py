@@ -141,7 +141,7 @@ def sharing() -> onnx.ModelProto:
     floats, i32 = TensorProto.FLOAT, TensorProto.INT32
     info, node = helper.make_tensor_value_info, helper.make_node
     packed = (HEADS + 2 * GROUPS) * WIDTH
-    cache = ["b", GROUPS, "capacity", WIDTH]
+    cache: list[str | int] = ["b", GROUPS, "capacity", WIDTH]
     given = ["x", "", "", KEY, VALUE, "last", "total"]
     attention = node(
         "GroupQueryAttention", given, ["y", "present.0.key", "present.0.value"],
