@@ -38,9 +38,10 @@ def model(
     inputs: list[onnx.ValueInfoProto],
     outputs: list[onnx.ValueInfoProto],
     weights: list[onnx.TensorProto],
+    opset: int = 20,
 ) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def decoder() -> onnx.ModelProto:

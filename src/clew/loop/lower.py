@@ -6,22 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
-from clew.ir.dims import Dim
 from clew.loop.ir import Buffer, Nest, Scope, Stmt, Store, block, nested
 from clew.loop.lower_sequential import lower_sequential
-from clew.te.expr import Imm, Index, Load, Reduce, Scalar, Sequential, size
+from clew.te.expr import Imm, Index, Load, Reduce, Scalar, Sequential
 from clew.te.interpret import identity_of
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import map_loads
-
-
-class Part(NamedTuple):
-    """A part of a buffer of a shape: its first position along each axis."""
-
-    shape: tuple[Dim, ...]
-    begin: tuple[Dim, ...]
 
 
 def lower(
@@ -29,13 +20,14 @@ def lower(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     like: Nest | None = None,
-    part: Part | None = None,
+    *,
+    in_place: bool = False,
 ) -> Nest:
     """Returns the nest of a computation. Sizes that only a run knows are at least 1, or at least 0
     if their atoms say so (`ir.dims`).
 
     With `like`, a nest with the same inputs and outputs, it has that nest's buffers for them. With
-    `part`, the only output is that part of a buffer, whose other elements stay unchanged.
+    `in_place`, the only output is a scatter into memory that holds what it starts from.
 
     A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
     one nest that stores its identity and one that accumulates; `lower_sequential` lowers sequential
@@ -55,35 +47,27 @@ def lower(
     for stage in stages(outputs):
         scope: Scope = "output" if id(stage) in results else "workspace"
         buffer = Buffer(stage.name, stage.shape, stage.dtype, scope, role=stage.role)
-        begin: Sequence[Dim] = ()
-        if part is not None and scope == "output":
-            buffer = Buffer(stage.name, part.shape, stage.dtype, scope, role=stage.role)
-            begin = part.begin
         buffer = known.get(id(stage), buffer)
         buffers[id(stage)] = buffer
-        body.extend(_stage(stage, buffer, buffers, begin))
+        body.extend(_stage(stage, buffer, buffers, starts=not (in_place and scope == "output")))
     out = tuple(buffers[id(t)] for t in outputs)
     return Nest(name, tuple(buffers[id(t)] for t in inputs), out, block(*body))
 
 
 def _stage(
-    stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer], begin: Sequence[Dim]
+    stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer], *, starts: bool
 ) -> list[Stmt]:
     assert stage.body is not None
     if 0 in stage.shape:
         return []
     if isinstance(stage.body, Sequential):
-        return lower_sequential(stage, buffer, partial(_on_buffers, buffers=buffers))
+        on_buffers = partial(_on_buffers, buffers=buffers)
+        return lower_sequential(stage, buffer, on_buffers, starts=starts)
     axes = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
     if not isinstance(stage.body, Reduce):
         value = _on_buffers(stage.body, names, buffers)
-        places: Sequence[Scalar] = axes
-        if begin:
-            pairs = zip(axes, begin, strict=True)
-            places = [axis if at == 0 else axis + size(at) for axis, at in pairs]
-        return [nested(axes, Store(buffer, tuple(places), value, stage.name))]
-    assert not begin, "a part of a buffer is a plain stage"
+        return [nested(axes, Store(buffer, tuple(axes), value, stage.name))]
     over = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.body.axes]
     names.update({id(a): n for a, n in zip(stage.body.axes, over, strict=True)})
     start = Imm(identity_of(stage.body.combiner, stage.dtype), stage.dtype)

@@ -54,12 +54,17 @@ OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
 """Returns an expression that loads from buffers, with axes (by id) replaced."""
 
 
-def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> list[Stmt]:
-    """Returns the loops of a sequential stage that writes `buffer`."""
+def lower_sequential(
+    stage: Tensor, buffer: Buffer, on_buffers: OnBuffers, *, starts: bool = True
+) -> list[Stmt]:
+    """Returns the loops of a sequential stage that writes `buffer`. Without `starts`, it is a
+    scatter, and the buffer already holds the elements that it starts from.
+    """
     body = stage.body
     assert isinstance(body, Sequential)
     visited = body.visits(stage.axes)
-    in_order = set(map(id, body.over))
+    is_apart = isinstance(body, Scatter) and body.apart
+    in_order = set() if is_apart else set(map(id, body.over))
     axes = {
         id(a): Index(f"{stage.name}.{a.name}", a.extent, IN_ORDER if id(a) in in_order else a.role)
         for a in visited
@@ -72,7 +77,8 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
         case Collect():
             return _collect(stage, body, buffer, [axes[id(a)] for a in visited], value)
         case Scatter():
-            return _scatter(stage, body, buffer, axes, on_buffers)
+            begin = _start(stage, body, buffer, on_buffers) if starts else []
+            return begin + _updates(stage, body, buffer, axes, on_buffers)
         case Scan():
             return _scan(stage, body, buffer, axes, on_buffers)
         case Sort():
@@ -110,16 +116,22 @@ def _collect(
     return [Store(found, _ONLY, Imm(0, INDEX), name), *steps]
 
 
-def _scatter(
-    stage: Tensor, body: Scatter, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
-) -> list[Stmt]:
+def _start(stage: Tensor, body: Scatter, buffer: Buffer, on_buffers: OnBuffers) -> list[Stmt]:
+    """Returns the loops that store the elements that a scatter starts from."""
     name = stage.name
     every = [Index(f"{name}@start.{a.name}", a.extent, a.role) for a in stage.axes]
     at = dict(zip(map(id, stage.axes), every, strict=True))
     start = Store(buffer, tuple(every), on_buffers(body.start, dict(at)), f"{name}@start")
-    result: list[Stmt] = [nested(every, start)]
+    return [nested(every, start)]
+
+
+def _updates(
+    stage: Tensor, body: Scatter, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    """Returns the loops that apply the updates of a scatter."""
+    name = stage.name
     if any(a.extent == 0 for a in axes.values()):
-        return result
+        return []
     shared = [place is axis for place, axis in zip(body.places, stage.axes, strict=True)]
     lead = shared.index(False) if False in shared else len(shared)
     outer = [axes[id(a)] for a in stage.axes[:lead]]
@@ -132,8 +144,7 @@ def _scatter(
     where = on_buffers(body.where, dict(axes))
     if not isinstance(where, Imm):
         update = If(where, update)
-    result.append(nested([*outer, *(axes[id(a)] for a in body.over), *inner], update))
-    return result
+    return [nested([*outer, *(axes[id(a)] for a in body.over), *inner], update)]
 
 
 def _scan(

@@ -102,6 +102,7 @@ class Op(Computed):
     doc: str
     compute: Compute | None = None
     ways_rule: Ways | None = None
+    scatter_rule: Compute | None = None
     decompose_rule: Callable[..., Expr | None] | None = None
     reference_rule: Callable[..., Any] | None = None
     type_rule: TypeRule | None = None
@@ -183,6 +184,21 @@ class Op(Computed):
         """
         self.ways_rule = rule
         return rule
+
+    def scatter(self, rule: Compute) -> Compute:
+        """Decorator: maps operands and attributes to the result as updates of the first operand: a
+        tensor whose body is a `te.scatter` that starts from that operand. A kernel then can write
+        the updates alone, into the operand's memory (`WriteInPlace`).
+        """
+        self.scatter_rule = rule
+        return rule
+
+    def scattered(self, operands: Sequence[Tensor], attrs: Mapping[str, Any]) -> Tensor:
+        """Returns the result as updates of the first operand (`scatter`)."""
+        assert self.scatter_rule is not None, self.name
+        made = self.scatter_rule(*operands, **attrs)
+        assert isinstance(made, Tensor)
+        return made
 
     def types(self, rule: TypeRule) -> TypeRule:
         """Decorator: maps input types and attributes to the result type, if there is no compute."""

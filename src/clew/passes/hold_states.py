@@ -1,18 +1,25 @@
-"""Growing states in buffers: the form of a module that a session runs.
+"""States in buffers: the form of a module that a session runs.
 
 A state that grows, `past -> past + seq`, is read and joined by every call. In this form, its input
 is a buffer with room for more, and a call writes only the new elements: the graph overwrites a part
 of the buffer (`overwrite`), and reads a slice of the result. `WriteInPlace` makes it a write.
+
+A state of fixed capacity, of which a call replaces some elements (`Op.scatter`), has this form
+already, except that a range of it may be replaced by a concatenation with the rest.
+
+A state that is padded to a total before its elements are replaced, `past -> max(past, total)`,
+grows as well. Its buffer has room for the total and more, so the padding disappears.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from clew.ir.dims import Dim, SymDim
+from clew.cost.policy.fusion import STATE_BYTES
+from clew.ir.dims import Dim, SymDim, dim_max, typical
 from clew.ir.expr import Attrs, Call, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, replaces
@@ -21,6 +28,7 @@ from clew.ir.state import STATE
 from clew.ir.types import TensorType
 from clew.ir.visit import all_nodes
 from clew.ops.registry import Op, get_op
+from clew.passes.specialize import Specializer
 from clew.support.dataclass import dataclass
 
 HELD: Final = "held"
@@ -31,7 +39,7 @@ the names of an input and an output.
 
 @dataclass(frozen=True)
 class HeldStates:
-    """A module whose growing states lie in buffers.
+    """A module whose states lie in buffers: the growing ones, and those of `fixed` capacity.
 
     Each of `lengths`, names of sizes, is the valid length of some buffers: the size of a new input
     `bool[length]`, whose elements nothing reads. Another input, `bool[length_spare]`, has the size
@@ -41,6 +49,7 @@ class HeldStates:
     module: Module
     lengths: Mapping[str, str]
     reasons: Mapping[str, str]
+    fixed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +63,105 @@ class _Growing:
     length: SymDim
 
 
+@dataclass(frozen=True, eq=False)
+class _Fixed:
+    """A state of which the value of an output differs in some elements. `begin` and `axis` say
+    where a concatenation replaces a range of it.
+    """
+
+    param: Var
+    output: int
+    result: Call
+    begin: Dim | None = None
+    axis: int = 0
+
+
 def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldStates:
     """Returns a module with growing states in buffers. `pairs` are the names of state inputs and of
     the outputs that feed them. It has the inputs and outputs of the module in the same order, and
     then the new inputs.
     """
+    module, rooms = _with_rooms(module, pairs)
     found, reasons = _growing(module, pairs)
-    taken = names_in(all_nodes(module.main)) | {p.name for p in module.main.params}
-    spares: dict[str, str] = {}
-    for state in found:
-        name = f"{state.length}_spare"
-        while name in taken and str(state.length) not in spares:
-            name += "_"
-        spares.setdefault(str(state.length), name)
-    if not found:
+    fixed = _fixed(module, pairs)
+    size = sum(typical(state.param.tensor.memory_bytes) for state in fixed)
+    if not rooms and not found and size < STATE_BYTES:
+        fixed = []
+    taken = _names(module)
+    spares = dict(rooms)
+    for name in dict.fromkeys(str(state.length) for state in found):
+        spares[name] = _free(f"{name}_spare", taken)
+    if not found and not fixed:
         return HeldStates(module, {}, reasons)
-    return HeldStates(_Holder(found, spares).rewrite_module(module), spares, reasons)
+    made = _Holder(found, spares, fixed).rewrite_module(module)
+    return HeldStates(made, spares, reasons, [state.param.name for state in fixed])
+
+
+def _names(module: Module) -> set[str]:
+    return names_in(all_nodes(module.main)) | {p.name for p in module.main.params}
+
+
+def _with_rooms(
+    module: Module, pairs: Sequence[tuple[str, str]]
+) -> tuple[Module, Mapping[str, str]]:
+    """Returns a module in which states that are padded to a total have room for more, and the names
+    of these rooms, by those of the lengths.
+    """
+    readers, taken = _readers(module), _names(module)
+    padded: dict[str, tuple[Dim, set[int]]] = {}
+    for param, _, result, axis, length in _candidates(module, pairs):
+        total = _total(param, result, axis, length, readers)
+        if total is None:
+            continue
+        if padded.setdefault(str(length), (total, set()))[0] != total:
+            return module, {}
+        pad = result.children[0]
+        padded[str(length)][1].update((param.id, pad.id, result.id))
+    nodes = [n for n in all_nodes(module.main) if not isinstance(n, (Function, Tuple))]
+    for name, (_, own) in padded.items():
+        if any(node.id not in own and name in names_in([node]) for node in nodes):
+            return module, {}  # the graph depends on the length itself
+    rooms = {name: _free(f"{name}_spare", taken) for name in padded}
+    sizes = {
+        name: total + SymDim.symbol(rooms[name], least=0) for name, (total, _) in padded.items()
+    }
+    return (_Unpadded(sizes).rewrite_module(module), rooms) if rooms else (module, {})
+
+
+def _total(
+    param: Var, result: Expr, axis: int, length: SymDim, readers: Mapping[int, list[Expr]]
+) -> Dim | None:
+    """Returns the total to which a state is padded before its elements are replaced, if its result
+    is not read beyond that; None for other states.
+    """
+    if not isinstance(result, Call) or not isinstance(result.op, Op):
+        return None
+    pad = result.args[0] if result.op.scatter_rule is not None else None
+    if not isinstance(pad, Call) or pad.op_name != "pad" or pad.args[0] is not param:
+        return None
+    if readers[param.id] != [pad] or readers[pad.id] != [result] or len(pad.args) > 1:
+        return None
+    parts = [n for n in readers[result.id] if isinstance(n, Call)]
+    ends = {n.attrs.end[0] for n in parts if _range(n, result, axis) is not None}
+    if len(ends) != 1 or any(_range(n, result, axis) is None for n in parts):
+        return None
+    (total,) = ends
+    fits = isinstance(total, (int, SymDim)) and dim_max(length, total) == result.tensor.shape[axis]
+    return total if fits else None
+
+
+class _Unpadded(Specializer):
+    """Substitutes sizes, and removes paddings of nothing."""
+
+    def __init__(self, sizes: Mapping[str, Dim]) -> None:
+        super().__init__(sizes, {}, {})
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        made = super().rewrite_call(old, new)
+        if isinstance(made, Call) and made.op_name == "pad" and not any(made.attrs.pads):
+            replaces(old, made.args[0])
+            return made.args[0]
+        return made
 
 
 def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -83,27 +175,99 @@ def _candidates(
     """Returns the states that grow along one axis: each with the number of its output, the output,
     the axis and the size.
     """
+    found = []
+    for param, number, result in _states(module, pairs):
+        grown = _grown(param, result)
+        if grown is not None:
+            found.append((param, number, result, *grown))
+    return found
+
+
+def _states(module: Module, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Var, int, Expr]]:
+    """Yields each state with the number of its output, and the output."""
     main = module.main
     params = {param.name: param for param in main.params}
     numbers = {name: n for n, name in enumerate(module.output_names)}
     results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
-    found = []
     for name, output in pairs:
-        param, number = params[name], numbers[output]
-        grown = _grown(param, results[number])
-        if grown is not None:
-            found.append((param, number, results[number], *grown))
+        yield params[name], numbers[output], results[numbers[output]]
+
+
+def _readers(module: Module) -> dict[int, list[Expr]]:
+    """Returns the readers of each value of the main function."""
+    readers: dict[int, list[Expr]] = {}
+    for node in all_nodes(module.main):
+        for child in node.children:
+            readers.setdefault(child.id, []).append(node)
+    return readers
+
+
+def _fixed(module: Module, pairs: Sequence[tuple[str, str]]) -> list[_Fixed]:
+    """Returns the states of fixed capacity that can lie in buffers."""
+    readers = _readers(module)
+    fed = Counter(output for _, output in pairs)
+    found = []
+    for param, output, result in _states(module, pairs):
+        if fed[module.output_names[output]] > 1 or not isinstance(result, Call):
+            continue
+        if param.type != result.type or not isinstance(result.op, Op):
+            continue
+        if result.op.scatter_rule is not None:
+            alone = readers[param.id] == [result] and result.args.count(param) == 1
+            if alone and result.args[0] is param:
+                found.append(_Fixed(param, output, result))
+            continue
+        begin = _replaced(param, result)
+        if begin is not None and readers[param.id] == [a for a in result.args if _reads(a, param)]:
+            axis = result.attrs.axis % result.tensor.rank
+            found.append(_Fixed(param, output, result, begin, axis))
     return found
+
+
+def _reads(value: Expr, param: Var) -> bool:
+    return any(child is param for child in value.children)
+
+
+def _replaced(param: Var, result: Call) -> Dim | None:
+    """Returns the first of the elements that a concatenation replaces by others; None if it does
+    not consist of the state's own elements at their places and of others between these.
+    """
+    if result.op_name != "concatenate" or len(result.args) not in (2, 3):
+        return None
+    axis = result.attrs.axis % result.tensor.rank
+    ranges = [_range(arg, param, axis) for arg in result.args]
+    own = [n for n, place in enumerate(ranges) if place is not None]
+    sizes = [arg.tensor.shape[axis] for arg in result.args]
+    end = param.tensor.shape[axis]
+    match own:
+        case [0] | [0, 2] if ranges[0] is not None and ranges[0][0] == 0:
+            begin: Dim = sizes[0]
+        case [1] if len(sizes) == 2:
+            begin = 0
+        case _:
+            return None
+    last = ranges[-1]
+    if own[-1] == len(sizes) - 1:
+        assert last is not None
+        return begin if last == (end - sizes[-1], end) else None
+    return begin
+
+
+def _range(value: Expr, whole: Expr, axis: int) -> tuple[Dim, Dim] | None:
+    """Returns the range of an axis of another value that a value is, if it is one."""
+    if not isinstance(value, Call) or value.op_name != "slice" or value.args[0] is not whole:
+        return None
+    attrs = value.attrs
+    if attrs.axes is None or [a % whole.tensor.rank for a in attrs.axes] != [axis]:
+        return None
+    return (attrs.begin[0], attrs.end[0]) if tuple(attrs.strides) == (1,) else None
 
 
 def _growing(
     module: Module, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[_Growing], dict[str, str]]:
     """Returns the states that can lie in buffers, and why others that grow cannot, by name."""
-    readers: dict[int, list[Expr]] = {}
-    for node in all_nodes(module.main):
-        for child in node.children:
-            readers.setdefault(child.id, []).append(node)
+    readers = _readers(module)
     fed = Counter(output for _, output in pairs)
     found, reasons = list[_Growing](), dict[str, str]()
     added: dict[str, Dim] = {}
@@ -153,8 +317,11 @@ def _joins(result: Call, param: Var, axis: int) -> bool:
 
 
 class _Holder(Rewriter):
-    def __init__(self, states: Sequence[_Growing], spares: Mapping[str, str]) -> None:
+    def __init__(
+        self, states: Sequence[_Growing], spares: Mapping[str, str], fixed: Sequence[_Fixed]
+    ) -> None:
         super().__init__()
+        self._fixed = {state.result.id: state for state in fixed}
         self._states = {state.joined.id: state for state in states}
         self._spares = spares
         self._written: dict[int, Expr] = {}
@@ -187,12 +354,19 @@ class _Holder(Rewriter):
             for name, size in zip(names, sizes, strict=True)
         ]
         whole = Tuple(results) if isinstance(body, Tuple) else results[0]
-        held = tuple((s.param.name, s.output) for s in self._states.values())
+        growing = [(s.param.name, s.output) for s in self._states.values()]
+        held = (*growing, *((s.param.name, s.output) for s in self._fixed.values()))
         attrs: dict[str, Any] = {k: v for k, v in old.attrs.items() if k != STATE}
         return Function([*new.params, *counts], whole, Attrs({**attrs, HELD: held}))
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        state = self._states.get(old.id)
+        state, fixed = self._states.get(old.id), self._fixed.get(old.id)
+        if fixed is not None and fixed.begin is not None:
+            place = next(n for n, arg in enumerate(old.args) if not _reads(arg, fixed.param))
+            whole, inner = self.memo[fixed.param.id], new.args[place]
+            changed = get_op("overwrite")(whole, inner, begin=fixed.begin, axis=fixed.axis)
+            replaces(old, changed)
+            return changed
         if state is None:
             return new
         buffer, *added = new.args
@@ -206,6 +380,8 @@ class _Holder(Rewriter):
 
 
 def _free(name: str, taken: set[str]) -> str:
+    """Returns a name that is not taken, which is taken from then on."""
     while name in taken:
         name += "_"
+    taken.add(name)
     return name

@@ -1,8 +1,12 @@
-"""Buffers for the growing states of sessions: key-value caches with room for more.
+"""Buffers for the states of sessions: key-value caches with room for more, and those of fixed
+capacity.
 
 A session runs the form of its model that overwrites a part of a buffer (`passes/hold_states.py`).
-The valid elements are the first ones along the axis that grows. A call writes behind them, so a
-call that fails changes nothing that is valid.
+Of a state of fixed capacity, a call may replace any element. Its arrays belong to one session
+(`Hold`), which copies them first if others see them.
+
+Of a growing state, the valid elements are the first ones along the axis that grows. A call writes
+behind them, so a call that fails changes nothing that is valid.
 
 Several sessions may share buffers, and arrays that were given away show their first elements. The
 buffers belong to one session; `lent` is the number of elements that others see. The owner writes
@@ -41,7 +45,7 @@ _LENDING: Final = Lock()
 
 
 class HeldModel(Protocol):
-    """The chain of a model with growing states in buffers."""
+    """The chain of a model with states in buffers."""
 
     @property
     def interface(self) -> Any:
@@ -50,6 +54,16 @@ class HeldModel(Protocol):
 
     def serve(self, arrays: Sequence[Any]) -> Any:
         """Returns what serves a call with checked inputs."""
+        ...
+
+    def known(self, given: Sequence[Any]) -> Any:
+        """Returns what serves a call, if an earlier call had its sizes."""
+        ...
+
+    def served_again(self, before: Any, arrays: Sequence[Any], sizes: Lengths) -> Any:
+        """Returns what serves a call by the build that served another one; None if that is not
+        possible.
+        """
         ...
 
     def forget(self, served: Any) -> None:
@@ -68,6 +82,11 @@ class _Held:
     axis: int
     length: str
     needed: Dim
+
+    @property
+    def appends(self) -> bool:
+        """Whether calls write behind the valid elements only; else to any place, up to a total."""
+        return isinstance(self.needed, SymDim) and self.length in self.needed.symbols
 
 
 class HeldForm:
@@ -95,6 +114,8 @@ class HeldForm:
             name: state.needed - SymDim.symbol(name, 0) for name, state in self.first.items()
         }
         held = {state.position for state in self.states.values()}
+        # Those of which a call writes only elements that nobody else sees.
+        self.appended = frozenset(s.position for s in self.states.values() if s.appends)
         dims = [() if n in held else spec.dims for n, spec in enumerate(inputs)]
         wanted = {n for dim in self._more.values() for n in getattr(dim, "symbols", ())}
         self._places = [place for place in size_places(dims) if place.name in wanted]
@@ -106,12 +127,20 @@ class HeldForm:
         of the session. If only lengths have changed since, they seldom return: then its memory
         serves later ones.
         """
-        served = self.model.serve(arrays)
-        if before is not None and served is not before:
-            count = len(self._inputs)
-            if served.key[0][:count] == before.key[0][:count]:
-                self.model.forget(before)
-                _retire(before.program)
+        count = len(self._inputs)
+        shapes = [getattr(array, "shape", None) for array in arrays]
+        alone = before is not None and tuple(shapes[:count]) == before.key[0][:count]
+        served = self.model.known(arrays)
+        if served is None and alone:
+            # The other sizes are those of the call before, and were checked then.
+            names = (name for pair in self.spares.items() for name in pair)
+            counts = {n: shape[0] for n, shape in zip(names, shapes[count:], strict=True) if shape}
+            served = self.model.served_again(before, arrays, {**before.sizes, **counts})
+        if served is None:
+            served = self.model.serve(arrays)
+        if alone and served is not before:
+            self.model.forget(before)
+            _retire(before.program)
         return served
 
     def lengths_of(self, arrays: Sequence[Any]) -> Lengths:
@@ -123,8 +152,8 @@ class HeldForm:
         return {length: sizes[length] for length in self.spares}
 
     def added(self, arrays: Sequence[Any], lengths: Lengths) -> Mapping[str, int]:
-        """Returns, for each length, how many elements a call adds. `arrays` are all inputs of the
-        model; those of held states do not matter.
+        """Returns, for each length, how many elements a call adds, fewer than 0 if the total is
+        below the length. `arrays` are all inputs of the model; those of held states do not matter.
         """
         known = tuple([arrays[p.argument].shape[p.axis] for p in self._places])
         key = (known, *lengths.values()) if self._needs_lengths else known
@@ -138,6 +167,31 @@ class HeldForm:
                 self._added.clear()
             self._added[key] = found
         return found
+
+
+class Hold:
+    """Who may write to the arrays of the states of fixed capacity: `owner`, while nobody else sees
+    them. They are torn while a call writes to them, and remain so if it fails.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._is_lent = False
+        self.is_torn = False
+
+    def begin(self, owner: object) -> bool:
+        """Whether the owner may write to the arrays, which are torn from now on in that case."""
+        with _LENDING:
+            if self._owner is not owner or self._is_lent:
+                return False
+            self.is_torn = True
+            return True
+
+    def lend(self) -> bool:
+        """Keeps the owner from writing to the arrays. Returns whether they are whole."""
+        with _LENDING:
+            self._is_lent = True
+            return not self.is_torn
 
 
 class Caches:
@@ -303,9 +357,18 @@ def make_caches(
         shape[state.axis] = needed + max(needed, _LEAST_ROOM)
         whole = aligned_empty(tuple(shape), value.dtype)
         check_run_bytes(f"state {name!r}", whole.nbytes)
+        if not state.appends:  # rows of a batch may leave places below the total unwritten
+            whole.reshape(-1).view(np.uint8)[...] = 0
         _first_of(whole, state.axis, value.shape[state.axis])[...] = value
         arrays[name] = whole
     return Caches(form, arrays, owner)
+
+
+def own_copy(array: Array) -> Array:
+    """Returns a copy of an array, on memory of its own."""
+    made = aligned_empty(array.shape, array.dtype)
+    made[...] = array
+    return made
 
 
 def _retire(program: Program) -> None:

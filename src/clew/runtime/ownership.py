@@ -155,6 +155,9 @@ class Border:
         self._foreign = [n for n in range(len(inputs)) if n not in held.inputs]
         self._shown = [n for n in range(len(results)) if n not in held.outputs]
         states = {inputs[n] for n in held.inputs}
+        taken = {results[n].root for n in held.outputs if results[n].owner is Owner.INPUT}
+        self.taken: tuple[int, ...] = tuple(n for n in sorted(held.inputs) if inputs[n] in taken)
+        """The held inputs whose memory held results are, so that kernels may have written to it."""
         self._copied: list[int] = []
         # Kept without a look at addresses, and those that these decide on.
         self._kept: list[int] = []

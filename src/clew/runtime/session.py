@@ -1,8 +1,12 @@
 """Sessions: a model with state, whose outputs of one call are inputs of the next.
 
 States that grow lie in buffers (`held.py`); a call writes its new elements behind the valid ones.
-The arrays of all other states are never written to: each call makes new ones, which replace the old
+The arrays of other states are never written to: each call makes new ones, which replace the old
 ones when it has succeeded. So copies of a session share both, and a failed call changes nothing.
+
+States of fixed capacity are the exception: a call that replaces some of their elements writes to
+the session's own arrays. Copies of the session, and arrays that were shown, make it copy these
+first. A call that fails while it writes to the only ones loses the state (I377).
 """
 
 from __future__ import annotations
@@ -16,7 +20,17 @@ import numpy as np
 
 from clew.runtime.drawing import sizes_of
 from clew.runtime.first_values import with_sizes
-from clew.runtime.held import Caches, HeldForm, Lengths, Row, make_caches, put_rows, take_rows
+from clew.runtime.held import (
+    Caches,
+    HeldForm,
+    Hold,
+    Lengths,
+    Row,
+    make_caches,
+    own_copy,
+    put_rows,
+    take_rows,
+)
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.memory import round_up
 from clew.runtime.native_call import NativeCall
@@ -25,7 +39,7 @@ from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
 from clew.runtime.state import StatePair, first_value, growing_names
-from clew.support.budgets import Budgets, in_force, out_of_memory
+from clew.support.budgets import Budgets, check_run_bytes, in_force, out_of_memory
 from clew.support.call_form import CallForm
 from clew.support.calling import in_order, picker, plain_count
 from clew.support.errors import InputError
@@ -80,12 +94,14 @@ class Stateless(Protocol):
 
 class _Now(NamedTuple):
     """The state of a session between two calls: whole arrays by input name, and the buffers of
-    other states with the lengths of their valid parts.
+    other states with the lengths of their valid parts. Calls may write to some of the whole arrays,
+    as far as `hold` says.
     """
 
     state: State
     caches: Caches | None = None
     lengths: Lengths = MappingProxyType({})
+    hold: Hold | None = None
 
 
 class Session(Shown):
@@ -305,7 +321,7 @@ class Session(Shown):
                     first = state[name][(slice(None),) * axis + (slice(length),)]
                     state[name] = np.array(first, order="C")
             lengths = {n: length if n in self._growing else size for n, size in now.lengths.items()}
-            self._now = _Now(state, now.caches, lengths)
+            self._now = _Now(state, now.caches, lengths, now.hold)
         finally:
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]
@@ -412,6 +428,8 @@ class Session(Shown):
         """Returns the state between two calls, whose buffers keep its elements from now on."""
         while True:
             now = self._now
+            if now.hold is not None and not now.hold.lend():
+                raise _is_running() if self._turn.held else _is_torn()
             if now.caches is None:
                 return now
             now.caches.lend(now.lengths)
@@ -456,27 +474,58 @@ class Session(Shown):
     def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the outputs of a call that are not state, with growing states in buffers."""
         now = self._now
+        if now.hold is not None and now.hold.is_torn:
+            raise _is_torn()
         whole: State = now.state if now.caches is None else {**now.state, **now.caches.arrays}
         if len(whole) < len(self._specs):
             whole = self._completed(arrays)
         given = list(self._arrange([*arrays, *(whole[name] for name in self._specs)]))
         if now.caches is None:
-            now = _Now(whole, None, form.lengths_of(given))
+            now = _Now(whole, None, form.lengths_of(given), now.hold)
         added = form.added(given, now.lengths)
         caches = now.caches
         with in_force(self._model.budgets):
-            if caches is None or not caches.admits(self._owner, now.lengths, added):
+            is_new = caches is None or not caches.admits(self._owner, now.lengths, added)
+            if caches is None or is_new:
                 caches = make_caches(form, self._valid(form, now), now.lengths, added, self._owner)
             for name, state in form.states.items():
                 given[state.position] = caches.arrays[name]
             given += caches.given(now.lengths, added)
             served = self._served = form.serve(given, self._served)
+            taken = served.program.borders.of(self._held).taken
+            hold = self._begun(form, taken, now.hold, given, is_new=is_new)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
         caches.arrays = {name: kept.pop(name) for name in caches.arrays}
-        after = {name: length + added[name] for name, length in now.lengths.items()}
-        self._now = _Now(self._next_plain(kept), caches, after)
+        after = {name: length + max(added[name], 0) for name, length in now.lengths.items()}
+        self._now = _Now(self._next_plain(kept), caches, after, hold)
+        if hold is not None:
+            hold.is_torn = False
         return self._shown_of(results)
+
+    def _begun(
+        self,
+        form: HeldForm,
+        taken: Sequence[int],
+        hold: Hold | None,
+        given: list[Any],
+        *,
+        is_new: bool,
+    ) -> Hold | None:
+        """Returns who may write to the arrays of the inputs `taken` in the call that begins. If
+        that is not the session, they are copied, except those of states to which calls append, and
+        buffers that are new.
+        """
+        anywhere = [n for n in taken if n not in form.appended]
+        if not anywhere or (hold is not None and hold.begin(self._owner)):
+            return hold
+        new = {state.position for state in form.states.values()} if is_new else set()
+        for n in anywhere:
+            if n in new:
+                continue
+            check_run_bytes(f"state {self._model.input_names[n]!r}", given[n].nbytes)
+            given[n] = own_copy(given[n])
+        return Hold(self._owner)
 
     def _valid(self, form: HeldForm, now: _Now) -> State:
         """Returns the valid parts of the states that lie in buffers."""
@@ -570,6 +619,16 @@ def _is_running() -> InputError:
         "I374",
         "the session is already running a call",
         hint="use a session for each thread: model.session(), or session.copy()",
+    )
+
+
+def _is_torn() -> InputError:
+    return InputError(
+        "I377",
+        "the session has lost its state: a call failed while it wrote to the arrays of states of "
+        "fixed capacity",
+        hint="session.reset() starts again; a copy made before the call, session.copy(), still has "
+        "the state",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from clew.cost.policy.threads import SIMILAR_COSTS
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
 from clew.machine.costs import FS_PER_NS
@@ -36,9 +37,6 @@ from clew.support.locks import Once
 from clew.support.shown import Shown, counted
 
 _KEPT_CHOICES: Final = 256
-# Costs that differ by at most an eighth share one division of work, which is not made again for
-# each length of a cache.
-_SIMILAR_BITS: Final = 3
 
 
 class SizedSegment(Shown):
@@ -165,7 +163,7 @@ class _Latest(NamedTuple):
         return work == self.work and (
             costs == self.costs
             or all(
-                abs(cost - known) <= known >> _SIMILAR_BITS
+                abs(cost - known) <= known * SIMILAR_COSTS
                 for cost, known in zip(costs, self.costs, strict=True)
             )
         )

@@ -16,6 +16,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
+from clew.support.walk import post_order
 from clew.te.expr import (
     INDEX,
     Binary,
@@ -35,6 +36,26 @@ from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
 
 
+def _distance(place: Scalar, own: set[int]) -> Scalar:
+    """Returns the loop variable whose distance from the first position a position is, which may
+    wrap around at the end of the axis; else the position.
+    """
+    moved = place
+    if isinstance(moved, Binary) and moved.op == "mod" and isinstance(moved.b, (Size, Imm)):
+        moved = moved.a
+    if not isinstance(moved, Binary) or moved.op != "add":
+        return place
+    for index, first in ((moved.a, moved.b), (moved.b, moved.a)):
+        if id(index) in own and not any(id(node) in own for node in _outside_loads(first)):
+            return index
+    return place
+
+
+def _outside_loads(value: Scalar) -> Sequence[Scalar]:
+    """Returns the parts of a value that are not parts of addresses."""
+    return post_order((value,), lambda node: () if isinstance(node, Load) else node.children)
+
+
 @dataclass
 class StageInfo:
     """A stage at the top of a nest: its loops, its store, and the stages that read it."""
@@ -51,13 +72,8 @@ class StageInfo:
         """The ids of the variables of spatial loops, each the position along an axis of the result,
         or its distance from the first position that is written.
         """
-        kept = set()
-        for place in self.store.indices:
-            moved = (
-                isinstance(place, Binary) and place.op == "add" and isinstance(place.b, (Size, Imm))
-            )
-            kept.add(id(place.a if moved else place))  # type: ignore[attr-defined]
-        return kept
+        own = {id(n.index) for n in self.loops}
+        return {id(_distance(place, own)) for place in self.store.indices}
 
     @property
     def is_reduction(self) -> bool:

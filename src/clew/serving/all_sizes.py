@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -90,14 +91,21 @@ class AllSizes:
             part, reason = next(iter(sized.unsized.items()))
             self._tell(part, reason)
             return Declined(self.name, f"{part}: {reason}")
-        build = sized.at(sizes)
-        if build is None:
+        served = self._served(request.key, sizes)
+        if served is None:
             return Declined(self.name, "it is not valid at these sizes")
-        often = None if request.is_empty else self._often(request.key, sizes, build.program)
+        often = None if request.is_empty else self._often(request.key, sizes, served.program)
+        return served if often is None else replace(served, often=often)
+
+    def _served(self, key: SizesKey, sizes: Mapping[str, int]) -> Served[Build] | None:
+        """Returns what serves the calls with a key; None if the build is not valid there."""
+        build = self.sized.at(sizes)
+        if build is None:
+            return None
+        weight = len(build.uses)
         return Served(
-            self.name, request.key, sizes, build.program, build,
-            weight=len(build.uses), often=often,
-        )  # fmt: skip
+            self.name, key, sizes, build.program, build, weight=weight, again=self._served
+        )
 
     def _often(self, key: SizesKey, sizes: Mapping[str, int], program: Program) -> Often | None:
         """Returns what runs the calls with a key; None with `Sizes(specialize=False)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic
 
@@ -142,6 +142,24 @@ class Chain(Generic[B]):
         state inputs and of the outputs that feed them; None if it has none.
         """
         return None
+
+    def served_again(
+        self, before: Served[B], arrays: Sequence[Any], sizes: Mapping[str, int]
+    ) -> Served[B] | None:
+        """Returns what serves a call with checked inputs, whose sizes need no check, by the build
+        that served another call; None if that is not possible.
+        """
+        interface = self.interface
+        if before.again is None or interface.ranges or interface.deciding:
+            return None
+        with self._lock, interface.about(arrays):
+            key = interface.key(arrays)
+            served = self._kept.get(key)
+            if served is None:
+                served = before.again(key, sizes)
+                if served is not None:
+                    self._keep(served)
+            return served
 
     def forget(self, served: Served[B]) -> None:
         """Drops a program, whose calls are not expected to return."""

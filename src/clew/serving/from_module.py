@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from clew.backends.options import Options
 from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
@@ -25,6 +27,8 @@ from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import with_sizes_from_zero
 from clew.runtime.cache import Cache
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.program import RunSegment
+from clew.runtime.segment import NativeSegment
 from clew.runtime.state import growing_names, pair_names, pairs_of
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
@@ -47,6 +51,7 @@ from clew.support.errors import ClewError
 from clew.support.locks import Once
 
 M = TypeVar("M", bound=BuiltModel)
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class CompiledParts:
@@ -70,7 +75,8 @@ class CompiledParts:
         self._pairs = pairs_of(interface.inputs, outputs)
         self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
-        is_free = interface.is_free or not isinstance(model, Module)
+        self._build: Build | None = None  # of a model without free sizes
+        self._is_free = is_free = interface.is_free or not isinstance(model, Module)
         # Other backends take regions of known shapes.
         if is_free and free is not None and not options.backends:
             self.growing = growing_names(self._pairs)
@@ -80,7 +86,7 @@ class CompiledParts:
             values = [name for spec in interface.inputs for name in spec.value_names]
             sized = stored.sized if stored is not None else None
             self.all_sizes = AllSizes(maker, free, values, sized)
-        self.variants = MadeVariants(model, partial(_variant, maker, self.all_sizes))
+        self.variants = MadeVariants(model, partial(_variant, maker, self._weights))
         self.providers = self._providers(interface)
 
     def _providers(self, interface: Interface) -> list[Provider[Build]]:
@@ -108,30 +114,51 @@ class CompiledParts:
             self.variants.get(variant)
 
     def expect_held(self) -> None:
-        """Makes the form that sessions run, if the model has states that grow."""
-        if self.growing:
+        """Makes the form that sessions run, if the model has states that can lie in buffers."""
+        if self._pairs:
             self.held(pair_names(self._pairs))
 
     def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
-        """Returns the chain of the model whose growing states lie in buffers; None if no state can
-        lie in one, or if one build cannot serve all lengths.
+        """Returns the chain of the model whose states lie in buffers; None if no state can lie in
+        one, or if one build cannot serve all lengths.
         """
         sizes, model = self.all_sizes, self.maker.model
-        if sizes is None or sizes.sized.unsized or not isinstance(model, Module):
+        if not isinstance(model, Module) or self.maker.options.backends:
             return None
-        if not accepts_empty(self.maker.options.sizes, growing_sizes(model, pairs)):
+        if sizes is None and self._is_free:
+            return None
+        if sizes is not None and sizes.sized.unsized:
+            return None
+        growing = growing_sizes(model, pairs)
+        if growing and not accepts_empty(self.maker.options.sizes, growing):
             return None
         # The model itself serves the sessions for whose form there is an error.
         with suppress(ClewError), in_force(self.maker.options.budgets):
             chain = self.variants.get(Variant(held=pairs))
-            if chain is not None and _serves_from_zero(chain):
+            if chain is not None and (chain.only is not None or _serves_from_zero(chain)):
                 return chain
         return None
 
     def build(self) -> Build:
         """Returns the build of a model without free sizes. Errors: those of a build."""
         assert isinstance(self.maker.model, Module)
-        return self.maker.build(self.maker.model, None)
+        self._build = self.maker.build(self.maker.model, None)
+        return self._build
+
+    def _weights(self) -> Sequence[Array]:
+        """Returns the constants in memory, which variants share."""
+        if self.all_sizes is not None:
+            return self.all_sizes.weights
+        served = self._stored.only if self._stored is not None else None
+        if self._build is not None:
+            program = self._build.program
+        elif served is not None:
+            program = served.program
+        else:
+            return ()
+        segments = [step.segment for step in program.instructions if isinstance(step, RunSegment)]
+        found = [segment for segment in segments if isinstance(segment, NativeSegment)]
+        return [constant for segment in found for constant in segment.constants]
 
     def rebuilt(self, sizes: Mapping[str, int]) -> Build:
         """Returns the build at sizes that the stored build has served. Errors: those of a build."""
@@ -309,13 +336,14 @@ def _with_value_names(interface: Interface, model: Module | DeferredModule) -> M
     return named.module
 
 
-def _variant(maker: Maker, sizes: AllSizes | None, variant: Variant, module: Module) -> ModuleChain:
+def _variant(
+    maker: Maker, weights: Callable[[], Sequence[Array]], variant: Variant, module: Module
+) -> ModuleChain:
     """Returns the chain of a variant. Errors: those of a build."""
     options = replace(maker.options, sizes=maker.options.sizes.without(variant.empty))
     if variant.ranks or variant.ones is not None:
         return chain_of(module, options, maker.cache)
-    weights = () if sizes is None else sizes.weights
-    passes = (*options.passes, ShareConstants(weights))
+    passes = (*options.passes, ShareConstants(weights()))
     # Calls without elements are short and rare, so builds for single sizes do not pay off.
     options = replace(options, passes=passes, specialize=False)
     return chain_of(module, options, maker.cache, is_stored=False, told=maker.told)

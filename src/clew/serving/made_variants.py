@@ -77,13 +77,13 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
 
 
 def _held(model: Module, variant: Variant) -> Module | None:
-    """Returns the module with growing states in buffers; None if no state can lie in one."""
+    """Returns the module with states in buffers; None if no state can lie in one."""
     try:
         whole = with_sizes_from_zero(model, growing_sizes(model, variant.held))
         found = with_held_states(whole, variant.held)
     except ClewError:  # a growing size of 0 is invalid
         return None
-    return found.module if found.lengths else None
+    return found.module if found.lengths or found.fixed else None
 
 
 def _computes_nothing(module: Module) -> bool:

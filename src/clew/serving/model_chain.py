@@ -6,7 +6,7 @@ when a call or a reader first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -141,9 +141,7 @@ class ModuleChain(Chain["Build"]):
         self._parts = parts
         self._held: dict[Pairs, Chain[Build]] = {}
         if only is None and not is_free and stored is not None and stored.only is not None:
-            rebuilt = Once(lambda: parts.get().build())
-            program = stored.only.program
-            only = Served(Stored.name, ((), ()), {}, program, rebuild=rebuilt.get)
+            only = _stored_alone(stored.only.program, lambda: parts.get().build())
         self.specializing: Specializing | None = None
         if is_free and specialize:
             with LOADING, held_interrupts():
@@ -195,12 +193,20 @@ class ModuleChain(Chain["Build"]):
         self.parts.expect_empty(variant)
 
     def held(self, pairs: Pairs) -> Chain[Any] | None:
-        if not self.is_free:
-            return None
         stored = self.stored.held(pairs) if self.stored is not None else None
+        if stored is None and self.stored is not None:
+            with LOADING, held_interrupts():
+                from clew.runtime.state import pair_names, pairs_of  # noqa: PLC0415
+
+            if pairs == pair_names(pairs_of(self.interface.inputs, self.outputs)):
+                return None  # it was stored with the form for these, if it has one
         if stored is None:
             return self.parts.held(pairs)
-        made = Chain(stored.interface, _HeldProviders(stored, self._parts, pairs))
+        providers = _HeldProviders(stored, self._parts, pairs)
+        only = None
+        if stored.only is not None:
+            only = _stored_alone(stored.only.program, lambda: providers.made().parts.build())
+        made = Chain(stored.interface, providers if only is None else (), only)
         return self._held.setdefault(pairs, made)
 
     @property
@@ -243,6 +249,11 @@ class ModuleChain(Chain["Build"]):
         return all_sizes.program_alone(sizes, manners)
 
 
+def _stored_alone(program: Program, build: Callable[[], Build]) -> Served[Build]:
+    """Returns what serves all calls of a stored model without free sizes."""
+    return Served(Stored.name, ((), ()), {}, program, rebuild=Once(build).get)
+
+
 class _Providers:
     """The providers in order. Those that need the compiler are made when one before them has
     declined.
@@ -276,10 +287,11 @@ class _HeldProviders:
         self._pairs = pairs
 
     def __iter__(self) -> Iterator[Provider[Build]]:
-        yield Stored(self._stored, lambda sizes: self._made().parts.rebuilt(sizes), None)
-        yield _Compiled(self._made())
+        yield Stored(self._stored, lambda sizes: self.made().parts.rebuilt(sizes), None)
+        yield _Compiled(self.made())
 
-    def _made(self) -> ModuleChain:
+    def made(self) -> ModuleChain:
+        """Returns the chain that the compiler makes. Errors: those of a build."""
         made = self._parts.get().held(self._pairs)
         assert made is not None, "its build was stored"
         return made

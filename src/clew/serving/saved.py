@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from clew.runtime.artifact import LoadedBuild, LoadedTemplate
@@ -36,10 +37,15 @@ class SavedAllSizes:
 
     def serve(self, request: Request) -> Served[LoadedBuild] | Declined:
         """Errors: I042 if sizes contradict each other."""
-        found = self._template.at(request.key, request.sizes)
+        served = self._served(request.key, request.sizes)
+        return served or Declined(self.name, "it is not valid at these sizes")
+
+    def _served(self, key: SizesKey, sizes: Mapping[str, int]) -> Served[LoadedBuild] | None:
+        """Returns what serves the calls with a key; None if the build is not valid there."""
+        found = self._template.at(key, sizes)
         if found is None:
-            return Declined(self.name, "it is not valid at these sizes")
-        return loaded(self.name, request.key, request.sizes, found)
+            return None
+        return replace(loaded(self.name, key, sizes, found), again=self._served)
 
 
 def loaded(

@@ -65,7 +65,9 @@ class Served(Shown, Generic[B]):
     disk cache has none until `build` is read, which `rebuild` then makes. `is_own` says whether it
     was compiled for this key alone. `weight` is the memory it takes, in kernels. `often` times the
     calls, if these sizes may get a build of their own.
-    `declined` has the reasons of the providers asked before.
+    `declined` has the reasons of the providers asked before. `again` returns what serves a call
+    with another key and its sizes, which need no check, by the same build; None if it is not valid
+    there.
     """
 
     provider: str
@@ -78,6 +80,7 @@ class Served(Shown, Generic[B]):
     weight: int = 1
     often: Often | None = None
     declined: tuple[Declined, ...] = field(default=())
+    again: Callable[[SizesKey, Mapping[str, int]], Served[B] | None] | None = None
 
     def _about(self) -> str:
         at = ", ".join(f"{name}={size}" for name, size in self.sizes.items())

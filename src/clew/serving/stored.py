@@ -16,6 +16,7 @@ import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
@@ -26,6 +27,7 @@ from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import PART, SEEN, Cache, Index
 from clew.runtime.code_version import code_version
 from clew.runtime.container import BLOBS, Container, packed, read_opened, write_container
+from clew.runtime.sizes_key import SizesKey
 from clew.serving.chain import Chain
 from clew.serving.from_file import LoadedChain, read_stored
 from clew.serving.served import Declined, Request, Served
@@ -83,12 +85,24 @@ class Stored:
         answer = self._chain.first(request)
         if not isinstance(answer, Served):
             return Declined(self.name, "; ".join(declined.reason for declined in answer))
-        key, sizes, often = request.key, request.sizes, None
-        if self._specializing is not None and not request.is_empty:
-            often = self._specializing.often(key, sizes, answer.program, 0.0)
+        served = self._served(answer)
+        if self._specializing is None or request.is_empty:
+            return served
+        key, sizes = request.key, request.sizes
+        often = self._specializing.often(key, sizes, answer.program, 0.0)
+        return replace(served, often=often)
+
+    def _served(self, answer: Served[LoadedBuild]) -> Served[Build]:
+        """Returns the answer of the stored build as one of a compiled model."""
+        key, sizes, more = answer.key, answer.sizes, answer.again
+
+        def again(key: SizesKey, sizes: Mapping[str, int]) -> Served[Build] | None:
+            other = None if more is None else more(key, sizes)
+            return None if other is None else self._served(other)
+
         return Served(
             self.name, key, sizes, answer.program, rebuild=lambda: self._rebuild(sizes),
-            weight=answer.weight, often=often,
+            weight=answer.weight, again=again,
         )  # fmt: skip
 
 

@@ -48,10 +48,11 @@ class Scatter(Sequential):
 
     An axis of the tensor that is its own place is visited, too: each of its elements has its own
     updates. `start` ranges over the tensor's axes, all other parts over the visited axes: those
-    that are their own places, and `over`.
+    that are their own places, and `over`. Updates are `apart` if no two are for one element: their
+    order does not matter then.
     """
 
-    __slots__ = ("combiner", "places", "start", "value", "where")
+    __slots__ = ("apart", "combiner", "places", "start", "value", "where")
     word = "scatter"
 
     def __init__(
@@ -62,6 +63,8 @@ class Scatter(Sequential):
         where: Scalar,
         combiner: str,
         over: Sequence[Index],
+        *,
+        apart: bool = False,
     ) -> None:
         super().__init__(start.dtype, over)
         assert value.dtype == start.dtype, (value.dtype, start.dtype)
@@ -70,6 +73,7 @@ class Scatter(Sequential):
         self.value = value
         self.where = where
         self.combiner = combiner
+        self.apart = apart
 
     @property
     def children(self) -> tuple[Scalar, ...]:
@@ -77,7 +81,7 @@ class Scatter(Sequential):
 
     def over_axes(self, children: Sequence[Scalar], over: Sequence[Index]) -> Scalar:
         start, value, where, *places = children
-        return Scatter(start, places, value, where, self.combiner, over)
+        return Scatter(start, places, value, where, self.combiner, over, apart=self.apart)
 
     def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
         own = {id(a) for a in self.places}
@@ -252,10 +256,13 @@ def scatter(
     over: Sequence[Index],
     where: Scalar | None = None,
     combiner: str = "",
+    *,
+    apart: bool = False,
 ) -> Scalar:
     """Returns `start` with updates; see `Scatter`. Without `where`, every position writes."""
     held = Imm(True, "bool") if where is None else where
-    return Scatter(start, tuple(map(as_scalar, places)), value, held, combiner, over)
+    where_to = tuple(map(as_scalar, places))
+    return Scatter(start, where_to, value, held, combiner, over, apart=apart)
 
 
 def scan(

@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.runtime.guard import GuardSide
+from clew.runtime.session import Session
+from clew.runtime.state import conventional_pairs
+from clew.support.errors import ClewError
 
 HEADS, GROUPS, WIDTH, MOST = 4, 2, 16, 64
 KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
@@ -79,3 +84,102 @@ def test_one_build_serves_all_lengths() -> None:
                 np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
                 np.testing.assert_allclose(session.state[name], state[name], rtol=1e-4, atol=1e-5)
     assert compiled.builds_made == made
+
+
+@pytest.mark.parametrize("side", [None, *GuardSide])
+def test_caches_that_grow_to_a_total_lie_in_buffers(side: GuardSide | None) -> None:
+    """Rows of a batch have different lengths, sessions return to earlier ones, and copies differ.
+    The reference is the model without buffers.
+    """
+    options = clew.Diagnostics(guard=side or False)
+    compiled = clew.compile(decoder(), threads=1, cache=False, diagnostics=options)
+    pairs = conventional_pairs(compiled.inputs, compiled.outputs)
+    both = [compiled.session(), Session(compiled, pairs)]
+    rng, lengths, places = np.random.default_rng(2), np.zeros(2, int), set()
+
+    def step(sessions: list[Session], added: tuple[int, int]) -> None:
+        nonlocal lengths
+        rows, lengths = max(added), lengths + added
+        x = rng.standard_normal((2, rows, HEADS * WIDTH)).astype("f4")
+        mask = (np.arange(lengths.max()) < lengths[:, None]).astype("i8")
+        found, wanted = (session(x, mask) for session in sessions)
+        for row, valid in enumerate(added):
+            np.testing.assert_array_equal(found[row, :valid], wanted[row, :valid])
+
+    for added in ((5, 3), (1, 1), (1, 1)):
+        step(both, added)
+        places.add(buffer(both[0]))
+    assert len(places) == 1
+    assert both[0].length == 7
+    shown = both[0].state[KEY]
+    kept = shown.copy()
+    step(both, (1, 1))
+    np.testing.assert_array_equal(shown, kept)
+    assert buffer(both[0]) not in places
+    copies = [session.copy() for session in both]
+    before = lengths
+    for sessions in (copies, both):
+        lengths = before
+        step(sessions, (1, 1))
+        step(sessions, (1, 1))
+    for session in both:
+        session.rewind(4)
+    lengths = np.array([4, 3])
+    for added in ((1, 1), (1, 1), (1, 0)):
+        step(both, added)
+    assert [session.length for session in both] == [7, 7]
+
+
+def buffer(session: Session) -> int:
+    caches = session._now.caches
+    assert caches is not None
+    return int(caches.arrays[KEY].ctypes.data)
+
+
+def sharing() -> onnx.ModelProto:
+    """A layer whose cache keeps its capacity: the number of keys in all is an input."""
+    floats, i32 = TensorProto.FLOAT, TensorProto.INT32
+    info, node = helper.make_tensor_value_info, helper.make_node
+    packed = (HEADS + 2 * GROUPS) * WIDTH
+    cache: list[str | int] = ["b", GROUPS, "capacity", WIDTH]
+    given = ["x", "", "", KEY, VALUE, "last", "total"]
+    attention = node(
+        "GroupQueryAttention", given, ["y", "present.0.key", "present.0.value"],
+        domain="com.microsoft", num_heads=HEADS, kv_num_heads=GROUPS,
+    )  # fmt: skip
+    inputs = [info("x", floats, ["b", "s", packed]), info("last", i32, ["b"])]
+    inputs += [info("total", i32, []), *(info(name, floats, cache) for name in (KEY, VALUE))]
+    outputs = [info("y", floats, ["b", "s", HEADS * WIDTH])]
+    outputs += [info(f"present.0.{name}", floats, cache) for name in ("key", "value")]
+    graph = helper.make_graph([attention], "sharing", inputs, outputs)
+    domains = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9)
+
+
+def test_caches_that_keep_their_capacity_are_written_in_place() -> None:
+    """Rows of the batch are at different positions; one build serves all totals."""
+    file, capacity, batch = sharing(), 2048, 2
+    compiled = clew.compile(file, threads=1, cache=False)
+    runtime = ort.InferenceSession(file.SerializeToString())
+    cache = np.zeros((batch, GROUPS, capacity, WIDTH), np.float32)
+    session = compiled.session(initial={KEY: cache, VALUE: cache})
+    state = {KEY: cache, VALUE: cache}
+    rng = np.random.default_rng(1)
+    lengths, places, made = np.zeros(batch, np.int32), set(), 0
+    for step, added in enumerate([(5, 3), (1, 1), (1, 1), (1, 1)]):
+        lengths = lengths + np.array(added, np.int32)
+        total, rows = np.array(lengths.max()), max(added)
+        x = rng.standard_normal((batch, rows, (HEADS + 2 * GROUPS) * WIDTH)).astype("f4")
+        call = {"x": x, "last": lengths - 1, "total": total}
+        y, *present = runtime.run(None, {**call, **state})
+        state = dict(zip((KEY, VALUE), present, strict=True))
+        found = session(call)
+        for row, valid in enumerate(added):
+            np.testing.assert_allclose(found[row, :valid], y[row, :valid], rtol=1e-4, atol=1e-5)
+        places.add(session._now.state[KEY].ctypes.data)
+        made = compiled.builds_made if step == 0 else made
+    assert len(places) == 1
+    assert compiled.builds_made == made
+    last = np.array([capacity, 7], np.int32)
+    with pytest.raises(ClewError, match="I320"):
+        session({**call, "last": last, "total": np.array(capacity, np.int32)})

@@ -46,8 +46,8 @@ def test_indices_out_of_range_write_nothing_elsewhere():
     cache = {"x": draw(2, 5, 1), "u": draw(2, 2, 1), "i": np.array([4, 2**62])}
     fails("I320", "TensorScatter", cache, opset=24, axis=1)
     found = run("TensorScatter", cache, opset=24, axis=1, bounds="clamp")[2][0]
-    np.testing.assert_array_equal(found[1], cache["x"][1])
-    assert found[0, 4] == cache["u"][0, 0]
+    np.testing.assert_array_equal(found[:, :3], cache["x"][:, :3])
+    np.testing.assert_array_equal(found[:, 3:], cache["u"])
 
 
 def test_reverse_sequence():

@@ -172,3 +172,30 @@ def test_a_session_leaves_the_state_out_of_nested_values() -> None:
     partly = model.session(one)
     found, ((value,),) = partly(x, [(x,)])
     assert (list(found), list(value)) == ([2, 2], [0, 0])
+
+
+class Static(nn.Module):
+    """Writes to positions of a cache of fixed capacity, as transformers' `StaticCache` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1, 2, 512, 128))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(2, at, x)
+        return self.cache.sum(2)
+
+
+def test_positions_of_a_cache_are_written_in_place() -> None:
+    at = torch.tensor([0, 1])
+    x = torch.randn(1, 2, 2, 128)
+    session = compiled_from(Static(), x, at).session()
+    eager, places = Static(), set()
+    for start in (0, 2, 4, 3, -2):
+        x, at = torch.randn(1, 2, 2, 128), torch.tensor([start, start + 1])
+        eager_at = at % 512
+        found = session(x.numpy(), at.numpy())
+        np.testing.assert_allclose(found, eager(x, eager_at).numpy(), rtol=1e-4, atol=1e-5)
+        places.add(session._now.state["cache"].ctypes.data)
+    assert len(places) == 1
+    np.testing.assert_array_equal(session.state["cache"], eager.cache.numpy())

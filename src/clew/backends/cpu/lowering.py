@@ -42,7 +42,7 @@ from clew.ir.visit import post_order
 from clew.loop.either import either
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
-from clew.loop.lower import Part, lower
+from clew.loop.lower import lower
 from clew.loop.needs import needs_of
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
@@ -253,8 +253,8 @@ class KernelSource(Shown):
             return self._twin.nest
         like, made = self._first.nest if self._first is not None else None, self._stages_of_nest
         with self._expecting():
-            part = _part(self.sizes.function)
-            return lower(self.name, made.inputs, made.outputs, like, part)
+            in_place = IN_PLACE in self.function.attrs
+            return lower(self.name, made.inputs, made.outputs, like, in_place=in_place)
 
     @cached_property
     def ways(self) -> list[tuple[KernelSource, Dim]]:
@@ -492,17 +492,6 @@ class KernelBinary(Brief):
         return KernelBinary(source.in_model(own), code, rules, own)
 
 
-def _part(function: Function) -> Part | None:
-    """Returns the part of its result that a kernel writes; None if it writes all of it."""
-    if IN_PLACE not in function.attrs:
-        return None
-    root = function.body
-    assert isinstance(root, Call)
-    begin: list[Dim] = [0] * root.tensor.rank
-    begin[root.attrs.axis] = root.attrs.begin
-    return Part(root.tensor.shape, tuple(begin))
-
-
 def _where(function: Function) -> list[Dim]:
     """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
     at others.
@@ -538,7 +527,10 @@ def _to_stages(function: Function, way: int = 0) -> Stages:
                 named.add(id(values[node.id][0]))
             case Call(op=Op() as op):
                 args = [values[a.id][0] for a in node.args]
-                made = _compute(op, node, args, way)
+                in_place = node is function.body and IN_PLACE in function.attrs
+                made = (
+                    (op.scattered(args, node.attrs),) if in_place else _compute(op, node, args, way)
+                )
                 _name_stages(op, made, taken, ops, named, count)
                 values[node.id] = made
                 count += 1
@@ -548,12 +540,6 @@ def _to_stages(function: Function, way: int = 0) -> Stages:
                 values[node.id] = (values[node.value.id][node.index],)
             case _:
                 raise AssertionError(f"{node} in a primitive function")
-    if _part(function) is not None:
-        assert isinstance(function.body, Call)
-        # Only the new elements: the others are in the result's memory already.
-        (whole,), new = values[function.body.id], values[function.body.args[1].id][0]
-        name = whole.name
-        values[function.body.id] = (compute(new.shape, _reader(new), name),)
     outputs = _distinct(values[function.body.id], taken, ops, count)
     return Stages(tuple(inputs), outputs, ops)
 

@@ -22,15 +22,16 @@ def one_query(function: Function) -> tuple[Function, Dim] | None:
     there is one query, else 0; None if the kernel computes something else.
 
     Its parameters and result are the memory of those of `function`, in other shapes: the queries
-    `[batch, 1, heads, elements]` are `[batch, groups, heads of a group, elements]`.
+    `[batch, 1, heads, elements]` are `[batch, groups, heads of a group, elements]`. The result may
+    be cast.
 
     Before:
         fn (%q: f32[b, s, 16, 64], %k: f32[b, 4, t, 64], %v: f32[b, 4, t, 64])
     After, at `s` = 1:
         fn (%q: f32[b, 4, 4, 64], %k: f32[b, 4, t, 64], %v: f32[b, 4, t, 64])
     """
-    root = function.body
-    if not isinstance(root, Call) or root.op_name != "nn.attention" or root.attrs.causal:
+    root = _attention(function)
+    if root is None or root.attrs.causal:
         return None
     attrs = root.attrs
     if any(layout.replace("S", "") != "BHD" for layout in (attrs.q_layout, attrs.layout)):
@@ -53,10 +54,18 @@ def one_query(function: Function) -> tuple[Function, Dim] | None:
     return None if grouped is None else (grouped, where)
 
 
+def _attention(function: Function) -> Call | None:
+    """Returns the attention whose result, which may be cast, a kernel computes."""
+    root = function.body
+    if isinstance(root, Call) and root.op_name == "cast":
+        root = root.args[0]
+    return root if isinstance(root, Call) and root.op_name == "nn.attention" else None
+
+
 def _grouped(function: Function, groups: int, each: int) -> Function | None:
     """Returns the kernel for one query with the heads of a group as rows of queries."""
-    root = function.body
-    assert isinstance(root, Call)
+    root = _attention(function)
+    assert root is not None
     q, k, v, *masks = root.args
     batch, width = (q.tensor.shape[root.attrs.q_layout.index(axis)] for axis in "BD")
     changed: dict[int, Var] = {}
@@ -73,7 +82,11 @@ def _grouped(function: Function, groups: int, each: int) -> Function | None:
     params = [changed.get(p.id, p) for p in function.params]
     args = [changed.get(a.id, a) for a in (q, k, v, *masks)]
     attrs: Mapping[str, object] = {**root.attrs, "q_layout": AXES, "layout": AXES}
-    return Function(params, get_op("nn.attention")(*args, **attrs), function.attrs)
+    made = get_op("nn.attention")(*args, **attrs)
+    if function.body is not root:
+        assert isinstance(function.body, Call)
+        made = get_op("cast")(made, **function.body.attrs)
+    return Function(params, made, function.attrs)
 
 
 def _reshape(value: Expr, shape: tuple[Dim, ...], changed: dict[int, Var]) -> bool:

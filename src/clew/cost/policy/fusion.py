@@ -28,3 +28,10 @@ OPERATIONS_OF_TABLES: Final = threshold(
 READS_OF_TABLES: Final = threshold(
     64, "reads", "of a value: one that is read less often is computed again in its reader"
 )
+STATE_BYTES: Final = threshold(
+    256 << 10,
+    "bytes",
+    "of all states of fixed capacity, from which a session writes to them in place: less is copied "
+    "sooner than Python starts such a call",
+    measured="Zen 3",
+)

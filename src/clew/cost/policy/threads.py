@@ -37,3 +37,11 @@ WORTH_DIVIDING: Final = threshold(
 KERNELS_FOR_WORKERS: Final = threshold(
     4, "kernels", "to compile: other processes that lower them take as long to start"
 )
+SIMILAR_COSTS: Final = threshold(
+    0.125,
+    "ratio",
+    "between costs of work that share one division among threads, as at the next length of a "
+    "cache: from 128 to 288 positions, a decoder is divided 11 times, with half the ratio 13 "
+    "times, with an eighth of it 33 times, each time at the cost of half of a call",
+    measured="Zen 3",
+)

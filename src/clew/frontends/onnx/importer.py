@@ -266,6 +266,16 @@ class Importer:
             scope.values[value.name] = expr
         return self._graph(graph, scope)
 
+    def stated_shape(self, name: str) -> tuple[str, ...] | None:
+        """Returns the shape that the model states for one of its outputs, each size as a text (""
+        for one without a number or name); None if there is none.
+        """
+        for value in self.model.graph.output:
+            if value.name == name and value.type.tensor_type.HasField("shape"):
+                dims = value.type.tensor_type.shape.dim
+                return tuple(d.dim_param or str(d.dim_value or "") for d in dims)
+        return None
+
     # --- layers ---
 
     def _node(self, node: NodeProto, name: str, scope: Scope) -> None:

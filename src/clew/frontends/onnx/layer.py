@@ -34,6 +34,12 @@ class Importing(Protocol):
     external: ExternalData
     changing_sizes: dict[str, set[tuple[int, int]]]
 
+    def stated_shape(self, name: str) -> tuple[str, ...] | None:
+        """Returns the shape that the model states for one of its outputs, each size as a text; None
+        if there is none.
+        """
+        ...
+
     @property
     def channel_block(self) -> int:
         """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
@@ -81,6 +87,14 @@ class Layer(file_layer.Layer):
             wanted = schema.attributes[name].type.value
             if attribute.type not in (0, wanted):
                 raise self.wrong(f"attribute {name!r} has the wrong type")
+
+    def stated_shape(self, output: int) -> tuple[str, ...] | None:
+        """Returns the shape that the model states for an output of the layer that is one of its
+        own, each size as a text; None if there is none.
+        """
+        if not self.wants(output) or self.scope.within is not None:
+            return None
+        return self.importer.stated_shape(self.outputs[output])
 
     def ints_of(self, name: str, index: int) -> tuple[int, ...] | None:
         """Returns a list that is an attribute in old versions and an input in new ones; None if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,8 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(bf16(2, 4, 40, 8), bf16(2, 2, 67, 8), bf16(2, 2, 67, 24), f32(40, 67),
                transposes_values=True),
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8), out_dtype="f32"),
+        Sample(f32(1, 4, 1, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
+        Sample(f32(1, 4, 5, 8), bf16(1, 2, 7, 8), bf16(1, 2, 7, 8), boolean(5, 7)),
         Sample(bf16(1, 3, 2, 6), bf16(1, 7, 2, 6), bf16(1, 7, 2, 4), causal=True,
                q_layout="BSHD", k_layout="BSHD", v_layout="BSHD", layout="BSHD"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), out_dtype="bf16", error="T107"),
@@ -140,7 +143,8 @@ def attention(
     Several query heads may share a head of keys and values. A fully masked row is NaN; `guard` sets
     a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
     Without keys, the result is 0, the sum over no values. Narrow floats accumulate in `f32`, which
-    is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too.
+    is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too. Keys and values
+    may be narrow while queries are `f32`, as in a cache of few bytes.
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
@@ -153,7 +157,9 @@ def attention(
     FlashAttention, 2022.
     """
     need_float("nn.attention", q)
-    same_dtype("nn.attention", q, k, v)
+    same_dtype("nn.attention", k, v)
+    if q.dtype != accumulator(k.dtype):
+        same_dtype("nn.attention", q, k, v)
     qs, ks = _sizes("query", q, q_layout), _sizes("key", k, k_layout)
     vs = _sizes("value", v, v_layout)
     _check(qs, ks, vs)
@@ -169,7 +175,7 @@ def attention(
             "T107", f"nn.attention: out_dtype is {out_dtype!r}", hint=f"use {dtype} or {q.dtype}"
         )
     factor = _factor(scale, width, dtype)
-    pairs = can_pair(q.dtype, (batch, rows, width, keys, depth), k_layout)
+    pairs = q.dtype == k.dtype and can_pair(q.dtype, (batch, rows, width, keys, depth), k_layout)
     if transposes_values and not pairs:
         raise GraphTypeError("T107", "nn.attention: transposes_values needs bf16 in pairs")
     summed = keys  # or as many as are stored
@@ -197,11 +203,12 @@ def attention(
             role="attention.queries",
         )
     i = te.reduce_axis(width, "i")
+    read = _keys_of_group(k, k_layout, wide=q.dtype != k.dtype)
     scores = te.compute(
         (batch, heads, keys, rows),
         lambda b, h, n, m: te.sum(
             widen(_paired(queries, b, h, i, m) if pairs else queries[b, h, i, m])
-            * widen(k[_place(k_layout, b, shared(h), n, i)]),
+            * read(b, shared(h), n, i),
             i,
         ),
         "scores",
@@ -323,6 +330,22 @@ def attention(
         "attention",
         axes=tuple(names[axis] for axis in layout),
     )
+
+
+def _keys_of_group(k: Tensor, layout: str, *, wide: bool) -> Callable[..., Scalar]:
+    """Returns what reads an element of a key: of a stage of their own if they are `wide`, widened
+    for other operands.
+    """
+
+    def read(b: Scalar, h: Scalar, n: Scalar, i: Scalar) -> Scalar:
+        return widen(k[_place(layout, b, h, n, i)])
+
+    if not wide:
+        return read
+    sizes = dict(zip(layout, k.shape, strict=True))
+    shape = tuple(sizes[axis] for axis in AXES)
+    keys = te.compute(shape, read, "keys", role="attention.keys")
+    return lambda *place: keys[place]
 
 
 def _place(layout: str, b: Scalar, h: Scalar, s: Scalar, d: Scalar) -> tuple[Scalar, ...]:

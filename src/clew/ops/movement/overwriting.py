@@ -66,6 +66,18 @@ def overwrite(x: Tensor, new: Tensor, *, begin: int, axis: int) -> Tensor:
     return te.compute(x.shape, body, "overwrite")
 
 
+@overwrite.scatter
+def _overwrite_scattered(x: Tensor, new: Tensor, *, begin: int, axis: int) -> Tensor:
+    along = axis % x.rank
+    each = te.reduce_axis(new.shape[along], "new")
+
+    def updated(*i: Scalar) -> Scalar:
+        place = (*i[:along], te.size(begin) + each, *i[along + 1 :])
+        return te.scatter(x[i], place, new[(*i[:along], each, *i[along + 1 :])], [each], apart=True)
+
+    return te.compute(x.shape, updated, "overwrite")
+
+
 @overwrite.reference
 def _overwrite_reference(x: Array, new: Array, *, begin: int, axis: int) -> Array:
     made = np.array(x)

@@ -338,6 +338,8 @@ def _scatter_elements_reference(
     return put(x, tuple(place), updates, reduction)
 
 
+for _op in (scatter_elements, scatter_elements_few, scatter_elements_many):
+    _op.scatter(scatter_elements_many.compute)  # type: ignore[arg-type]
 scatter_elements.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
 scatter_elements_few.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
 
@@ -500,8 +502,89 @@ def _scatter_nd_reference(x: Array, indices: Array, updates: Array, *, reduction
     return put(x, place, updates, reduction)
 
 
+for _op in (scatter_nd, scatter_nd_few, scatter_nd_many):
+    _op.scatter(scatter_nd_many.compute)  # type: ignore[arg-type]
 scatter_nd.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
 scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
+
+
+# --- slices along an axis ---------------------------------------------------------------------
+
+
+@register_op(
+    "index_copy",
+    samples=(
+        Sample(f32(2, 5, 3), np.array([3, -5]), f32(2, 2, 3), axis=1),
+        Sample(f32(4, 3), np.array([2, 0, 2], "i4"), f32(4, 3), axis=-1),
+        Sample(f16(2, 5, 3), np.array([4]), f16(2, 1, 3), axis=1),
+        Sample(i32(5), np.array([1, 1]), i32(2), axis=0),
+        Sample(f32(2, 5), np.zeros(0, "i8"), f32(2, 0), axis=1),
+        Sample(f32(2, 5), np.array([1, 5]), f32(2, 2), axis=1, error="I320"),
+        Sample(f32(2, 5), np.array([-6]), f32(2, 1), axis=1, error="I320"),
+        Sample(f32(2, 5), i64(2), f32(2, 3), axis=1, error="T108"),
+        Sample(f32(2, 5), i64(2), f32(3, 2), axis=1, error="T108"),
+        Sample(f32(2, 5), i64(2, 1), f32(2, 2), axis=1, error="T108"),
+        Sample(f32(2, 0), i64(1), f32(2, 1), axis=1, error="T110"),
+        Sample(f32(2, 5), i64(2), f32(2, 2), axis=2, error="T104"),
+        Sample(f32(2, 5), i64(2), i32(2, 2), axis=1, error="T101"),
+        Sample(f32(2, 5), f32(2), f32(2, 2), axis=1, error="T105"),
+    ),
+)
+def index_copy(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int) -> Tensor:
+    """`x` with slices along an axis replaced by those of `updates`, at `indices`; of several
+    updates for one position, the last. Negative indices count from the end; an index out of range
+    raises an error in the run.
+
+    Errors: T101, T104, T105, T108, T110, I320. Source: PyTorch `Tensor.index_copy`.
+    """
+    name = "index_copy"
+    need_integer(name, indices)
+    check_reduction(name, "none", x.type, updates.type)
+    n = axis_of(name, axis, x.rank)
+    fits = updates.rank == x.rank and indices.rank == 1
+    if (
+        not fits
+        or differ(indices.shape[0], updates.shape[n])
+        or any(
+            k != n and differ(new, old)
+            for k, (new, old) in enumerate(zip(updates.shape, x.shape, strict=True))
+        )
+    ):
+        raise GraphTypeError(
+            "T108", f"{name}: {updates.type} at {indices.type} does not fit {x.type}"
+        )
+    if updates.shape[n] == 0:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    if updates.shape[n] != 1:
+        return index_copy.scattered((x, indices, updates), {"axis": axis})
+
+    def body(*i: Scalar) -> Scalar:  # fuses with other operators
+        place = index_at(name, indices, (te.as_scalar(0),), n, x.shape[n])
+        return te.select(place.equal(i[n]), updates[(*i[:n], 0, *i[n + 1 :])], x[i])
+
+    return te.compute(x.shape, body, name)
+
+
+@index_copy.scatter
+def _index_copied(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int) -> Tensor:
+    n = axis % x.rank
+    each = te.reduce_axis(updates.shape[n], "update")
+
+    def updated(*i: Scalar) -> Scalar:
+        place = index_at("index_copy", indices, (each,), n, x.shape[n])
+        value = updates[(*i[:n], each, *i[n + 1 :])]
+        alone = updates.shape[n] == 1
+        return te.scatter(x[i], (*i[:n], place, *i[n + 1 :]), value, [each], apart=alone)
+
+    return te.compute(x.shape, updated, "index_copy")
+
+
+@index_copy.reference
+def _index_copy_reference(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
+    n = axis % x.ndim
+    place = indices_in("index_copy", indices, n, x.shape[n])
+    moved = put(np.moveaxis(x, n, 0), (place,), np.moveaxis(updates, n, 0), "none")
+    return np.ascontiguousarray(np.moveaxis(moved, 0, n))
 
 
 # --- slices along an axis, with one position per batch element ------------------------------
@@ -565,7 +648,8 @@ def tensor_scatter(
     x: Tensor, updates: Tensor, begin: Tensor, *, axis: int = -2, circular: bool = False
 ) -> Tensor:
     """`x` with `updates` written along `axis`, starting at `begin[n]` for element `n` of axis 0.
-    With `circular`, they wrap around at the end; otherwise all of them must fit.
+    With `circular`, they wrap around at the end; otherwise all of them must fit, and a start out of
+    range is clamped if it is no error.
 
     Errors: T101, T104, T105, T108, I320. Source: ONNX TensorScatter-24.
     """
@@ -585,13 +669,11 @@ def tensor_scatter(
     if updates.shape[n] == 0:
         return te.compute(x.shape, lambda *i: x[i], name)
     size, count = te.size(x.shape[n]), te.size(updates.shape[n])
-    room = x.shape[n] - updates.shape[n] + 1
-    places = Places(name, n, x.shape[n], room, from_end=False, noun="place of the first update")
+    places = _first_places(x, updates, n)
 
     def body(*i: Scalar) -> Scalar:
         first = te.cast("i64", begin[i[0]])
-        if not circular:  # without the check, positions outside the axis are not written
-            first = te.Checked(first, places, hold=False)
+        first = first if circular else te.Checked(first, places)
         place = i[n] - first
         place = place % size if circular else place
         new = (place >= 0) & (place < count)
@@ -599,3 +681,27 @@ def tensor_scatter(
         return te.select(new, updates[(*i[:n], held, *i[n + 1 :])], x[i])
 
     return te.compute(x.shape, body, name)
+
+
+@tensor_scatter.scatter
+def _tensor_scattered(
+    x: Tensor, updates: Tensor, begin: Tensor, *, axis: int, circular: bool
+) -> Tensor:
+    n = axis % x.rank
+    size, each = te.size(x.shape[n]), te.reduce_axis(updates.shape[n], "update")
+    places = _first_places(x, updates, n)
+
+    def updated(*i: Scalar) -> Scalar:
+        first = te.cast("i64", begin[i[0]])
+        place = (first + each) % size if circular else te.Checked(first, places) + each
+        value = updates[(*i[:n], each, *i[n + 1 :])]
+        return te.scatter(x[i], (*i[:n], place, *i[n + 1 :]), value, [each], apart=True)
+
+    return te.compute(x.shape, updated, "tensor_scatter")
+
+
+def _first_places(x: Tensor, updates: Tensor, n: int) -> Places:
+    """Returns the positions at which all updates fit."""
+    room = x.shape[n] - updates.shape[n] + 1
+    noun = "place of the first update"
+    return Places("tensor_scatter", n, x.shape[n], room, from_end=False, noun=noun)

@@ -8,20 +8,21 @@ from clew.ir.expr import Call, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.visit import all_nodes
+from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.passes.hold_states import HELD
 from clew.patterns.exactness import EXACT, Exactness
 from clew.support.dataclass import dataclass
 
 IN_PLACE: Final = "in_place"
-"""The attribute of a kernel that writes only the new elements of an `overwrite`, its root, into the
-memory of its parameter with this number.
+"""The attribute of a kernel that writes only the updates of its root (`Op.scatter`) into the memory
+of its parameter with this number.
 """
 
 
 @dataclass(frozen=True)
 class WriteInPlace(Pass):
-    """Makes kernels that overwrite a part of a state write only that part, into the state's memory.
+    """Makes kernels that update elements of a state write only these, into the state's memory.
 
     The old value must die: it is an input that the caller gives away (`held` of the main function),
     and the kernel is its only reader. All other readers read the new value, and so run after it.
@@ -86,9 +87,16 @@ def _place(value: Expr, param: Var, uses: list[Expr]) -> tuple[int, str]:
         return -1, "another operator reads the old value"
     number, root = list(value.args).index(param), value.op.body
     inner = value.op.params[number]
-    if not isinstance(root, Call) or root.op_name != "overwrite" or root.args[0] is not inner:
-        return -1, "the kernel does more than overwrite a part"
+    if not isinstance(root, Call) or not _writes(root) or root.args[0] is not inner:
+        return -1, "the kernel does more than replace some of its elements"
     inside = [node for node in all_nodes(value.op) if any(c is inner for c in node.children)]
     if any(node is not root for node in inside) or root.args.count(inner) != 1:
         return -1, "the new elements depend on the old value"
     return number, ""
+
+
+def _writes(root: Call) -> bool:
+    """Whether an operator only replaces elements of its first operand."""
+    if not isinstance(root.op, Op) or root.op.scatter_rule is None:
+        return False
+    return 0 not in [size for arg in root.args for size in arg.tensor.shape]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, replaces
 from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, Type
@@ -36,7 +36,8 @@ class WidenHalves(Pass):
     convolution read the rounded form, too; an operand of dense layers or attention is stored in f32
     as well for them, as `ConvertPrecision` does. On targets without instructions for products of
     the dtype, convolutions are computed in f32, and dense layers read data in f32; their weights
-    stay narrow, since few rows take as long as reading them does. Sums of products, and what
+    stay narrow, since few rows take as long as reading them does. So do keys and values that lie in
+    a cache. Sums of products, and what
     follows, are f32. Residual sums that feed no product directly are also stored in f32. Operators
     that only move elements keep the dtype of what they move.
 
@@ -142,6 +143,8 @@ class _Widener(Rewriter):
         traits = call.op.traits if isinstance(call.op, Op) else NO_TRAITS
         operands = call.args[: factors(call)]
         dtype = next((d for d in NARROW_FLOATS if all(has_dtype(a, d) for a in operands)), "")
+        if call.op_name == "nn.attention" and dtype and not self._has_products(dtype):
+            return [n for n in (1, 2) if _is_stored(call.args[1]) and _is_stored(call.args[2])]
         if not traits.product or not dtype:
             return ()
         if traits.product == "values" or self._has_products(dtype):
@@ -162,6 +165,16 @@ class _Widener(Rewriter):
             return False
         halves = [c for c in children if any(has_dtype(c, dtype) for dtype in NARROW_FLOATS)]
         return call.id in self._rounded or not all(c.id in self._wide for c in halves)
+
+
+def _is_stored(value: Expr) -> bool:
+    """Whether a value is an input, such as a cache, or one of which some elements were replaced."""
+    while isinstance(value, Call) and isinstance(value.op, Op):
+        types = [a.tensor for a in value.args]
+        if value.op.scatter_rule is None and not value.op.selects(types, value.attrs):
+            return False
+        value = value.args[0]
+    return isinstance(value, Var)
 
 
 def _computes(call: Call) -> bool:

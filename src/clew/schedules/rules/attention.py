@@ -69,7 +69,8 @@ class Parts(Match):
     """Names of the stages by their roles. `bias` is set only if the bias differs by query, and
     `apart` only if the elements of the values are not contiguous. `far` are the products that read
     an input by rows that lie apart, with the names of the loops over these rows. `axes` are the
-    loops of the result over batch, head, query and element.
+    loops of the result over batch, head, query and element. `keys` is set if narrow keys are
+    widened in a stage.
     """
 
     queries: str
@@ -85,6 +86,7 @@ class Parts(Match):
     apart: str
     far: tuple[_FarRows, ...]
     axes: tuple[str, ...]
+    keys: str = ""
 
     @property
     def pairs(self) -> bool:
@@ -126,7 +128,9 @@ class Attention(Rule[Parts]):
             return None
         differs = bias is not None and bias.store.buffer.shape[-1] != 1
         own = bias.name if bias is not None and differs else ""
-        kept = {*of.values(), root, own}
+        narrow = work.by_role.get("attention.keys")
+        keys = narrow.name if narrow is not None else ""
+        kept = {*of.values(), root, own, keys}
         packed = work.by_role.get("attention.values")
         apart = packed.name if packed else _values_apart(work, of["weighted"], kept, target)
         schedule = work.start.copy()
@@ -141,7 +145,9 @@ class Attention(Rule[Parts]):
             batch, head, depth, row = axes
             axes = batch, head, row, depth
         far = _far_rows(infos, of["scores"], of["weighted"])
-        match = Parts(schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes)
+        match = Parts(
+            schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes, keys=keys
+        )
         # Transposed values are for a matrix unit only.
         return None if match.is_turned and match.tile is None else match
 
@@ -196,6 +202,8 @@ class Attention(Rule[Parts]):
         tail = "balance" if schedule.is_static(keys) else "clamp"
         step, key = schedule.split(keys, settings["keys"], tail=tail)
         schedule.compute_at(match.scores, step, "register")
+        if match.keys:  # once for all queries of the tile, whose products read single elements
+            schedule.compute_at(match.keys, step, "scratch")
         schedule.compute_at(match.queries, tile, "scratch")
         if match.pairs:
             dot_tile(schedule, infos[match.weighted], few, _PAIR)
@@ -204,6 +212,9 @@ class Attention(Rule[Parts]):
             register_tile(schedule, infos[match.weighted], few)
             register_tile(schedule, infos[match.scores], lanes)
         schedule.unroll(key)
+        if match.keys:
+            _, widened = schedule.split(infos[match.keys].axes[-1], lanes, tail="guard")
+            schedule.vectorize(widened)
         _softmax_in_vectors(schedule, infos, match)
         for name in (each, vector):
             schedule.unroll(name)

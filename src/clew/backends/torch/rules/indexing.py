@@ -135,6 +135,12 @@ def scatter_elements(b: Building) -> Step:
     return b.widened(lambda x, i, new: x.scatter_reduce(axis, places(i), new, kind))
 
 
+@builds("index_copy")
+def index_copy(b: Building) -> Step:
+    """The reference."""
+    return _by_reference(b)
+
+
 @builds("scatter_nd", "scatter_nd_few", "scatter_nd_many")
 def scatter_nd(b: Building) -> Step:
     """`scatter_reduce` on the axes that the index tuples address, joined to one; without a

@@ -76,6 +76,17 @@ def scatter_nd(w: Writing) -> str:
     return w.emit("ScatterND", x, w.cast(indices, "i64"), updates, reduction=_reduction(w))
 
 
+@writes("index_copy")
+def index_copy(w: Writing) -> str:
+    """`ScatterND` along the first axis."""
+    n, rank = w.attrs.axis % w.types[0].rank, w.types[0].rank
+    order = [n, *(a for a in range(rank) if a != n)]
+    x, updates = (w.emit("Transpose", w.inputs[k], perm=order) for k in (0, 2))
+    indices = w.emit("Unsqueeze", _places(w, 1, ("i64",)), w.constant(np.array([1])))
+    made = w.emit("ScatterND", x, indices, updates)
+    return w.emit("Transpose", made, perm=[order.index(a) for a in range(rank)])
+
+
 @writes("reverse_sequence")
 def reverse_sequence(w: Writing) -> str:
     """`ReverseSequence` along the first two axes."""

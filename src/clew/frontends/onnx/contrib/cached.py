@@ -4,6 +4,7 @@ and values, in which each row of the batch fills its own part.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from clew.frontends.building import call, cast, reshaped, scalar
@@ -12,6 +13,7 @@ from clew.frontends.lowering.norm import root_mean_square
 from clew.frontends.lowering.rotary import Rotation
 from clew.frontends.onnx.contrib.attention import head_count, in_heads
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
+from clew.frontends.onnx.held import held as held_by
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max
@@ -83,13 +85,13 @@ def _heads_of(layer: Layer, width: Dim, heads: int, half: Dim) -> tuple[Dim, Dim
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes of attention over a cache: rows and keys of this call, valid keys, and positions of the
-    cache afterwards.
+    """Sizes of attention over a cache: rows and keys of this call, valid keys (None if only the run
+    knows their number), and positions of the cache afterwards.
     """
 
     batch: Dim
     rows: Dim
-    total: Dim
+    total: Dim | None
     room: Dim
 
 
@@ -98,16 +100,16 @@ def group_query_attention(layer: Layer) -> Result:
     """Attention of queries to all keys before them, cached ones and those of this call, which are
     appended to each row's part of the cache; also the cache afterwards.
 
-    The cache has room for its previous number of keys, or for the total, if that is more. Source:
-    ONNX Runtime, `gqa_attention_base.h`.
+    The cache has room for its previous number of keys, or for the total, if that is more; where the
+    model states that its size stays, the total must fit. Source: ONNX Runtime,
+    `gqa_attention_base.h`.
     """
     _refuse(layer)
     q, k, v = _heads(layer)
     batch, rows = q.tensor.shape[:2]
     past = [layer.optional(3), layer.optional(4)]
-    held: Dim = 0 if past[0] is None else past[0].tensor.shape[2]
-    total: Dim = layer.one(6, "the number of keys in all")
-    sizes = _Sizes(batch, rows, total, dim_max(held, total))
+    total, room = _total_and_room(layer, past[0])
+    sizes = _Sizes(batch, rows, total, room)
     start = _start(layer, sizes)
     if layer.optional(14) is not None:
         epsilons = [layer.real(n, layer.real("qk_norm_epsilon")) for n in _EPSILONS]
@@ -121,7 +123,8 @@ def group_query_attention(layer: Layer) -> Result:
         turn = rotation(layer, where, (7, 8), interleaved=interleaved)
         q, k = turn.of(q), turn.of(k)
     caches = [_put(x, before, start, sizes) for x, before in zip((k, v), past, strict=True)]
-    keys, values = (part(cache, 2, 0, total) for cache in caches)
+    keys, values = (_valid(layer, cache, sizes) for cache in caches)
+    sizes = replace(sizes, total=keys.tensor.shape[2])
     todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"))
     todo.scale, todo.softcap = layer.real("scale", 0.0), layer.real("softcap", 0.0)
     todo.sink = layer.optional(11)
@@ -188,6 +191,29 @@ def _start(layer: Layer, sizes: _Sizes) -> Expr:
     return call("where", call("equal", total, rows), none, before)
 
 
+def _total_and_room(layer: Layer, past: Expr | None) -> tuple[Dim | None, Dim]:
+    """Returns the number of keys in all, None if only the run knows it, and the room of the cache
+    afterwards. A cache of which the model states that its size stays needs no number.
+
+    Errors: U002.
+    """
+    held: Dim = 0 if past is None else past.tensor.shape[2]
+    shape = layer.stated_shape(1)
+    is_fixed = past is not None and shape is not None and len(shape) == 4 and shape[2] == str(held)
+    if is_fixed and layer.builder.known.get(layer.input(6)) is None:
+        return None, held
+    total: Dim = layer.one(6, "the number of keys in all")
+    return total, dim_max(held, total)
+
+
+def _valid(layer: Layer, cache: Expr, sizes: _Sizes) -> Expr:
+    """Returns the part of a cache that holds keys."""
+    if sizes.total is not None:
+        return part(cache, 2, 0, sizes.total)
+    end = reshaped(cast(layer.input(6), "i64"), (1,))
+    return held_by(layer, "slice", [cache], {"end": end}, begin=(0,), strides=(1,), axes=(2,))
+
+
 def _size(layer: Layer) -> Expr:
     """Returns the number of rows of the query, `i32[]`."""
     sizes = call("shape_of", layer.input(0))
@@ -219,6 +245,7 @@ def _mask(layer: Layer, todo: Attention, start: Expr, sizes: _Sizes, *, alone: b
         todo.causal = True
         return
     batch, rows, keys = sizes.batch, sizes.rows, sizes.total
+    assert keys is not None
     key = reshaped(places(keys), (1, 1, 1, keys))
     if not causal:
         last = reshaped(cast(layer.input(5), "i32"), (batch, 1, 1, 1))

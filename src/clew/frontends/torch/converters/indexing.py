@@ -134,9 +134,15 @@ def index(layer: Layer) -> Result:
 def index_put(layer: Layer) -> Result:
     """Values written, or added, at places of advanced indexing."""
     x = layer.tensor()
-    axes, _ = _advanced(layer, x)
+    axes, indices = _advanced(layer, x)
     values = cast(layer.tensor("values"), x.tensor.dtype)
     mode = "add" if layer.flag("accumulate") else "none"
+    if mode == "none" and len(axes) == 1 and axes[0] and indices[0].tensor.rank == 1:
+        sizes = list(x.tensor.shape)
+        (sizes[axes[0]],) = indices[0].tensor.shape
+        if values.tensor.shape != tuple(sizes):
+            values = call("broadcast_to", values, shape=tuple(sizes))
+        return call("index_copy", x, indices[0], values, axis=axes[0])
     moved, order, places, count, together = _placed(layer, x)
     rank = places.tensor.rank - 1
     shape = (*places.tensor.shape[:-1], *moved.tensor.shape[count:])
