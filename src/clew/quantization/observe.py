@@ -145,9 +145,11 @@ class Observer:
                 _check(point, low, high)
                 extremes[n] = min(extremes[n][0], low), max(extremes[n][1], high)
                 by = numbers[n]
-                if wanted[n] and by is None:
+                if not wanted[n]:
+                    continue
+                if by is None:
                     found[n].add(value, (low, high))
-                elif wanted[n]:
+                else:
                     found[n].add(_divided(value, by, point.axis))
 
         self._each("ranges", add)

@@ -79,7 +79,7 @@ def _divide(schedule: Schedule, name: str, costs: Costs) -> bool:
     if len(deeper) < len(inside) or len({loop.name for loop in deeper}) != 1:
         return False
     name, run = deeper[0].name, 1
-    if any(line.size > 1 for line in lines):
+    if any(line.size != 1 for line in lines):
         run = _run_worth_claiming(deeper, costs)
     if not run:
         return False
