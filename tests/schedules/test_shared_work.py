@@ -4,6 +4,8 @@ independent.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,12 @@ import clew
 import zoo
 from clew import te
 from clew.cost.policy.threads import PARTS_FOR_THREADS
+from clew.loop.interpret import interpret
 from clew.loop.ir import For, loops, parallel_lines
 from clew.loop.lower import lower
+from clew.loop.phase_cost import cost_fs, ns_of
 from clew.loop.schedule import Schedule
-from clew.machine.costs import DEFAULTS
+from clew.machine.costs import DEFAULTS, Costs
 from clew.schedules.library.shared_work import _is_independent, share_work
 
 
@@ -59,6 +63,32 @@ def test_an_axis_of_one_iteration_is_passed_over() -> None:
     schedule.parallel("y.i0")
     share_work(schedule, DEFAULTS)
     assert parts(schedule) >= PARTS_FOR_THREADS
+
+
+def in_lines(columns: int) -> tuple[Schedule, Costs]:
+    """Four lines of so many iterations, of which 50 are worth claiming."""
+    schedule = doubled(1, 4, columns, 64)
+    schedule.parallel("y.i0")
+    schedule.parallel("y.i1")
+    schedule.vectorize("y.i3")
+    one = ns_of(cost_fs(loop_of(schedule, "y.i2").body, DEFAULTS))
+    return schedule, replace(DEFAULTS, least_chunk=49.5 * one)
+
+
+def test_short_iterations_inside_lines_are_divided_in_runs() -> None:
+    schedule, costs = in_lines(600)
+    share_work(schedule, costs)
+    assert loop_of(schedule, "y.i2.i").extent == 50
+    assert parts(schedule) == 4 * 12
+    x = np.arange(4 * 600 * 64, dtype=np.float32).reshape(1, 4, 600, 64)
+    np.testing.assert_array_equal(interpret(schedule.nest, [x])[0], 2 * x)
+
+
+def test_a_number_of_iterations_without_even_runs_is_not_divided() -> None:
+    schedule, costs = in_lines(601)
+    before = schedule.steps.copy()
+    share_work(schedule, costs)
+    assert schedule.steps == before
 
 
 def test_little_work_and_many_parts_stay_as_they_are() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,14 @@ from clew.ir.module import Module
 from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
-from clew.quantization.ranges import BINS, Histogram
+from clew.quantization.ranges import Histogram
 from clew.quantization.sites import Site
 from clew.quantization.weight_only import Gram
 from clew.support.errors import InputError
 from clew.tap.capture import Unkept, giving
 
 Array = NDArray[Any]
+Extremes: TypeAlias = tuple[float, float]
 
 
 def compiled(module: Module, options: CompileOptions) -> CompiledModel:
@@ -91,30 +92,26 @@ class Observer:
             for p in self._points
         ]
 
-    def channels(self) -> list[Channels]:
-        """Returns the distribution of each point's channels over all samples. Where the axis is
-        unknown, the whole value is one channel.
+    def channels(self, wanted: Sequence[bool]) -> list[Channels | None]:
+        """Returns the distribution of the channels of those points that are `wanted`, over all
+        samples.
 
         Errors: I393 for a point that has NaN or infinite numbers.
         """
-        found = [Channels(p.sites[0].inputs if p.axis is not None else 1) for p in self._points]
+        found = [
+            Channels(p.sites[0].inputs) if w and p.axis is not None else None
+            for p, w in zip(self._points, wanted, strict=True)
+        ]
 
         def add(values: list[Array]) -> None:
             for point, channels, value in zip(self._points, found, values, strict=True):
-                if point.axis is None:
-                    channels.add(value.reshape(1, -1), -2)
-                else:
+                if channels is not None:
+                    assert point.axis is not None
                     channels.add(value, point.axis)
+                    _check(point, channels.low, channels.high)
 
-        self._each("ranges", add)
-        for point, channels in zip(self._points, found, strict=True):
-            if not np.isfinite([channels.low, channels.high]).all():
-                raise InputError(
-                    "I393",
-                    "a value in the model is NaN or infinite on the calibration data",
-                    layer=", ".join(point.value.span.layers[:3]),
-                    hint="keep the layers that read it in floats, or mend the data",
-                )
+        if any(c is not None for c in found):
+            self._each("channels", add)
         return found
 
     def grams(self, points: Sequence[int]) -> list[Gram]:
@@ -128,30 +125,52 @@ class Observer:
         self._each("products of channels", add)
         return found
 
-    def histograms(
-        self, channels: Sequence[Channels], numbers: Sequence[Array | None], wanted: Sequence[bool]
-    ) -> list[Histogram]:
-        """Returns the distribution of each point over all samples, after the division of its
-        channels by `numbers`; of points that are not `wanted`, only the extremes.
+    def ranges(
+        self, numbers: Sequence[Array | None], wanted: Sequence[bool]
+    ) -> list[tuple[Extremes, Histogram]]:
+        """Returns the extremes of each point over all samples, which include 0, and its
+        distribution after the division of its channels by `numbers`; that of points that are not
+        `wanted` is empty.
+
+        Errors: I393 for a point that has NaN or infinite numbers.
         """
-        found = []
-        for c, n in zip(channels, numbers, strict=True):
-            ones = np.ones(1) if n is None else n.astype(np.float64)
-            low, high = float(np.min(c.low / ones)), float(np.max(c.high / ones))
-            found.append(Histogram(low, high, np.zeros(BINS, np.int64)))
+        extremes = [(0.0, 0.0)] * len(self._points)
+        found = [Histogram() for _ in self._points]
 
         def add(values: list[Array]) -> None:
-            for point, histogram, by, value, is_wanted in zip(
-                self._points, found, numbers, values, wanted, strict=True
-            ):
-                if not is_wanted:
+            for n, (point, value) in enumerate(zip(self._points, values, strict=True)):
+                if not value.size:
                     continue
-                if by is not None and point.axis is not None:
-                    along = [1] * value.ndim
-                    along[point.axis] = -1
-                    value = value / by.reshape(along)
-                histogram.add(value)
+                low, high = float(value.min()), float(value.max())
+                _check(point, low, high)
+                extremes[n] = min(extremes[n][0], low), max(extremes[n][1], high)
+                by = numbers[n]
+                if not wanted[n]:
+                    continue
+                if by is None:
+                    found[n].add(value, (low, high))
+                else:
+                    found[n].add(_divided(value, by, point.axis))
 
-        if any(wanted):
-            self._each("distributions", add)
-        return found
+        self._each("ranges", add)
+        return list(zip(extremes, found, strict=True))
+
+
+def _divided(value: Array, numbers: Array, axis: int | None) -> Array:
+    """Returns a value whose channels are divided by numbers."""
+    assert axis is not None
+    along = [1] * value.ndim
+    along[axis] = -1
+    found: Array = value / numbers.reshape(along)
+    return found
+
+
+def _check(point: Point, low: Any, high: Any) -> None:
+    """Errors: I393 for extremes that are NaN or infinite."""
+    if not np.isfinite([low, high]).all():
+        raise InputError(
+            "I393",
+            "a value in the model is NaN or infinite on the calibration data",
+            layer=", ".join(point.value.span.layers[:3]),
+            hint="keep the layers that read it in floats, or mend the data",
+        )

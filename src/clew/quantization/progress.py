@@ -18,14 +18,17 @@ class Progress:
     ) -> None:
         self.say, self._now = say, now
 
-    def over(self, what: str, items: Sequence[T], noun: str = "sample") -> Iterator[T]:
+    def over(
+        self, what: str, items: Sequence[T], noun: str = "sample", *, at_most: bool = False
+    ) -> Iterator[T]:
         """Yields the items; says which it is and, from the second on, how long the rest will take,
-        at the mean time of the items so far.
+        at the mean time of the items so far. `at_most`: the pass may end sooner.
         """
+        bound = "at most " if at_most else ""
         start, count = self._now(), len(items)
         for number, item in enumerate(items):
             taken = self._now() - start
-            left = f", {_duration(taken / number * (count - number))} left" if number else ""
+            left = f", {bound}{_duration(taken / number * (count - number))} left" if number else ""
             self.say(f"{what}: {noun} {number + 1} of {count}{left}")
             yield item
 

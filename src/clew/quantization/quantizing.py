@@ -166,7 +166,7 @@ def quantize(
         work.explore()
     chosen = [p for p in work.parameters if p.site.name not in kept]
     addends = active(work.addends, chosen)
-    errors = work.simulation.accumulated([p.site.name for p in chosen])
+    errors = work.simulation.accumulated([p.site.name for p in chosen], whole=bounded)
     named = {*(s.name for s in sites), *(a.sum.name for a in addends)}
     by_layer = {name: e for name, e in errors.layers.items() if name in named}
     made = Recipe(
@@ -353,21 +353,25 @@ class _Work:
             self._module, points, results, calibration, self._options, self._progress
         )
         self.feeds = observer.feeds
-        channels = observer.channels()
+        integers = [not (s.is_dynamic or s.is_weight_only) for s in schemes]
+        channels = observer.channels(
+            [
+                bool(p.sites) and s.migration and i
+                for p, s, i in zip(points, schemes, integers, strict=True)
+            ]
+        )
         numbers = [
-            migrated(c, p.sites, s)
-            if s.migration and p.axis is not None and not (s.is_dynamic or s.is_weight_only)
-            else None
+            None if c is None else migrated(c, p.sites, s)
             for p, c, s in zip(points, channels, schemes, strict=True)
         ]
-        histograms = observer.histograms(channels, numbers, [not s.is_weight_only for s in schemes])
+        ranges = observer.ranges(numbers, [not s.is_weight_only for s in schemes])
         made = self._by_operands(observer, points[:products], schemes)
         grids: dict[tuple[int, Scheme], Grid] = {}
-        for point, scheme, c, found, by in zip(
-            points, schemes, channels, histograms, numbers, strict=True
+        for point, scheme, is_integer, (extremes, found), by in zip(
+            points, schemes, integers, ranges, numbers, strict=True
         ):
             grid = None
-            if not (scheme.is_dynamic or scheme.is_weight_only):
+            if is_integer:
                 grid = chosen_grid(
                     found,
                     scheme.activations,
@@ -380,7 +384,7 @@ class _Work:
                     grids.setdefault((point.value.id, scheme), grid)
             for site in point.sites:
                 self.histograms[site.name] = found
-                self.extremes[site.name] = (float(c.low.min()), float(c.high.max()))
+                self.extremes[site.name] = extremes
                 if not scheme.is_weight_only:
                     made[site.name] = parameters_of(site, scheme, grid, by)
                 elif site.name not in made:

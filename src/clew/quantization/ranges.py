@@ -14,8 +14,10 @@ from clew.ir.types import integer_limits
 
 Array = NDArray[Any]
 
-BINS: Final = 2048
+BINS: Final = 4096
+"""Of a distribution. At least half of them less two are between its extremes."""
 _PART: Final = 1 << 15  # elements that are counted at once: they stay in the cache
+_MOST_HALVINGS: Final = 62  # of a number in 64 bits
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
@@ -26,19 +28,23 @@ Loss = Callable[["Histogram", Sequence["Grid"]], Array]
 """The loss of a distribution on each of several grids."""
 
 
-@dataclass
 class Histogram:
-    """The distribution of a tensor's elements between its extremes, which include 0."""
+    """The distribution of a tensor's elements, in bins that grow with the extremes of what is
+    added: `low` and `high`, which include 0.
 
-    low: float
-    high: float
-    counts: Array
+    Bin `n` of `counts` holds elements from `(first + n) * width`. Where new elements do not fit,
+    two bins become one, so that one pass over data is enough, in any order.
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        self.low = self.high = 0.0
+        self.width, self.first = 0.0, 0
+        self.counts: Array = np.zeros(bins, np.int64)
 
     @property
     def centers(self) -> Array:
         """The middles of the bins."""
-        width = (self.high - self.low) / len(self.counts)
-        found: Array = self.low + width * (np.arange(len(self.counts)) + 0.5)
+        found: Array = self.width * (np.arange(len(self.counts)) + (self.first + 0.5))
         return found
 
     def outside(self, low: float, high: float) -> float:
@@ -47,22 +53,48 @@ class Histogram:
         outside = (centers < low) | (centers > high)
         return float(self.counts[outside].sum() / max(self.counts.sum(), 1))
 
-    def add(self, values: Array) -> None:
-        """Counts more elements; those outside of the extremes count at the ends."""
-        span = self.high - self.low
-        if span <= 0:
-            self.counts[0] += values.size
+    def add(self, values: Array, extremes: tuple[float, float] | None = None) -> None:
+        """Counts more elements, which are finite; their `extremes` are found if not given."""
+        if not values.size:
             return
-        # Differences in f32 would overflow, or bins would be too narrow for a number in f32.
-        dtype: Any = np.float32 if _TINY * len(self.counts) < span < _HUGE else np.float64
-        low, by = dtype(self.low), dtype(len(self.counts) / span)
-        flat = values.reshape(-1)
-        for first in range(0, len(flat), _PART):
-            scaled = flat[first : first + _PART] - low
-            scaled *= by
-            np.maximum(scaled, 0, out=scaled)
-            np.minimum(scaled, len(self.counts) - 1, out=scaled)
-            self.counts += np.bincount(scaled.astype(np.intp), minlength=len(self.counts))
+        low, high = extremes or (float(values.min()), float(values.max()))
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._widen()
+        if not self.width:
+            self.counts[0] += values.size  # of zeros
+            return
+        # In f32, the reciprocal of the width would overflow, or the numbers.
+        narrow = self.width > _TINY and self.high - self.low < _HUGE
+        dtype: Any = np.float32 if narrow else np.float64
+        by, first = dtype(1 / self.width), dtype(self.first)
+        flat, bins = values.reshape(-1), len(self.counts)
+        for start in range(0, len(flat), _PART):
+            scaled = np.multiply(flat[start : start + _PART], by, dtype=dtype)
+            scaled -= first  # not negative: truncation is the floor
+            self.counts += np.bincount(scaled.astype(np.intp), minlength=bins)
+
+    def _widen(self) -> None:
+        """Makes the bins cover the extremes, with one to spare on each side for rounding."""
+        if self.high <= self.low:
+            return
+        before, bins = self.width, len(self.counts)
+        self.width = before or (self.high - self.low) / (bins // 2)
+        halvings = 0
+        while self._last() - self._lowest() >= bins:
+            self.width, halvings = 2 * self.width, halvings + 1
+        first = self._lowest()
+        if halvings or not before or first < self.first or self._last() >= self.first + bins:
+            used = np.flatnonzero(self.counts)
+            places = ((used + self.first) >> min(halvings, _MOST_HALVINGS)) - first
+            counts = np.zeros_like(self.counts)
+            np.add.at(counts, places, self.counts[used])
+            self.counts, self.first = counts, first
+
+    def _lowest(self) -> int:
+        return math.floor(self.low / self.width) - 1
+
+    def _last(self) -> int:
+        return math.floor(self.high / self.width) + 1
 
 
 @dataclass(frozen=True)
@@ -141,13 +173,11 @@ def power_of_two(least: float) -> float:
 
 def _percentile(found: Histogram, percentile: float) -> tuple[float, float]:
     share = np.cumsum(found.counts) / found.counts.sum()
-    width = (found.high - found.low) / len(found.counts)
     outside = 1 - percentile / 100
-    first = int(np.searchsorted(share, outside, side="right"))
-    last = int(np.searchsorted(share, 1 - outside, side="left"))
-    low = found.low + width * first if found.low < 0 else 0.0
-    high = found.low + width * (last + 1) if found.high > 0 else 0.0
-    return min(low, 0.0), max(high, 0.0)
+    first = found.first + int(np.searchsorted(share, outside, side="right"))
+    last = found.first + int(np.searchsorted(share, 1 - outside, side="left"))
+    low, high = found.width * first, found.width * (last + 1)
+    return min(max(low, found.low), 0.0), max(min(high, found.high), 0.0)
 
 
 def _searched(found: Histogram, dtype: str, loss: Loss) -> Grid:
@@ -186,8 +216,7 @@ def _squared_error(found: Histogram, grids: Sequence[Grid]) -> Array:
     inside = moments[0, last] - moments[0, first]
     errors = beyond(lows, moments[:, first]) + beyond(highs, moments[:, -1:] - moments[:, last])
     errors += np.where(inside > 0, inside * scales**2 / 12, 0)
-    width = (found.high - found.low) / len(centers)
-    fine = np.flatnonzero(width >= scales)  # all numbers of a bin have one error
+    fine = np.flatnonzero(found.width >= scales)  # all numbers of a bin have one error
     for n in fine.tolist():
         part = slice(first[n], last[n])
         steps = grids[n].quantized(centers[part]) - centers[part]

@@ -6,10 +6,9 @@ layers, on exact operands and in the quantized model, come from runs of it as we
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled
 from clew.quantization.parameters import Parameters
 from clew.quantization.progress import Progress
+from clew.quantization.settled import Means, Ratios
 from clew.quantization.sites import Site
 from clew.quantization.sums import Addend, Sum, active
 from clew.quantization.totals import channels_first, squared, total, totals
@@ -34,7 +34,6 @@ from clew.trace.span import Span
 
 Array = NDArray[Any]
 Outputs = list[Array]
-_TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class LocalError:
     """The error that quantization of one site causes in its own result, on exact inputs.
 
     `means` is the mean error per output channel; `error` and `signal` are mean squares of the error
-    and of the product without its bias. Each sample counts equally.
+    and of the product without its bias. Each sample that was measured counts equally.
     """
 
     means: Array
@@ -57,8 +56,8 @@ class LocalError:
 
 @dataclass(frozen=True)
 class Accumulated:
-    """Errors over all calibration data, each the root of the sum of squared differences over that
-    of squares: of the results of layers by name, and of the output where it is largest, None if no
+    """Errors over calibration data, each the root of the sum of squared differences over that of
+    squares: of the results of layers by name, and of the output where it is largest, None if no
     output has floats.
     """
 
@@ -150,40 +149,50 @@ class Simulation:
         """Returns the error of the outputs over all samples: the root of the sum of squared
         differences over that of squares, of the output where it is largest.
         """
-        sums = _Sums(len(self._kept))
+        sums = Ratios(len(self._kept))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
-            sums.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
-        return max(sums.errors)
+            _add(sums, [found[n] for n in self._kept], [exact[n] for n in self._kept])
+        return float(max(sums.values))
 
     def local(self) -> list[LocalError]:
-        """Returns the local error of each site."""
-        means = [np.zeros(p.site.channels) for p in self._parameters]
-        squares = np.zeros((len(self._parameters), 2))
-        for feed in self._progress.over("local errors", self._feeds):
-            self._add_local(means, squares, self._run(feed, ())[self._count :])
-        count = len(self._feeds)
-        return [
-            LocalError(m / count, float(e) / count, float(s) / count)
-            for m, (e, s) in zip(means, squares, strict=True)
-        ]
+        """Returns the local error of each site, from as many samples as make corrections and
+        errors certain.
+        """
+        means = [Means(p.site.channels) for p in self._parameters]
+        squares = Ratios(len(self._parameters))
+        signals = np.zeros(len(self._parameters))
+        for feed in self._progress.over("local errors", self._feeds, at_most=True):
+            found = self._local_sums(means, self._run(feed, ())[self._count :])
+            squares.add(*found.T)
+            signals += found[:, 1]
+            if squares.is_settled and all(m.is_settled for m in means):
+                break
+        found_ = signals / max(len(squares), 1)
+        return [LocalError(m.values, m.error, float(s)) for m, s in zip(means, found_, strict=True)]
 
-    def _add_local(self, means: list[Array], squares: Array, found: list[Any]) -> None:
+    def _local_sums(self, means: list[Means], found: list[Any]) -> Array:
+        """Takes the errors of a sample into `means`; returns the mean squares of the error and of
+        the product for each site, `f64[N, 2]`.
+        """
         places = {r.name: n for n, r in enumerate(self._results)}
         exacts, quantized = found[: len(places)], found[len(places) :]
+        squares = np.zeros((len(means), 2))
         for n, (p, result) in enumerate(zip(self._parameters, quantized, strict=True)):
             exact = channels_first(exacts[places[p.site.name]], p.site.channel_axis)
             error = channels_first(result, p.site.channel_axis) - exact
             if not error.size:
                 continue
-            means[n] += totals(error) / (error.size // error.shape[1])
             constant = p.site.bias_constant
             if constant is not None:
                 exact = exact - constant.data.reshape(-1, 1)
-            squares[n] += [total(squared(x)) / x.size for x in (error, exact)]
+            squares[n] = [total(squared(x)) / x.size for x in (error, exact)]
+            means[n].add(totals(error) / (error.size // error.shape[1]), float(squares[n, 0]))
+        return squares
 
-    def accumulated(self, quantized: Collection[str]) -> Accumulated:
+    def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
         """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
-        that has these sites quantized.
+        that has these sites quantized: over the `whole` data, or as many samples as make them
+        certain.
         """
         of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
         first, last = self._count, self._count + len(self._results)
@@ -191,16 +200,19 @@ class Simulation:
             last + of_site[r.name] if isinstance(r, Site) and r.name in of_site else first + n
             for n, r in enumerate(self._results)
         ]
-        layers, outputs = _Sums(len(places)), _Sums(len(self._kept))
+        layers, outputs = Ratios(len(places)), Ratios(len(self._kept))
 
         def add(exact: list[Any], found: list[Any]) -> None:
-            outputs.add([found[n] for n in self._kept], [exact[n] for n in self._kept])
-            layers.add([found[n] for n in places], exact[first:last])
+            _add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
+            _add(layers, [found[n] for n in places], exact[first:last])
 
-        for feed in self._progress.over("accumulated errors", self._feeds):
+        for feed in self._progress.over("accumulated errors", self._feeds, at_most=not whole):
             add(self._run(feed, ()), self._run(feed, quantized))
-        named = dict(zip((r.name for r in self._results), layers.errors, strict=True))
-        return Accumulated(named, max(outputs.errors, default=None))
+            if not whole and layers.is_settled and outputs.is_settled:
+                break
+        errors = map(float, layers.values)
+        named = dict(zip((r.name for r in self._results), errors, strict=True))
+        return Accumulated(named, max(map(float, outputs.values), default=None))
 
 
 def _passes(options: CompileOptions) -> list[Pass]:
@@ -213,23 +225,14 @@ def _passes(options: CompileOptions) -> list[Pass]:
     ]
 
 
-class _Sums:
-    """The sums of squares of so many values, and of their differences, over samples."""
-
-    def __init__(self, count: int) -> None:
-        self._squares, self._lengths = np.zeros(count), np.full(count, _TINY)
-
-    def add(self, found: Sequence[Any], exact: Sequence[Any]) -> None:
-        """Takes in a sample."""
-        for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
-            rows = channels_first(wanted, -1)
-            self._squares[n] += total(squared(channels_first(value, -1) - rows))
-            self._lengths[n] += total(squared(rows))
-
-    @property
-    def errors(self) -> list[float]:
-        """The root of the sum of squared differences over that of squares, of each value."""
-        return [math.sqrt(e) for e in self._squares / self._lengths]
+def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
+    """Takes in the values of a sample."""
+    squares = np.zeros((len(exact), 2))
+    for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
+        rows = channels_first(wanted, -1)
+        squares[n, 0] = total(squared(channels_first(value, -1) - rows))
+        squares[n, 1] = total(squared(rows))
+    sums.add(*squares.T)
 
 
 def _is_float(value: Expr) -> bool:

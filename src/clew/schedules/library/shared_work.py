@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from clew.cost.policy.threads import PARTS_FOR_THREADS
@@ -77,20 +78,44 @@ def _divide(schedule: Schedule, name: str, costs: Costs) -> bool:
     deeper = [s for s in inside if isinstance(s, For) and s.kind == "serial"]
     if len(deeper) < len(inside) or len({loop.name for loop in deeper}) != 1:
         return False
-    # The position in a fused loop is divided, which only short iterations would notice.
-    alone = all(line.size == 1 for line in lines)
-    if not alone and any(ns_of(cost_fs(loop.body, costs)) < costs.least_chunk for loop in deeper):
+    name, run = deeper[0].name, 1
+    if any(line.size != 1 for line in lines):
+        run = _run_worth_claiming(deeper, costs)
+    if not run:
         return False
-    return _try(schedule, deeper, lambda: schedule.fuse(lines[0].name, deeper[0].name))
+
+    def step() -> None:
+        outer = schedule.split(name, run)[0] if run > 1 else name
+        schedule.fuse(lines[0].name, outer)
+
+    return _try(schedule, deeper, step)
+
+
+def _run_worth_claiming(loops: Sequence[For], costs: Costs) -> int:
+    """Returns the number of iterations of these loops that are worth claiming together; 0 if none
+    divides all of them. The position in a fused loop is divided, which short iterations would
+    notice.
+    """
+    shortest = min(ns_of(cost_fs(loop.body, costs)) for loop in loops)
+    if shortest >= costs.least_chunk:
+        return 1
+    if shortest <= 0 or not all(isinstance(loop.size, int) for loop in loops):
+        return 0
+    extent = math.gcd(*(loop.extent for loop in loops))
+    least = math.ceil(costs.least_chunk / shortest)
+    return next((n for n in range(least, extent) if extent % n == 0), 0)
 
 
 def _try(schedule: Schedule, loops: Sequence[For], step: Callable[[], object]) -> bool:
     """Takes a step that makes loops parallel, if their iterations are independent."""
     if not all(_is_independent(loop) for loop in loops):
         return False
+    before = len(schedule.steps)
     try:
         step()
     except ScheduleError:
+        while len(schedule.steps) > before:
+            schedule.undo()
         return False
     return True
 
