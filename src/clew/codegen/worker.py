@@ -58,9 +58,20 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(triple)
+    arch = triple.split("-")[0]
     return target.create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+        cpu=cpu,
+        features=features,
+        opt=3,
+        reloc="static" if _is_bare(triple) else "pic",
+        codemodel="small",
+        abiname="lp64d" if arch == "riscv64" else "",
     )
+
+
+def _is_bare(triple: str) -> bool:
+    """Whether code for a platform is linked to a program that nobody moves in memory."""
+    return triple.startswith("wasm") or "-none-" in triple
 
 
 def _reduce_strength(wanted: bool) -> None:

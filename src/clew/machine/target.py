@@ -230,7 +230,54 @@ _NAMED: Final = {
     "cpu-neon": Target(
         "cpu-neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32, 64 << 10, 512 << 10
     ),
+    "x86-64-v2": Target(
+        "x86-64-v2", "x86_64-unknown-linux-gnu", "x86-64-v2",
+        "+cx16,+popcnt,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3", 128, 16, 32 << 10, 256 << 10,
+    ),
+    "x86-64-v3": Target(
+        "x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3",
+        "+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt", 256, 16, 32 << 10, 256 << 10,
+    ),
+    "x86-64-v4": Target(
+        "x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512, 512, 32, 32 << 10, 1 << 20,
+        masked_memory=True,
+    ),
+    "aarch64": Target(
+        "aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon", 128, 32, 64 << 10, 512 << 10
+    ),
+    "riscv64": Target(
+        "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", "+a,+c,+d,+f,+m", 64, 32, 32 << 10,
+        128 << 10,
+    ),
+    "riscv64+v": Target(
+        "riscv64+v", "riscv64-unknown-linux-gnu", "generic-rv64", "+a,+c,+d,+f,+m,+v", 128, 32,
+        32 << 10, 512 << 10,
+    ),
+    "armv7": Target(
+        "armv7", "armv7-unknown-linux-gnueabihf", "cortex-a7", "+neon,+vfp4", 128, 16, 32 << 10,
+        256 << 10,
+    ),
+    "cortex-m4": Target(
+        "cortex-m4", "thumbv7em-none-eabihf", "cortex-m4", "+dsp,+vfp4d16sp", 64, 16, 16 << 10,
+        64 << 10,
+    ),
+    "cortex-m7": Target(
+        "cortex-m7", "thumbv7em-none-eabihf", "cortex-m7", "+dsp,+fp-armv8d16", 64, 16, 32 << 10,
+        256 << 10,
+    ),
+    "cortex-m55": Target(
+        "cortex-m55", "thumbv8.1m.main-none-eabihf", "cortex-m55", "+mve.fp", 128, 8, 32 << 10,
+        256 << 10,
+    ),
+    "wasm32": Target(
+        "wasm32", "wasm32-unknown-unknown", "generic", "+simd128", 128, 16, 32 << 10, 256 << 10
+    ),
 }  # fmt: skip
+_NAMED |= {
+    "aarch64+i8mm": replace(
+        _NAMED["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"
+    )
+}
 
 
 def target_names() -> tuple[str, ...]:
