@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 import clew
 from clew.libraries import Exported, c_name
+from clew.runtime.guard import GuardedBuffer, GuardSide
 
 from .c_programs import (
     STRICT,
@@ -215,6 +216,35 @@ def test_calls_with_workspaces_of_their_own_run_at_the_same_time(net: Any) -> No
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda number: all(often(number)), range(8)))
+
+
+@pytest.mark.parametrize("side", list(GuardSide))
+def test_calls_stay_inside_their_memory(net: Any, side: GuardSide) -> None:
+    model, made, library = net
+    feed = random_inputs(model)
+    given = GuardedBuffer(feed["x"].nbytes, align_bytes=4, side=side)
+    given.data[:] = feed["x"].reshape(-1).view(np.uint8)
+    result = GuardedBuffer(4 * 80, align_bytes=4, side=side)
+    work = GuardedBuffer(made.workspace_bytes, align_bytes=1, side=side)
+    inputs, outputs = (ctypes.c_void_p(b.address) for b in (given, result))
+    workspace = ctypes.c_void_p(work.address)
+    assert library.net_run(ctypes.byref(inputs), ctypes.byref(outputs), workspace) == 0
+    for buffer in (given, result, work):
+        buffer.check("memory of the caller")
+    assert_same_bits(model, feed, {"y": result.data.view(np.float32).reshape(8, 10)})
+
+
+def test_sanitizers_find_nothing(net: Any) -> None:
+    model, made, _ = net
+    feed = random_inputs(model)
+    feed["x"].tofile(made.folder / "x.bin")
+    checks = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    command = ["gcc", *STRICT, *checks, "main.c", "net.o", "-o", "checked"]
+    if subprocess.run(command, cwd=made.folder, capture_output=True, check=False).returncode:
+        pytest.skip("needs the libraries of gcc's sanitizers")
+    subprocess.run(["./checked", "x.bin", "z.bin"], cwd=made.folder, check=True)
+    found = np.fromfile(made.folder / "z.bin", np.float32).reshape(8, 10)
+    assert_same_bits(model, feed, {"y": found})
 
 
 def test_two_libraries_fit_in_one_program(net: Any, tmp_path: Path) -> None:

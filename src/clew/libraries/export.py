@@ -38,12 +38,13 @@ _POOL_BYTES = round_up(native.POOL_LOCKED + 8, ALIGNMENT_BYTES)
 
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
-    """A library that was written: its files by name, the bytes of its object, of the weights in it
-    and of the workspace that a call needs.
+    """A library that was written: the prefix of its names, LLVM's name of the platform, its files,
+    and the bytes of its object, of the weights in it and of the workspace that a call needs.
     """
 
     folder: Path
     prefix: str
+    triple: str
     files: tuple[str, ...]
     object_bytes: int
     weights_bytes: int
@@ -102,6 +103,7 @@ def export_c(model: BuiltModel, folder: str | Path, name: str = "model") -> Expo
     return Exported(
         place,
         prefix,
+        made.triple,
         tuple(files),
         len(made.data),
         made.weights_bytes,

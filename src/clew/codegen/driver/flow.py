@@ -60,7 +60,7 @@ ROWS_DATA, ROWS_TARGETS, ROWS_LOOP, ROWS_BYTES = 24, 32, 40, 48
 EXPORTS: Final = ("clew_go_on", "clew_patch_loop")
 
 TEXT: Final = """
-declare ptr @memmove(ptr, ptr, i64)
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal void @patch(ptr %patches, i64 %n, ptr %bases) nounwind {
 entry:
@@ -168,7 +168,7 @@ copy:
   %fromp = getelementptr i8, ptr %args, i64 8
   %to = load ptr, ptr %args, align 8
   %from = load ptr, ptr %fromp, align 8
-  %moved = call ptr @memmove(ptr %to, ptr %from, i64 %bytes)
+  call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
   ret i64 %next
 unless:
   %decides = load ptr, ptr %args, align 8
