@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.libraries import Exported, c_name
+from clew.libraries import Exported, c_name, place_of
 from clew.runtime.guard import GuardedBuffer, GuardSide
 
 from .c_programs import (
@@ -245,6 +245,73 @@ def test_sanitizers_find_nothing(net: Any) -> None:
     subprocess.run(["./checked", "x.bin", "z.bin"], cwd=made.folder, check=True)
     found = np.fromfile(made.folder / "z.bin", np.float32).reshape(8, 10)
     assert_same_bits(model, feed, {"y": found})
+
+
+@needs("g++")
+def test_a_class_of_cpp_owns_the_workspace(net: Any) -> None:
+    model, made, _ = net
+    feed = random_inputs(model)
+    (made.folder / "use.cpp").write_text(
+        '#include "net.hpp"\n#include <cstdio>\n#include <cstring>\n'
+        "int main() {\n"
+        "  static float x[192], y[80];\n"
+        "  if (std::fread(x, sizeof x, 1, stdin) != 1) return 1;\n"
+        "  net_inputs inputs = {x};\n"
+        "  net_outputs outputs = {y};\n"
+        "  net_model model;\n"
+        "  model.run(inputs, outputs);\n"
+        "  try { outputs.y = nullptr; model.run(inputs, outputs); return 2; }\n"
+        "  catch (const std::runtime_error &e) {\n"
+        "    if (std::strcmp(e.what(), net_error(NET_ERROR_NULL))) return 3;\n"
+        "  }\n"
+        "  return std::fwrite(y, sizeof y, 1, stdout) != 1;\n"
+        "}\n"
+    )
+    command = ["g++", *STRICT[1:], "-std=c++11", "use.cpp", "libnet.a", "-o", "use"]
+    subprocess.run(command, cwd=made.folder, check=True)
+    done = subprocess.run(["./use"], cwd=made.folder, input=feed["x"].tobytes(), check=True,
+                          capture_output=True)  # fmt: skip
+    assert_same_bits(model, feed, {"y": np.frombuffer(done.stdout, np.float32)})
+
+
+@needs("cmake", "make")
+def test_cmake_builds_example_and_shared_library(net: Any, tmp_path: Path) -> None:
+    model, made, _ = net
+    for step in (["-S", str(made.folder), "-B", "."], ["--build", "."]):
+        subprocess.run(["cmake", *step], cwd=tmp_path, check=True, capture_output=True)
+    feed = random_inputs(model)
+    code, found = call(ctypes.CDLL(str(tmp_path / "libnet.so")), made, model, feed)
+    assert code == 0
+    assert_same_bits(model, feed, found)
+    subprocess.run(["./net_main"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_an_address_leads_to_its_layers(net: Any) -> None:
+    _, made, _ = net
+    file = made.folder / "net.so"
+    listed = subprocess.run(["nm", file], check=True, text=True, capture_output=True).stdout
+    starts = {n: int(a, 16) for a, _, n in (x.split() for x in listed.splitlines() if x[0] == "0")}
+    (name,) = (n for n in starts if n.startswith("conv2d_relu"))
+    end = min(start for start in starts.values() if start > starts[name])
+    places = [place_of(file, address) for address in range(starts[name], end, 4)]
+    assert {place.kernels for place in places} == {("conv2d_relu",)}
+    assert places[0].layers == ("conv1", "relu1")
+    assert {place.layers for place in places} >= {("conv1",), ("relu1",)}
+    assert any("max" in place.text for place in places if place.layers == ("relu1",))
+    with pytest.raises(clew.ClewError, match=r"I473.*net_run"):
+        place_of(file, starts["net_run"])
+    with pytest.raises(clew.ClewError, match="I473"):
+        place_of(file, 1)
+    with pytest.raises(clew.ClewError, match="I472"):
+        place_of(made.folder / "net.h", 1)
+
+
+def test_the_readme_has_the_sizes(net: Any) -> None:
+    _, made, _ = net
+    text = (made.folder / "README.md").read_text()
+    assert f"| weights | {made.weights_bytes} |" in text
+    assert "µs on the machine that exported it" in text
+    assert "`memcpy`" in text
 
 
 def test_two_libraries_fit_in_one_program(net: Any, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ that of the compiled model: its kernels, and the driver that runs a table of the
 Python does elsewhere at a call: the tables, laid out as data, and the checks of arguments.
 """
 
+from clew.libraries.addresses import CodePlace, place_of
 from clew.libraries.export import Exported, export_c
 from clew.libraries.interface import c_name
 
-__all__ = ["Exported", "c_name", "export_c"]
+__all__ = ["CodePlace", "Exported", "c_name", "export_c", "place_of"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,14 @@ from clew.codegen.driver.driver import library_text
 from clew.codegen.objects import compile_modules
 from clew.codegen.worker import NEXT_MODULE
 from clew.libraries import texts
+from clew.libraries.addresses import SUFFIX, trace_record
 from clew.libraries.archive import archive
 from clew.libraries.entry import MARK_BYTES, Argument, Entry, entry_text
 from clew.libraries.frame import WEIGHTS, Here, Symbol, tables_of
+from clew.libraries.imports import undefined_in
 from clew.libraries.interface import Interface, interface_of
 from clew.libraries.whole_program import Given, Kept, Made, WholeProgram, whole_program
+from clew.machine.target import HERE
 from clew.runtime.bound import Bound
 from clew.runtime.memory import round_up
 from clew.runtime.plan import SegmentPlan
@@ -26,13 +31,15 @@ from clew.serving.built_model import BuiltModel
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import current, in_force
 from clew.support.dataclass import dataclass
-from clew.support.errors import InputError, UnsupportedError
+from clew.support.errors import ClewError, InputError, UnsupportedError
 from clew.support.shown import Shown
 from clew.support.writing import write_bytes, write_text
 
 if TYPE_CHECKING:
     from clew.build.result import Build
 
+# A call is timed so often, or for so long.
+_LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
 _POOL_BYTES = round_up(native.POOL_LOCKED + 8, ALIGNMENT_BYTES)
 
 
@@ -81,15 +88,23 @@ def export_c(model: BuiltModel, folder: str | Path, name: str = "model") -> Expo
     with in_force(model.budgets):
         made = library_of(model, name)
     prefix, place = made.interface.prefix, Path(folder)
+    undefined = undefined_in(made.data)
+    libm = texts.needs_libm(undefined)
+    sizes = (len(made.data) - made.weights_bytes, made.weights_bytes, made.workspace_bytes)
     files: dict[str, bytes | str] = {
         f"{prefix}.h": texts.header(
             made.interface, made.triple, made.workspace_bytes, made.threads
         ),
         f"{prefix}.o": made.data,
         f"lib{prefix}.a": archive("model.o", made.data, texts.symbols(made.interface)),
+        f"{prefix}.hpp": texts.cpp(made.interface),
         "main.c": texts.main(made.interface),
-        "CMakeLists.txt": texts.cmake(made.interface),
-        f"{prefix}.pc": texts.pkg_config(made.interface),
+        "CMakeLists.txt": texts.cmake(made.interface, libm),
+        f"{prefix}.pc": texts.pkg_config(made.interface, libm),
+        "README.md": texts.readme(
+            made.interface, made.triple, sizes, undefined, _measured_us(model)
+        ),
+        f"{prefix}{SUFFIX}": json.dumps(trace_record(model.build)) + "\n",
     }
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -109,6 +124,25 @@ def export_c(model: BuiltModel, folder: str | Path, name: str = "model") -> Expo
         made.weights_bytes,
         made.workspace_bytes,
     )
+
+
+def _measured_us(model: BuiltModel) -> float | None:
+    """Returns the microseconds of a call with random inputs, the shortest of some; None for code
+    that cannot run here or with such inputs.
+    """
+    if model.options.target.name != HERE:
+        return None
+    try:
+        inputs = model.drawn(seed=0)
+        times: list[float] = []
+        end = time.perf_counter() + _MEASURED_S
+        while len(times) < _LEAST_CALLS or (len(times) < _MOST_CALLS and time.perf_counter() < end):
+            start = time.perf_counter()
+            model(*inputs)
+            times.append(time.perf_counter() - start)
+    except ClewError:
+        return None
+    return 1e6 * min(times)
 
 
 def library_of(model: BuiltModel, name: str = "model") -> Library:

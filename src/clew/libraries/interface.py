@@ -130,7 +130,7 @@ def _tensors(kind: str, specs: Iterable[InputSpec | OutputSpec]) -> tuple[Tensor
                 "U081",
                 f"a library of a model whose {kind} {spec.name!r} has sizes that are known only "
                 "in a run",
-                hint="compile the model for fixed sizes: inputs={...}, or --size NAME=N",
+                hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
             )
         shape = tuple(int(size) for size in spec.shape)
         field = _field(spec.name, {tensor.field for tensor in found}, f"{kind}{len(found)}")

@@ -240,6 +240,105 @@ def main(interface: Interface) -> str:
     )
 
 
+_CPP: Final = Template("""\
+// $name in C++: a model that owns its workspace. Calls of one Model must not overlap in time.
+#ifndef ${upper}_HPP
+#define ${upper}_HPP
+
+#include "$name.h"
+
+#include <stdexcept>
+#include <vector>
+
+class ${name}_model {
+ public:
+  ${name}_model() : workspace_(${upper}_WORKSPACE_BYTES) {}
+
+  void run(const ${name}_inputs &inputs, const ${name}_outputs &outputs) {
+    const int32_t code = ${name}_run(&inputs, &outputs, workspace_.data());
+    if (code != ${upper}_OK) {
+      throw std::runtime_error(${name}_error(code));
+    }
+  }
+
+ private:
+  std::vector<unsigned char> workspace_;
+};
+
+#endif
+""")
+
+
+def cpp(interface: Interface) -> str:
+    """Returns the header for C++."""
+    return _CPP.substitute(name=interface.prefix, upper=interface.prefix.upper())
+
+
+_README: Final = Template("""# $name
+
+A model compiled by clew $version for $triple, as a library with a C interface ($name.h).
+
+| | bytes |
+|---|---|
+| code and tables | $code |
+| weights | $weights |
+| workspace of a call, given by the caller | $workspace |
+
+$time
+
+Inputs, then outputs:
+
+$tensors
+
+The library needs these functions from others: $undefined.
+
+    cc -std=c99 main.c lib$name.a$more -o main
+    ./main INPUT... OUTPUT...
+
+or, for a shared library as well:
+
+    cmake -B build . && cmake --build build
+
+`clew trace FILE --address ADDRESS` names the layers of code at an address of a library or program
+in this folder.
+""")
+
+
+def readme(
+    interface: Interface,
+    triple: str,
+    sizes: Sequence[int],
+    undefined: Sequence[str],
+    time_us: float | None,
+) -> str:
+    """Returns `README.md`. `sizes` are the bytes of code and tables, weights and workspace;
+    `time_us` is that of a call here, if it was measured.
+    """
+    time = "The time of a call was not measured: the target is another machine."
+    if time_us is not None:
+        time = (
+            f"A call of the compiled model took {time_us:.1f} µs on the machine that exported it."
+        )
+    code, weights, workspace = sizes
+    return _README.substitute(
+        name=interface.prefix,
+        version=VERSION,
+        triple=triple,
+        code=code,
+        weights=weights,
+        workspace=workspace,
+        time=time,
+        tensors="\n".join(f"- {shown(tensor)}" for tensor in interface.tensors),
+        undefined=", ".join(f"`{name}`" for name in undefined) or "none",
+        more=" -lm" if needs_libm(undefined) else "",
+    )
+
+
+def needs_libm(undefined: Sequence[str]) -> bool:
+    """Whether any of these functions is in C's library of mathematics."""
+    return any(not name.startswith(("mem", "__")) for name in undefined)
+
+
 _CMAKE: Final = Template("""\
 cmake_minimum_required(VERSION 3.13)
 project($name C)
@@ -249,13 +348,17 @@ set_target_properties($name PROPERTIES
   IMPORTED_LOCATION "$${CMAKE_CURRENT_SOURCE_DIR}/lib$name.a"
   INTERFACE_INCLUDE_DIRECTORIES "$${CMAKE_CURRENT_SOURCE_DIR}")
 
+add_library(${name}_shared SHARED $name.o)
+set_target_properties(${name}_shared PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME $name)
+target_link_libraries(${name}_shared PRIVATE "-Wl,-z,defs"$more)
+
 add_executable(${name}_main main.c)
 set_target_properties(${name}_main PROPERTIES C_STANDARD 99)
 target_link_libraries(${name}_main PRIVATE $name$more)
 """)
 
 
-def cmake(interface: Interface, libm: bool = False) -> str:
+def cmake(interface: Interface, libm: bool) -> str:
     """Returns `CMakeLists.txt`."""
     return _CMAKE.substitute(name=interface.prefix, more=" m" if libm else "")
 
@@ -271,7 +374,7 @@ Libs: -L$${prefix} -l$name$more
 """)
 
 
-def pkg_config(interface: Interface, libm: bool = False) -> str:
+def pkg_config(interface: Interface, libm: bool) -> str:
     """Returns the file for pkg-config."""
     return _PKG_CONFIG.substitute(
         name=interface.prefix, version=VERSION, more=" -lm" if libm else ""

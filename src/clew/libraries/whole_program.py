@@ -115,7 +115,7 @@ def _free(what: str) -> UnsupportedError:
     return UnsupportedError(
         "U081",
         f"a library of {what} with sizes that are known only in a run",
-        hint="compile the model for fixed sizes: inputs={...}, or --size NAME=N",
+        hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
     )
 
 

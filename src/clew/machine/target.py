@@ -22,6 +22,8 @@ from clew.support.errors import InputError
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
+HERE: Final = "cpu"
+"""The name of this machine as a target."""
 _HALF_LINE_BITS: Final = 256
 
 
@@ -195,7 +197,7 @@ def describe_host() -> Target:
     else:
         vector_bits, registers = 128, 32 if "aarch64" in llvm.get_default_triple() else 16
     return Target(
-        name="cpu",
+        name=HERE,
         triple=llvm.get_default_triple(),
         cpu=llvm.get_host_cpu_name(),
         features=features,
@@ -282,7 +284,7 @@ _NAMED |= {
 
 def target_names() -> tuple[str, ...]:
     """Returns the names accepted by `target_of`, this machine's first."""
-    return ("cpu", *sorted(_NAMED))
+    return (HERE, *sorted(_NAMED))
 
 
 def target_of(target: str | Target) -> Target:
@@ -292,7 +294,7 @@ def target_of(target: str | Target) -> Target:
     """
     if isinstance(target, Target):
         return target
-    if isinstance(target, str) and target == "cpu":
+    if isinstance(target, str) and target == HERE:
         return host()
     if isinstance(target, str) and target in _NAMED:
         return _NAMED[target]
