@@ -289,17 +289,18 @@ def test_cmake_builds_example_and_shared_library(net: Any, tmp_path: Path) -> No
 def test_an_address_leads_to_its_layers(net: Any) -> None:
     _, made, _ = net
     file = made.folder / "net.so"
-    listed = subprocess.run(["nm", file], check=True, text=True, capture_output=True).stdout
-    starts = {n: int(a, 16) for a, _, n in (x.split() for x in listed.splitlines() if x[0] == "0")}
-    (name,) = (n for n in starts if n.startswith("conv2d_relu"))
-    end = min(start for start in starts.values() if start > starts[name])
-    places = [place_of(file, address) for address in range(starts[name], end, 4)]
+    listed = subprocess.run(["nm", "-S", file], check=True, text=True, capture_output=True).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    spans = {row[3]: (int(row[0], 16), int(row[1], 16)) for row in rows if len(row) == 4}
+    (name,) = (n for n in spans if n.startswith("conv2d_relu"))
+    start, size = spans[name]
+    places = [place_of(file, address) for address in range(start, start + size, 4)]
     assert {place.kernels for place in places} == {("conv2d_relu",)}
     assert places[0].layers == ("conv1", "relu1")
     assert {place.layers for place in places} >= {("conv1",), ("relu1",)}
     assert any("max" in place.text for place in places if place.layers == ("relu1",))
     with pytest.raises(clew.ClewError, match=r"I473.*net_run"):
-        place_of(file, starts["net_run"])
+        place_of(file, spans["net_run"][0])
     with pytest.raises(clew.ClewError, match="I473"):
         place_of(file, 1)
     with pytest.raises(clew.ClewError, match="I472"):
@@ -375,6 +376,44 @@ def test_loops_are_native_up_to_their_limit(tmp_path: Path) -> None:
     assert call(library, made, model, {"n": np.array(51), "x": x})[0] == 4
 
 
+def free_network() -> Any:
+    """A network with free batch and length: products, softmax, and a result that is a view."""
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="dense1"),
+        helper.make_node("Relu", ["a"], ["b"], name="relu1"),
+        helper.make_node("Transpose", ["b"], ["bt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["b", "bt"], ["c"], name="scores"),
+        helper.make_node("Softmax", ["c"], ["y"], axis=-1, name="softmax1"),
+        helper.make_node("Concat", ["b", "x"], ["z"], axis=1, name="concat1"),
+        helper.make_node("Identity", ["x"], ["same"]),
+    ]
+    outputs = {"y": ["n", "t", "t"], "z": ["n", "s", 16], "same": ["n", "t", 16]}
+    weights = {"w": random.standard_normal((16, 16)).astype(np.float32)}
+    return message(nodes, {"x": ["n", "t", 16]}, outputs, weights)
+
+
+def test_sizes_are_given_with_the_inputs(tmp_path: Path) -> None:
+    model, made = compiled(free_network(), tmp_path, sizes={"n": (1, 4), "t": (2, 40)})
+    library = shared_library(made)
+    command = ["gcc", *STRICT, "-fsyntax-only", "main.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    random = np.random.default_rng(3)
+    work = np.full(made.workspace_bytes, 0xAB, np.uint8)
+    workspace = ctypes.c_void_p(work.ctypes.data)
+    for n, t in ((1, 2), (4, 40), (3, 17), (1, 1), (5, 2), (2, 41), (-1, 2), (4, 9)):
+        x = random.standard_normal((abs(n), t, 16)).astype(np.float32)
+        shapes = [(n, t, t), (n, 2 * t, 16), (n, t, 16)]
+        outputs = [np.full(np.abs(shape), 77, np.float32) for shape in shapes]
+        inputs = (ctypes.c_int64 * 3)(x.ctypes.data, n, t)
+        code = library.net_run(inputs, pointers(outputs), workspace)
+        if not (1 <= n <= 4 and 2 <= t <= 40):
+            assert code == 5
+            continue
+        assert code == 0
+        assert_same_bits(model, {"x": x}, dict(zip(("y", "z", "same"), outputs, strict=True)))
+
+
 @pytest.mark.parametrize(
     ("text", "name"), [("Res-Net 50", "res_net_50"), ("50", "model_50"), ("é", "model")]
 )
@@ -386,7 +425,7 @@ def test_refusals(tmp_path: Path) -> None:
     free = clew.compile(
         message([helper.make_node("Exp", ["x"], ["y"])], {"x": ["n"]}, {"y": ["n"]})
     )
-    with pytest.raises(clew.ClewError, match=r"U081.*input 'x'"):
+    with pytest.raises(clew.ClewError, match=r"U081.*size 'n'"):
         free.export_c(tmp_path)
     model = clew.compile(network())
     with pytest.raises(clew.ClewError, match=r"I470.*'2d'"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.backends.cpu.lowering import operator_calls
-from clew.build.result import Build, KernelUse
+from clew.build.result import BuildTemplate, KernelUse
 from clew.codegen.disassemble import CodeLines, code_lines
 from clew.ir.expr import Function
 from clew.support.dataclass import dataclass
@@ -53,7 +53,7 @@ class CodePlace(Shown):
         }
 
 
-def trace_record(build: Build) -> dict[str, Any]:
+def trace_record(build: BuildTemplate) -> dict[str, Any]:
     """Returns what `NAME.trace.json` says of a library of a build."""
     functions: dict[str, Any] = {}
     for use in build.uses:
@@ -68,7 +68,7 @@ def trace_record(build: Build) -> dict[str, Any]:
     return {"version": VERSION, "functions": functions}
 
 
-def _layers(build: Build, use: KernelUse) -> dict[int, list[str]]:
+def _layers(build: BuildTemplate, use: KernelUse) -> dict[int, list[str]]:
     """Returns the layers of each line of a kernel's loop nest. Line 1 has all of them."""
     assert isinstance(use.call.op, Function)
     calls, positions = operator_calls(use.call.op), use.source.stages.ops

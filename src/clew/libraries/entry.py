@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
 from clew.libraries.frame import CHUNKS, WEIGHTS, Frame, Here, Symbol, Tables
-from clew.libraries.interface import ALIGNMENT, ERRORS, INDEX, LOOP, NULL, OK, Interface, Tensor
+from clew.libraries.interface import (
+    ALIGNMENT,
+    ERRORS,
+    FREE,
+    INDEX,
+    LOOP,
+    NULL,
+    OK,
+    SIZE,
+    Interface,
+    Tensor,
+)
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
 
 _FRAME, _ADDRESSES = "clew_frame", "clew_addresses"
 _RECORD_BYTES: Final = RECORD_BYTES
+_ENDS: Final = {
+    "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
+}  # fmt: skip
 MARK_BYTES: Final = 64
 
 
@@ -24,6 +38,26 @@ class Argument:
     is_output: bool
     number: int
     offset_bytes: int = 0
+
+
+class Move(NamedTuple):
+    """A result that is copied after the run: from a place to an output, so many bytes, or as many
+    as a word says.
+    """
+
+    place: Argument | Symbol | Here
+    output: int
+    size_bytes: Any
+
+
+class SizeWords(NamedTuple):
+    """Places of free sizes: where a call writes them, the step that computes numbers from them, and
+    the word that it sets if they do not fit.
+    """
+
+    sizes: Here
+    step: Here
+    fault: Here
 
 
 @dataclass(frozen=True)
@@ -41,12 +75,13 @@ class Entry:
     tables: Tables
     pointer_bytes: int
     bases: Sequence[Argument | Symbol | Here]
-    moves: Sequence[tuple[Argument | Symbol | Here, int, int]]
+    moves: Sequence[Move]
     layers: Sequence[Sequence[str]]
     n_loops: int
     pool: int
     weights_bytes: int
     mark: bytes
+    sizes: SizeWords | None = None
 
 
 class _Text:
@@ -92,8 +127,9 @@ def entry_text(entry: Entry) -> str:
         *_errors(prefix),
         *_faults(entry),
         "declare i32 @clew_run_segment(ptr, ptr, ptr, ptr)",
+        "declare i64 @clew_go_on(ptr, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-        *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in _symbols(entry.tables)),
+        *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in entry.tables.symbols),
         _run_with(entry),
         f"define i32 @{prefix}_run(ptr %inputs, ptr %outputs, ptr %workspace) nounwind {{\n"
         f"  %r = call i32 @{prefix}_run_with("
@@ -104,10 +140,6 @@ def entry_text(entry: Entry) -> str:
 
 
 # --- data ---
-
-
-def _symbols(tables: Tables) -> list[str]:
-    return list(dict.fromkeys(symbol for symbol, _ in tables.chunks))
 
 
 def _weights(entry: Entry) -> list[str]:
@@ -174,7 +206,8 @@ def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
     type_, parts, rows = "{ ptr, ptr, ptr, i32, i32, i64 }", list[str](), list[str]()
     for number, tensor in enumerate(tensors):
         own = f"{name}.{number}"
-        shape = ", ".join(f"i64 {size}" for size in tensor.shape) or "i64 0"
+        known = (size if isinstance(size, int) else FREE for size in tensor.shape)
+        shape = ", ".join(f"i64 {size}" for size in known) or "i64 0"
         parts += [
             _string(f"{own}.name", tensor.name),
             _string(f"{own}.dtype", tensor.dtype_name),
@@ -183,7 +216,7 @@ def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
         ]
         rows.append(
             f"{type_} {{ ptr @{own}.name, ptr @{own}.dtype, ptr @{own}.shape, "
-            f"i32 {len(tensor.shape)}, i32 {tensor.dtype.itemsize}, i64 {tensor.size_bytes} }}"
+            f"i32 {len(tensor.shape)}, i32 {tensor.dtype.itemsize}, i64 {tensor.most_bytes} }}"
         )
     if not rows:
         rows = [f"{type_} zeroinitializer"]
@@ -253,7 +286,8 @@ def _run_with(entry: Entry) -> str:
     text, interface = _Text(), entry.interface
     text.label("entry")
     given = [("%inputs", interface.inputs), ("%outputs", interface.outputs)]
-    needed = ["%workspace", *(name for name, tensors in given if tensors)]
+    fields = (interface.inputs or interface.sizes, interface.outputs)
+    needed = ["%workspace", *(given[n][0] for n in range(2) if fields[n])]
     null = text.either([text.value(f"icmp eq ptr {name}, null") for name in needed])
     text.do(f"br i1 {null}, label %null, label %fields")
     text.label("fields")
@@ -267,6 +301,7 @@ def _run_with(entry: Entry) -> str:
     _check(text, [*zip(pointers[0] + pointers[1], interface.tensors, strict=True)])
     base = _aligned(text, "%workspace")
     _copy_frame(text, entry.tables.frame, base)
+    _compute_sizes(text, entry, base)
     for number, place in enumerate(entry.bases):
         at = text.beyond(base, entry.tables.bases.offset + 8 * number)
         text.do(f"store ptr {_pointer(text, place, pointers, base)}, ptr {at}, align 8")
@@ -275,19 +310,17 @@ def _run_with(entry: Entry) -> str:
     bases = text.beyond(base, entry.tables.bases.offset)
     text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
     _check_run(text, entry, base)
-    for place, output, size_bytes in entry.moves:
+    for place, output, size in entry.moves:
         source = _pointer(text, place, pointers, base)
+        size_bytes = size
+        if isinstance(size, Here):
+            size_bytes = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
         text.do(
             f"call void @llvm.memcpy.p0.p0.i64(ptr {pointers[1][output]}, ptr {source}, "
             f"i64 {size_bytes}, i1 false)"
         )
     text.do(f"ret i32 {OK}")
-    for label, code in {
-        "null": NULL,
-        "misaligned": ALIGNMENT,
-        "index": INDEX,
-        "loop": LOOP,
-    }.items():
+    for label, code in _ENDS.items():
         text.label(label)
         text.do(f"ret i32 {code}")
     head = "ptr %inputs, ptr %outputs, ptr %workspace, ptr %threads"
@@ -295,9 +328,28 @@ def _run_with(entry: Entry) -> str:
     return f"define i32 @{interface.prefix}_run_with({head}) nounwind {{\n{body}\n}}"
 
 
+def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
+    """Lets the driver compute the numbers that depend on sizes."""
+    if entry.sizes is None:
+        text.do("br label %sized")
+        text.label("sized")
+        return
+    pointers_bytes = entry.pointer_bytes * len(entry.interface.inputs)
+    first = -(-pointers_bytes // 8) * 8
+    for number in range(len(entry.interface.sizes)):
+        given = text.value(f"load i64, ptr {text.beyond('%inputs', first + 8 * number)}, align 8")
+        at = text.beyond(base, entry.sizes.sizes.offset + 8 * number)
+        text.do(f"store i64 {given}, ptr {at}, align 8")
+    step = text.beyond(base, entry.sizes.step.offset)
+    failed = text.value(f"call i64 @clew_go_on(ptr {step}, i64 0)")
+    fits = text.value(f"icmp eq i64 {failed}, 0")
+    text.do(f"br i1 {fits}, label %sized, label %size")
+    text.label("sized")
+
+
 def _check(text: _Text, given: Sequence[tuple[str, Tensor]]) -> None:
     """Checks the addresses of inputs and outputs."""
-    filled = [(pointer, tensor) for pointer, tensor in given if tensor.size_bytes]
+    filled = [(pointer, tensor) for pointer, tensor in given if tensor.most_bytes]
     if filled:
         null = text.either([text.value(f"icmp eq ptr {p}, null") for p, _ in filled])
         text.do(f"br i1 {null}, label %null, label %aligned")
@@ -364,7 +416,7 @@ def _pool(text: _Text, entry: Entry, base: str) -> str:
     text.do(f"store ptr {context}, ptr {text.beyond(pool, 8)}, align 8")
     text.do("br label %begin")
     text.label("begin")
-    return text.value(f"phi ptr [ null, %go ], [ {pool}, %shared ]")
+    return text.value(f"phi ptr [ null, %sized ], [ {pool}, %shared ]")
 
 
 def _check_run(text: _Text, entry: Entry, base: str) -> None:

@@ -7,7 +7,8 @@ are addresses in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
+from clew.ir.dims import Dim, SymDim
 from clew.runtime.bound import Bound
+from clew.runtime.layout import Layout
 from clew.runtime.loop_tables import trips_word
 from clew.runtime.memory import round_up
-from clew.runtime.plan import FlowKind
+from clew.runtime.plan import Flow, FlowKind, LoopPlan
 from clew.support.arrays import ALIGNMENT_BYTES
 
 _ENDLESS = 1 << 62
@@ -41,18 +44,43 @@ class Symbol(NamedTuple):
 Word: TypeAlias = "int | Here | Symbol"
 
 
+class Sized(NamedTuple):
+    """A number that sizes add to a word."""
+
+    base: int | Here
+    dim: SymDim
+
+
 class Frame:
-    """The words of the tables. `start` is their place in the workspace."""
+    """The words of the tables. `start` is their place in the workspace. `sized` has the words that
+    depend on sizes, by their places.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.words: list[Word] = []
+        self.sized: dict[Here, Sized] = {}
 
-    def add(self, words: Sequence[Word]) -> Here:
+    def add(self, words: Sequence[Word | Sized]) -> Here:
         """Adds words, and returns their place."""
         place = Here(self.start + _WORD * len(self.words))
-        self.words += words
+        for word in words:
+            if isinstance(word, Sized):
+                self.sized[Here(self.start + _WORD * len(self.words))] = word
+                self.words.append(word.base)
+            else:
+                self.words.append(word)
         return place
+
+    def add_step(self, args: Here, table: Here) -> Here:
+        """Adds a step that computes sizes, and returns its place."""
+        step: dict[int, Word] = {
+            native.STEP_ARGS: args,
+            native.STEP_KIND: native_flow.SIZES,
+            native.STEP_TARGET: 1,
+            native.STEP_EXTRA: table,
+        }
+        return self.add([step.get(at, 0) for at in range(0, native.STEP_BYTES, _WORD)])
 
     @property
     def size_bytes(self) -> int:
@@ -68,7 +96,7 @@ class Frame:
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
     the records of index checks and the words of loops. `chunks` are the functions and ranges that
-    its steps name, constant data named `CHUNKS`.
+    its steps name, constant data named `CHUNKS`; `symbols` are the functions that the frame names.
     """
 
     frame: Frame
@@ -77,14 +105,63 @@ class Tables(NamedTuple):
     records: Here
     loops: Here
     chunks: Sequence[tuple[str, tuple[int, int, int, int]]]
+    symbols: Sequence[str]
+
+
+class Numbers(NamedTuple):
+    """The numbers of a segment's run; see `Bound`. Chunks are the number of a function among the
+    layout's symbols, and its ranges.
+    """
+
+    layout: Layout
+    n_bases: int
+    arena: Sequence[int]
+    arena_bytes: int
+    scratch_bytes: Sequence[int]
+    size_values: Sequence[Dim]
+    chunks: Sequence[tuple[int, Dim, Dim, Dim, Dim]]
+    counts: np.ndarray
+    distances: Sequence[Dim] = ()
+    loops: Sequence[LoopPlan] = ()
+    flows: Mapping[int, Flow] = MappingProxyType({})
+
+    @staticmethod
+    def of(bound: Bound) -> Numbers:
+        """Returns the numbers of a run at given sizes."""
+        rows, counts = bound.chunks
+        return Numbers(
+            bound.layout,
+            len(bound.inputs) + len(bound.outputs),
+            bound.arena,
+            bound.arena_bytes,
+            bound.scratch_bytes,
+            bound.size_values,
+            [tuple(row) for row in rows.tolist()],
+            counts,
+            bound.distances,
+            bound.loops,
+            bound.flows,
+        )
+
+    @property
+    def scratch_stride_bytes(self) -> int:
+        """The distance between the scratch memory of two threads."""
+        return round_up(max(self.scratch_bytes, default=0), ALIGNMENT_BYTES)
+
+    def working_bytes(self, threads: int) -> int:
+        """Returns the bytes of the arena and of the scratch memory of all threads."""
+        return round_up(self.arena_bytes, ALIGNMENT_BYTES) + self.scratch_stride_bytes * threads
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether grids depend on sizes."""
+        return any(isinstance(n, SymDim) for row in self.chunks for n in row)
 
 
 CHUNKS, WEIGHTS = "clew_chunks", "clew_weights"
 
 
-def tables_of(
-    bound: Bound, threads: int, weights: Sequence[int], start: int, loop_steps: int
-) -> Tables:
+def tables_of(bound: Numbers, weights: Sequence[int], start: int, loop_steps: int) -> Tables:
     """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
     of all threads (`Bound.working_bytes`), and has the frame at `start`. `weights` are the places
     of its constants among the library's. Each loop may take `loop_steps` iterations.
@@ -92,43 +169,71 @@ def tables_of(
     layout = bound.layout
     frame = Frame(start)
     records = frame.add([0] * (RECORD_BYTES // _WORD * layout.n_records))
-    bases = frame.add([0] * (len(bound.inputs) + len(bound.outputs)))
+    bases = frame.add([0] * bound.n_bases)
     args = frame.add(_arguments(bound, weights, records))
-    patches = frame.add(
-        [
-            word
-            for slot, base, offset in layout.patches.tolist()
-            for word in (Here(args.offset + slot), base, offset)
-        ]
-    )
+    patches = frame.add(_patches(bound, args))
     loops = _add_loops(frame, bound, args, loop_steps)
-    rows, counts = bound.chunks
-    steps = frame.add(_steps(bound, args, loops, counts, threads))
+    table = _chunk_table(frame, bound)
+    steps = frame.add(_steps(bound, args, loops, table))
     n_patches = len(layout.patches)
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
-    chunks = [(layout.symbols[row[0]], tuple(row[1:])) for row in rows.tolist()]
-    return Tables(frame, segment, bases, records, loops, chunks)
+    fixed = [] if isinstance(table, Here) else bound.chunks
+    chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
+    return Tables(frame, segment, bases, records, loops, chunks, layout.symbols)
 
 
-def _arguments(bound: Bound, weights: Sequence[int], records: Here) -> list[Word]:
+def _sum(base: int | Here, dim: Dim) -> Word | Sized:
+    """A word, and what sizes add to it."""
+    if isinstance(dim, SymDim):
+        return Sized(base, dim)
+    return Here(base.offset + dim) if isinstance(base, Here) else base + dim
+
+
+def _chunk_table(frame: Frame, bound: Numbers) -> Here | Symbol:
+    """The place of the chunks: in the frame if sizes decide their ranges."""
+    if not bound.is_sized:
+        return Symbol(CHUNKS)
+    return frame.add(
+        [
+            word
+            for number, *ranges in bound.chunks
+            for word in (Symbol(bound.layout.symbols[number]), *(_sum(0, dim) for dim in ranges))
+        ]
+    )
+
+
+def _patches(bound: Numbers, args: Here) -> list[Word | Sized]:
+    added: dict[int, Dim] = {
+        row: bound.distances[sized] for row, sized in bound.layout.sized_patches
+    }
+    return [
+        word
+        for row, (slot, base, offset) in enumerate(bound.layout.patches.tolist())
+        for word in (Here(args.offset + slot), base, _sum(offset, added.get(row, 0)))
+    ]
+
+
+def _arguments(bound: Numbers, weights: Sequence[int], records: Here) -> list[Word | Sized]:
     layout = bound.layout
-    args: list[Word] = [0] * layout.first_args[-1]
+    added: dict[int, Dim] = {slot: bound.distances[sized] for slot, sized in layout.sized_slots}
+    args: list[Word | Sized] = [0] * layout.first_args[-1]
     for slot, buffer, offset in layout.constants.T.tolist():
         args[slot] = Symbol(WEIGHTS, weights[buffer] + offset)
     for slot, buffer, offset in layout.arena.T.tolist():
-        args[slot] = Here(bound.arena[buffer] + offset)
+        args[slot] = _sum(Here(bound.arena[buffer] + offset), added.get(slot, 0))
     for slot, value in zip(layout.size_slots.tolist(), bound.size_values, strict=True):
-        args[slot] = value
+        args[slot] = _sum(0, value)
     for number, slot in enumerate(layout.record_slots.tolist()):
         args[slot] = Here(records.offset + RECORD_BYTES * number)
     return args
 
 
-def _steps(bound: Bound, args: Here, loops: Here, counts: np.ndarray, threads: int) -> list[Word]:
+def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word]:
     layout = bound.layout
     scratch = Here(round_up(bound.arena_bytes, ALIGNMENT_BYTES))
     flows = {layout.starts[place]: flow for place, flow in bound.flows.items()}
+    counts = bound.counts
     begins = (np.cumsum(counts) - counts).tolist()
     words: list[Word] = []
     for number, row in enumerate(layout.steps.tolist()):
@@ -139,8 +244,8 @@ def _steps(bound: Bound, args: Here, loops: Here, counts: np.ndarray, threads: i
             step[native.STEP_SCRATCH // _WORD] = scratch
             step[native.STEP_SCRATCH_STRIDE // _WORD] = bound.scratch_stride_bytes
         if use >= 0:
-            place = Symbol(CHUNKS, native.CHUNK_BYTES * begins[number])
-            step[native.STEP_TABLE // _WORD] = place
+            distance = native.CHUNK_BYTES * begins[number]
+            step[native.STEP_TABLE // _WORD] = table._replace(offset=table.offset + distance)
             step[native.STEP_CHUNKS // _WORD] = int(counts[number])
         flow = flows.get(number)
         if flow is not None:
@@ -152,7 +257,7 @@ def _steps(bound: Bound, args: Here, loops: Here, counts: np.ndarray, threads: i
     return words
 
 
-def _add_loops(frame: Frame, bound: Bound, args: Here, loop_steps: int) -> Here:
+def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Here:
     """Adds the words of loops, and returns their place."""
     loops = bound.loops
     owners = [n for n, loop in enumerate(loops) for _ in loop.moving_bytes]

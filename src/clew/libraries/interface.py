@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from clew.runtime.input_spec import InputSpec
-from clew.runtime.output_spec import OutputSpec
+from clew.ir.dims import Dim, is_unknown
+from clew.ir.types import TensorType, Type, is_native, leaves, sizes_in, to_numpy
+from clew.libraries.sizing import Sizing
+from clew.serving.built_model import BuiltModel
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError, UnsupportedError
 from clew.support.text_arrays import dtype_name
 
-OK, NULL, ALIGNMENT, INDEX, LOOP = range(5)
+FREE: Final = -1
+"""What stands for a free size in the tables of tensors."""
+OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE = range(6)
 ERRORS: Final = {
     "OK": "no error",
     "ERROR_NULL": "a pointer is NULL",
     "ERROR_ALIGNMENT": "an input or output is not aligned to its elements",
     "ERROR_INDEX": "an index is out of range",
     "ERROR_LOOP": "a loop takes more iterations than the limit that the library was made with",
+    "ERROR_SIZE": "a size is out of its range, or the model has no results at these sizes",
 }
 """The error codes in their order, with the texts that `NAME_error` returns."""
 
@@ -54,13 +58,25 @@ _KEYWORDS: Final = frozenset(
 """The keywords of C99 and C++, which cannot name fields."""
 
 
-class Tensor(NamedTuple):
-    """An input or output: the model's name, the name of its field in C, shape and dtype."""
+class Size(NamedTuple):
+    """A free size: the model's name, the name of its field in C, and its range."""
 
     name: str
     field: str
-    shape: tuple[int, ...]
+    low: int
+    high: int
+
+
+class Tensor(NamedTuple):
+    """An input or output: the model's name, the name of its field in C, shape and dtype, and its
+    number of elements at the largest sizes.
+    """
+
+    name: str
+    field: str
+    shape: tuple[Dim, ...]
     dtype: np.dtype[np.generic]
+    most: int
 
     @property
     def dtype_name(self) -> str:
@@ -73,23 +89,27 @@ class Tensor(NamedTuple):
         return C_TYPES[self.dtype_name]
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
+    def most_bytes(self) -> int:
+        """The bytes of all elements, at the largest sizes."""
+        return self.most * self.dtype.itemsize
 
     @property
-    def size_bytes(self) -> int:
+    def size_bytes(self) -> Dim:
         """The bytes of all elements."""
-        return self.size * self.dtype.itemsize
+        total: Dim = self.dtype.itemsize
+        for size in self.shape:
+            total = total * size
+        return total
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The inputs and outputs of a library, and the prefix of all its names."""
+    """The inputs and outputs of a library, the prefix of all its names, and its free sizes."""
 
     prefix: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    sizes: tuple[Size, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -103,13 +123,11 @@ def c_name(text: str) -> str:
     return found if found and found[0].isalpha() else f"model_{found}".rstrip("_")
 
 
-def interface_of(
-    prefix: str, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
-) -> Interface:
-    """Returns the C interface of a model.
+def interface_of(model: BuiltModel, prefix: str) -> tuple[Interface, Sizing]:
+    """Returns the C interface of a model, and what its free sizes decide.
 
-    Errors: I470 (a prefix that is no C name), U081 (sizes known only in a run), U082 (a value that
-    is no tensor of numbers).
+    Errors: I470 (a prefix that is no C name), U081 (sizes known only in a run, or without largest
+    ones), U082 (a value that is no tensor of numbers).
     """
     if not _PREFIX.fullmatch(prefix) or prefix in _KEYWORDS:
         raise InputError(
@@ -117,24 +135,45 @@ def interface_of(
             f"{prefix!r} cannot begin the names of a C library",
             hint="names have letters, digits and underscores, and begin with a letter",
         )
-    return Interface(prefix, _tensors("input", inputs), _tensors("output", outputs))
+    main = model.module.main
+    given = [(p.name, p.type) for p in main.params]
+    made = list(zip(model.output_names, leaves(main.body.type), strict=True))
+    names = sorted({n for _, type_ in (*given, *made) for n in sizes_in(type_)})
+    sizes = tuple(_size(model, name) for name in names if not name.startswith("?"))
+    sizing = Sizing([(size.name, size.low, size.high) for size in sizes])
+    inputs = _tensors("input", given, sizing, {size.field for size in sizes})
+    return Interface(prefix, inputs, _tensors("output", made, sizing, set()), sizes), sizing
 
 
-def _tensors(kind: str, specs: Iterable[InputSpec | OutputSpec]) -> tuple[Tensor, ...]:
+def _size(model: BuiltModel, name: str) -> Size:
+    found = model.sizes.of(name)
+    decided = any(name in spec.value_names for spec in model.inputs)
+    if decided or found.high is None:
+        why = "the value of an input" if decided else "without a largest value"
+        raise UnsupportedError(
+            "U081",
+            f"a library of a model whose size {name!r} is {why}",
+            hint=f"give its range or fix it when compiling: --sizes {name}=1:64, or {name}=64",
+        )
+    return Size(name, _field(name, set(), "size"), found.low, found.high)
+
+
+def _tensors(
+    kind: str, values: Iterable[tuple[str, Type]], sizing: Sizing, taken: set[str]
+) -> tuple[Tensor, ...]:
     found: list[Tensor] = []
-    for spec in specs:
-        if spec.dtype is None or dtype_name(spec.dtype) not in C_TYPES:
-            raise UnsupportedError("U082", f"{kind} {spec.name!r} is no tensor of numbers")
-        if spec.shape is None or not all(isinstance(size, int) for size in spec.shape):
-            raise UnsupportedError(
-                "U081",
-                f"a library of a model whose {kind} {spec.name!r} has sizes that are known only "
-                "in a run",
-                hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
-            )
-        shape = tuple(int(size) for size in spec.shape)
-        field = _field(spec.name, {tensor.field for tensor in found}, f"{kind}{len(found)}")
-        found.append(Tensor(spec.name, field, shape, np.dtype(spec.dtype)))
+    for name, type_ in values:
+        if not isinstance(type_, TensorType) or not is_native(type_):
+            raise UnsupportedError("U082", f"{kind} {name!r} is no tensor of numbers")
+        if any(map(is_unknown, type_.shape)):
+            raise UnsupportedError("U081", f"{kind} {name!r} has sizes that the data decide")
+        dtype = to_numpy(type_.dtype)
+        if dtype_name(dtype) not in C_TYPES:
+            raise UnsupportedError("U082", f"{kind} {name!r} is no tensor of numbers in C")
+        field = _field(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
+        made = Tensor(name, field, type_.shape, dtype, 0)
+        most = sizing.most(made.size_bytes, f"{kind} {name!r}") // dtype.itemsize
+        found.append(made._replace(most=most))
     return tuple(found)
 
 

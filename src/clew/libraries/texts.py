@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from string import Template
 from typing import Final
 
-from clew.libraries.interface import ERRORS, Interface, Tensor
+from clew.libraries.interface import ERRORS, Interface, Size, Tensor
 from clew.version import VERSION
 
 
@@ -53,7 +53,9 @@ enum {
 $errors
 };
 
-/* What an input or output is. The shape has `rank` sizes; a scalar's rank is 0. */
+/* What an input or output is. The shape has `rank` sizes; a scalar's rank is 0. A free size is -1,
+ * and `bytes` are those of the largest sizes.
+ */
 typedef struct ${name}_tensor {
   const char *name;
   const char *dtype;
@@ -114,30 +116,38 @@ def header(interface: Interface, triple: str, workspace_bytes: int, threads: int
         n_outputs=len(interface.outputs),
         many_inputs=max(1, len(interface.inputs)),
         many_outputs=max(1, len(interface.outputs)),
-        inputs=_fields(interface.inputs, "const "),
+        inputs=_fields(interface.inputs, "const ", interface.sizes),
         outputs=_fields(interface.outputs, ""),
         errors=",\n".join(f"  {upper}_{name} = {code}" for code, name in enumerate(ERRORS)),
     )
 
 
-def _fields(tensors: Sequence[Tensor], qualifier: str) -> str:
+def _fields(tensors: Sequence[Tensor], qualifier: str, sizes: Sequence[Size] = ()) -> str:
     lines = [
         f"  {qualifier}{tensor.c_type} *{tensor.field}; /* {shown(tensor)} */" for tensor in tensors
+    ]
+    lines += [
+        f"  int64_t {size.field}; /* {quoted(size.name)}: {size.low} to {size.high} */"
+        for size in sizes
     ]
     return "\n".join(lines or ["  const void *none; /* there is nothing */"])
 
 
 def shown(tensor: Tensor) -> str:
     """Returns a tensor's name, dtype and shape for a comment."""
-    name = json.dumps(tensor.name).replace("*/", "*\\/").replace("/*", "/\\*")
-    return f"{name}: {tensor.dtype_name}[{', '.join(map(str, tensor.shape))}]"
+    return f"{quoted(tensor.name)}: {tensor.dtype_name}[{', '.join(map(str, tensor.shape))}]"
+
+
+def quoted(name: str) -> str:
+    """Returns a name for a comment."""
+    return json.dumps(name).replace("*/", "*\\/").replace("/*", "/\\*")
 
 
 _MAIN: Final = Template("""\
 /* Runs $name once: main INPUT... OUTPUT...
  *
  * Each argument is a file of the raw elements of an input, then of an output, in the order of the
- * header. Without arguments, all inputs are zeros.
+ * header. Without arguments, all inputs are zeros. Free sizes are the largest.
  */
 #include "$name.h"
 
@@ -235,6 +245,7 @@ def main(interface: Interface) -> str:
         )
         for n, tensor in enumerate(tensors)
     ]
+    lines += [f"  inputs.{size.field} = {size.high};" for size in interface.sizes]
     return _MAIN.substitute(
         name=interface.prefix, upper=interface.prefix.upper(), fields="\n".join(lines)
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from clew.ir.dims import SymDim
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
@@ -20,6 +20,9 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.segment import NativeSegment
+from clew.runtime.segment_template import SegmentTemplate
+from clew.runtime.sized_segment import SizedSegment
+from clew.support.arrays import number_dtype
 from clew.support.errors import UnsupportedError
 
 _LAYERS_SHOWN = 3
@@ -47,11 +50,11 @@ class Made(NamedTuple):
 
 
 class WholeProgram(NamedTuple):
-    """The plan of a program's only segment. `inputs` says where those of the segment are, and
-    `outputs` where the program's results are.
+    """The plan of a program's only segment, which may have free sizes. `inputs` says where those of
+    the segment are, and `outputs` where the program's results are.
     """
 
-    plan: SegmentPlan
+    plan: SegmentPlan | SegmentTemplate
     inputs: Sequence[Given | Kept]
     outputs: Sequence[Given | Kept | Made]
 
@@ -72,43 +75,44 @@ def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
     sizes = dict(zip(program.inputs, itemsizes, strict=True))
     for slot, array in program.constants.items():
         found[slot], sizes[slot] = Kept(array), array.itemsize
-    plan, inputs = _EMPTY, list[Given | Kept]()
+    plan: SegmentPlan | SegmentTemplate = _EMPTY
+    inputs: list[Given | Kept] = []
     segments = [i for i in program.instructions if isinstance(i, RunSegment)]
     for instruction in program.instructions:
         if isinstance(instruction, View):
-            _check_view(instruction)
+            if isinstance(instruction.offset, SymDim):
+                raise _free("a view whose place depends on sizes")
             size = sizes[instruction.target] = sizes[instruction.source]
             place = found[instruction.source]
-            offset = place.offset_bytes + instruction.numbers[1] * size
+            offset = place.offset_bytes + instruction.offset * size
             found[instruction.target] = place._replace(offset_bytes=offset)
         elif isinstance(instruction, RunSegment) and len(segments) == 1:
             plan = _plan_of(instruction)
             inputs = [_outside(found[slot]) for slot in instruction.inputs]
             for number, slot in enumerate(instruction.outputs):
-                found[slot], sizes[slot] = Made(number), plan.outputs[number].itemsize
+                spec = plan.outputs[number]
+                found[slot], sizes[slot] = Made(number), number_dtype(spec.dtype).itemsize
         else:
             raise _refused(instruction)
     return WholeProgram(plan, inputs, [found[slot] for slot in program.outputs])
 
 
-def _plan_of(instruction: RunSegment) -> SegmentPlan:
+def _plan_of(instruction: RunSegment) -> SegmentPlan | SegmentTemplate:
     segment = instruction.segment
-    if not isinstance(segment, NativeSegment):
-        raise _free("kernels")
-    plan = segment.plan
-    if plan.stacks:
+    if isinstance(segment, SizedSegment):
+        template = segment.template
+        if template.order or template.loops or template.copied:
+            raise _free("branches and loops")
+        return template
+    assert isinstance(segment, NativeSegment)
+    if segment.plan.stacks:
         raise _free("the results of a loop whose number of rows is known only in a run")
-    return plan
+    return segment.plan
 
 
 def _outside(place: Given | Kept | Made) -> Given | Kept:
     assert not isinstance(place, Made), "an input of the only segment"
     return place
-
-
-def _check_view(view: View) -> None:
-    if not view.is_static:
-        raise _free("a view")
 
 
 def _free(what: str) -> UnsupportedError:
@@ -136,8 +140,3 @@ def _refused(instruction: Instruction) -> UnsupportedError:
         hint="docs/c-libraries.md lists what libraries cannot hold",
         layer=layers,
     )
-
-
-def size_bytes(shape: Sequence[int], itemsize: int) -> int:
-    """Returns the bytes of an array."""
-    return math.prod(shape) * itemsize
