@@ -427,6 +427,16 @@ def test_refusals(tmp_path: Path) -> None:
     )
     with pytest.raises(clew.ClewError, match=r"U081.*size 'n'"):
         free.export_c(tmp_path)
+    decided = clew.compile(
+        message(
+            [helper.make_node("Expand", ["x", "s"], ["y"])],
+            {"x": [1], "s": [2]},
+            {"y": ["a", "b"]},
+            kinds={"s": TensorProto.INT64},
+        )
+    )
+    with pytest.raises(clew.ClewError, match=r"U081.*input 's' decides"):
+        decided.export_c(tmp_path)
     model = clew.compile(network())
     with pytest.raises(clew.ClewError, match=r"I470.*'2d'"):
         model.export_c(tmp_path, "2d")

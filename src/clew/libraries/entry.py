@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
+from clew.ir.dims import Dim
 from clew.libraries.frame import CHUNKS, WEIGHTS, Frame, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
@@ -47,17 +48,14 @@ class Move(NamedTuple):
 
     place: Argument | Symbol | Here
     output: int
-    size_bytes: Any
+    size_bytes: Dim | Here
 
 
 class SizeWords(NamedTuple):
-    """Places of free sizes: where a call writes them, the step that computes numbers from them, and
-    the word that it sets if they do not fit.
-    """
+    """Places of free sizes: where a call writes them, and the step that computes with them."""
 
     sizes: Here
     step: Here
-    fault: Here
 
 
 @dataclass(frozen=True)

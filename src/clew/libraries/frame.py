@@ -104,7 +104,7 @@ class Tables(NamedTuple):
     bases: Here
     records: Here
     loops: Here
-    chunks: Sequence[tuple[str, tuple[int, int, int, int]]]
+    chunks: Sequence[tuple[str, Sequence[Dim]]]
     symbols: Sequence[str]
 
 

@@ -135,6 +135,13 @@ def interface_of(model: BuiltModel, prefix: str) -> tuple[Interface, Sizing]:
             f"{prefix!r} cannot begin the names of a C library",
             hint="names have letters, digits and underscores, and begin with a letter",
         )
+    for spec in model.inputs:
+        if spec.decides or spec.is_count:
+            raise UnsupportedError(
+                "U081",
+                f"a library of a model whose input {spec.name!r} decides sizes by its value",
+                hint="export a model in which this value is a constant",
+            )
     main = model.module.main
     given = [(p.name, p.type) for p in main.params]
     made = list(zip(model.output_names, leaves(main.body.type), strict=True))
@@ -147,12 +154,10 @@ def interface_of(model: BuiltModel, prefix: str) -> tuple[Interface, Sizing]:
 
 def _size(model: BuiltModel, name: str) -> Size:
     found = model.sizes.of(name)
-    decided = any(name in spec.value_names for spec in model.inputs)
-    if decided or found.high is None:
-        why = "the value of an input" if decided else "without a largest value"
+    if found.high is None:
         raise UnsupportedError(
             "U081",
-            f"a library of a model whose size {name!r} is {why}",
+            f"a library of a model whose size {name!r} has no largest value",
             hint=f"give its range or fix it when compiling: --sizes {name}=1:64, or {name}=64",
         )
     return Size(name, _field(name, set(), "size"), found.low, found.high)

@@ -76,7 +76,8 @@ class Parts:
             ):
                 direct[place.number] = number
         bases: list[Argument | Symbol | Here] = [self._given(p) for p in self._whole.inputs]
-        for number, spec in enumerate(plan.outputs):
+        specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
+        for number, spec in enumerate(specs):
             if number in direct:
                 bases.append(Argument(True, direct[number]))
             else:
@@ -91,8 +92,8 @@ class Parts:
         tables = tables_of(self._bound, self._constants, self._end, current().loop_steps)
         for number, move in enumerate(moves):
             if isinstance(move.size_bytes, SymDim):
-                place = tables.frame.add([Sized(0, move.size_bytes)])
-                moves[number] = move._replace(size_bytes=place)
+                word = tables.frame.add([Sized(0, move.size_bytes)])
+                moves[number] = move._replace(size_bytes=word)
         words = None
         if self._interface.sizes:
             words = SizeWords(*self._sizing.add_to(tables.frame))

@@ -53,9 +53,9 @@ class Sizing:
                 hint="give smaller ranges when compiling: --sizes NAME=1:64",
             ) from None
 
-    def add_to(self, frame: Frame) -> tuple[Here, Here, Here]:
+    def add_to(self, frame: Frame) -> tuple[Here, Here]:
         """Adds the table to a frame whose words are all there. Returns the places of the sizes,
-        which a call writes, of the step that computes the numbers, and of its fault.
+        which a call writes, and of the step that computes the numbers.
         """
         code = self._code
         targets: list[Word] = []
@@ -78,4 +78,4 @@ class Sizing:
             native.SIZES_TARGETS: frame.add(targets),
         }
         place = frame.add([table.get(at, 0) for at in range(0, native.SIZES_BYTES, 8)])
-        return sizes, frame.add_step(args, place), Here(place.offset + native.SIZES_FAULT)
+        return sizes, frame.add_step(args, place)

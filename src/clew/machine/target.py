@@ -217,7 +217,7 @@ _AVX512: Final = ",".join(
         "fma", "lzcnt", "movbe", "popcnt",
     )
 )  # fmt: skip
-_NAMED: Final = {
+_PLAIN: Final = {
     "cpu-avx512": Target(
         "cpu-avx512", "x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512, 512, 32, 32 << 10, 1 << 20,
         masked_memory=True,
@@ -275,10 +275,11 @@ _NAMED: Final = {
         "wasm32", "wasm32-unknown-unknown", "generic", "+simd128", 128, 16, 32 << 10, 256 << 10
     ),
 }  # fmt: skip
-_NAMED |= {
+_NAMED: Final = {
+    **_PLAIN,
     "aarch64+i8mm": replace(
-        _NAMED["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"
-    )
+        _PLAIN["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"
+    ),
 }
 
 
