@@ -414,6 +414,20 @@ def test_sizes_are_given_with_the_inputs(tmp_path: Path) -> None:
         assert_same_bits(model, {"x": x}, dict(zip(("y", "z", "same"), outputs, strict=True)))
 
 
+def test_weights_may_be_a_file(tmp_path: Path) -> None:
+    model = clew.compile(network(), threads=1)
+    made = model.export_c(tmp_path, "net", weights_file=True)
+    assert made.weights_bytes == (tmp_path / "net.weights.bin").stat().st_size
+    feed = random_inputs(model)
+    feed["x"].tofile(tmp_path / "x.bin")
+    command = ["gcc", *STRICT, "main.c", "libnet.a", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    run = ["./main", "x.bin", "net.weights.bin", "y.bin"]
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
+    found = np.fromfile(tmp_path / "y.bin", np.float32).reshape(8, 10)
+    assert_same_bits(model, feed, {"y": found})
+
+
 @pytest.mark.parametrize(
     ("text", "name"), [("Res-Net 50", "res_net_50"), ("50", "model_50"), ("é", "model")]
 )

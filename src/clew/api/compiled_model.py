@@ -125,10 +125,13 @@ class CompiledModel(_Profiled, BuiltModel):
 
         report(self, path, profile=profile, inputs=inputs, shapes=shapes)
 
-    def export_c(self, folder: str | Path, name: str = "model") -> Exported:
+    def export_c(
+        self, folder: str | Path, name: str = "model", *, weights_file: bool = False
+    ) -> Exported:
         """Writes the model as a library with a C interface to a folder: object, archive, header,
         an example, and files for CMake and pkg-config (docs/c-libraries.md). All names in C begin
-        with `name`.
+        with `name`. With `weights_file`, the weights are in a file, whose contents are the last
+        input of a call.
 
         The native code is that of this model. It is for the target that the model was compiled for,
         which need not be this machine.
@@ -139,7 +142,7 @@ class CompiledModel(_Profiled, BuiltModel):
         with LOADING, held_interrupts():
             from clew.libraries import export_c  # noqa: PLC0415
 
-        return export_c(self, folder, name)
+        return export_c(self, folder, name, weights_file=weights_file)
 
     def explore(
         self,

@@ -61,6 +61,10 @@ def compile_(
             show_default="the model's file name",
         ),
     ] = "",
+    weights_file: Annotated[
+        bool,
+        typer.Option("--weights-file", help="With --emit, write the weights to a file."),
+    ] = False,
     json: opt.Json = False,
     *,
     how: Compiling,
@@ -68,6 +72,8 @@ def compile_(
     """Compile a model, save it, and list its kernels."""
     if emit is not None and output is None:
         raise typer.BadParameter("--emit needs -o, the folder to write to", param_hint="--emit")
+    if weights_file and emit is None:
+        raise typer.BadParameter("it needs --emit c", param_hint="--weights-file")
     if name and emit is None:
         raise typer.BadParameter("there are no names in C without --emit c", param_hint="--name")
     if emit is None and output is not None and output.suffix != SAVED_SUFFIX:
@@ -81,7 +87,9 @@ def compile_(
     facts = [kernel_facts(k) for k in (compiled.model.kernels if stored is None else stored)]
     regions = region_facts(compiled.model) if stored is None else []
     if output is not None and emit is not None:
-        made = compiled.model.export_c(output, name or c_name(model.stem))
+        made = compiled.model.export_c(
+            output, name or c_name(model.stem), weights_file=weights_file
+        )
         note(library_summary(made))
     elif output is not None:
         compiled.model.save(output)

@@ -55,7 +55,8 @@ class Exported(Shown):
 @dataclass(frozen=True, repr=False)
 class Library(Shown):
     """A library in memory: its interface, its object, the bytes of its weights, of the workspace,
-    the most threads that share its work, and the record of its trace.
+    the most threads that share its work, the record of its trace, and the weights if they are a
+    file of their own.
     """
 
     interface: Interface
@@ -65,24 +66,29 @@ class Library(Shown):
     workspace_bytes: int
     threads: int
     trace: dict[str, Any]
+    weights: bytes | None
 
     def _about(self) -> str:
         return f"{self.interface.prefix} for {self.triple}"
 
 
-def export_c(model: BuiltModel, folder: str | Path, name: str = "model") -> Exported:
+def export_c(
+    model: BuiltModel, folder: str | Path, name: str = "model", *, weights_file: bool = False
+) -> Exported:
     """Writes a compiled model as a library with a C interface to a folder, which is made if it does
-    not exist. `name` begins all names in C. Files of these names are replaced.
+    not exist. `name` begins all names in C. With `weights_file`, the weights are not in the object,
+    but in a file, whose contents are the last input. Files of these names are replaced.
 
     Errors: I470 (the name), I471 (the folder), U080 (a part that has no native code), U081 (sizes
     known only in a run), U082 (a value that is no tensor of numbers), C001.
     """
     with in_force(model.budgets):
-        made = library_of(model, name)
+        made = library_of(model, name, weights_file)
     prefix, place = made.interface.prefix, Path(folder)
     undefined = undefined_in(made.data)
     libm = texts.needs_libm(undefined)
-    sizes = (len(made.data) - made.weights_bytes, made.weights_bytes, made.workspace_bytes)
+    code_bytes = len(made.data) - (0 if weights_file else made.weights_bytes)
+    sizes = (code_bytes, made.weights_bytes, made.workspace_bytes)
     files: dict[str, bytes | str] = {
         f"{prefix}.h": texts.header(
             made.interface, made.triple, made.workspace_bytes, made.threads
@@ -98,6 +104,8 @@ def export_c(model: BuiltModel, folder: str | Path, name: str = "model") -> Expo
         ),
         f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
     }
+    if made.weights is not None:
+        files[f"{prefix}.weights.bin"] = made.weights
     try:
         place.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
@@ -137,7 +145,7 @@ def _measured_us(model: BuiltModel) -> float | None:
     return 1e6 * min(times)
 
 
-def library_of(model: BuiltModel, name: str = "model") -> Library:
+def library_of(model: BuiltModel, name: str = "model", weights_file: bool = False) -> Library:
     """Returns a compiled model as a library. Errors: see `export_c`."""
     interface, sizing = interface_of(model, name)
     build, target = _build_of(model, interface), model.options.target
@@ -146,19 +154,21 @@ def library_of(model: BuiltModel, name: str = "model") -> Library:
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:
             sizing.need(condition)
-    parts = Parts(whole, interface, sizing, threads)
+    parts = Parts(whole, interface, sizing, threads, weights_file)
     pointer_bytes = 8 if target.triple.split("-")[0] in _WIDE else 4
-    own = entry_text(parts.entry(pointer_bytes))
+    entry = parts.entry(pointer_bytes)
+    own = entry_text(entry)
     kernels = _kernels(build, whole.plan)
     (data,) = compile_modules([NEXT_MODULE.join([own, library_text(), *kernels])], target)
     return Library(
-        interface,
+        entry.interface,
         target.triple,
         parts.with_weights(data),
         parts.weights_bytes,
         parts.workspace_bytes + ALIGNMENT_BYTES - 1,
         parts.threads,
         trace_record(build),
+        parts.weights() if weights_file else None,
     )
 
 

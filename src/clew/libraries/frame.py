@@ -161,21 +161,29 @@ class Numbers(NamedTuple):
 CHUNKS, WEIGHTS = "clew_chunks", "clew_weights"
 
 
-def tables_of(bound: Numbers, weights: Sequence[int], start: int, loop_steps: int) -> Tables:
+def tables_of(
+    bound: Numbers, weights: Sequence[int], start: int, loop_steps: int, outside: bool = False
+) -> Tables:
     """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
     of all threads (`Bound.working_bytes`), and has the frame at `start`. `weights` are the places
-    of its constants among the library's. Each loop may take `loop_steps` iterations.
+    of its constants among the library's, or with `outside`, in memory whose address is one more
+    base. Each loop may take `loop_steps` iterations.
     """
     layout = bound.layout
     frame = Frame(start)
     records = frame.add([0] * (RECORD_BYTES // _WORD * layout.n_records))
-    bases = frame.add([0] * bound.n_bases)
-    args = frame.add(_arguments(bound, weights, records))
-    patches = frame.add(_patches(bound, args))
+    bases = frame.add([0] * (bound.n_bases + outside))
+    args = frame.add(_arguments(bound, None if outside else weights, records))
+    patched = _patches(bound, args)
+    if outside:
+        for slot, buffer, offset in layout.constants.T.tolist():
+            at = Here(args.offset + _WORD * slot)
+            patched += [at, bound.n_bases, weights[buffer] + offset]
+    patches = frame.add(patched)
     loops = _add_loops(frame, bound, args, loop_steps)
     table = _chunk_table(frame, bound)
     steps = frame.add(_steps(bound, args, loops, table))
-    n_patches = len(layout.patches)
+    n_patches = len(patched) // 3
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
     fixed = [] if isinstance(table, Here) else bound.chunks
@@ -214,11 +222,13 @@ def _patches(bound: Numbers, args: Here) -> list[Word | Sized]:
     ]
 
 
-def _arguments(bound: Numbers, weights: Sequence[int], records: Here) -> list[Word | Sized]:
+def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> list[Word | Sized]:
     layout = bound.layout
     added: dict[int, Dim] = {slot: bound.distances[sized] for slot, sized in layout.sized_slots}
     args: list[Word | Sized] = [0] * layout.first_args[-1]
-    for slot, buffer, offset in layout.constants.T.tolist():
+    constants = [] if weights is None else layout.constants.T.tolist()
+    for slot, buffer, offset in constants:
+        assert weights is not None
         args[slot] = Symbol(WEIGHTS, weights[buffer] + offset)
     for slot, buffer, offset in layout.arena.T.tolist():
         args[slot] = _sum(Here(bound.arena[buffer] + offset), added.get(slot, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -56,6 +57,10 @@ _KEYWORDS: Final = frozenset(
     )
 )
 """The keywords of C99 and C++, which cannot name fields."""
+
+
+# The weights of a library are aligned to these elements.
+_WORD: Final = np.dtype(np.uint64)
 
 
 class Size(NamedTuple):
@@ -111,6 +116,13 @@ class Interface:
     outputs: tuple[Tensor, ...]
     sizes: tuple[Size, ...] = ()
 
+    def with_weights(self, size_bytes: int) -> Interface:
+        """Returns the interface with one more input, the file of weights."""
+        field = field_of("weights", {tensor.field for tensor in self.inputs}, "weights")
+        words = size_bytes // _WORD.itemsize
+        made = Tensor("weights", field, (words,), _WORD, words)
+        return replace(self, inputs=(*self.inputs, made))
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The inputs, then the outputs."""
@@ -160,7 +172,7 @@ def _size(model: BuiltModel, name: str) -> Size:
             f"a library of a model whose size {name!r} has no largest value",
             hint=f"give its range or fix it when compiling: --sizes {name}=1:64, or {name}=64",
         )
-    return Size(name, _field(name, set(), "size"), found.low, found.high)
+    return Size(name, field_of(name, set(), "size"), found.low, found.high)
 
 
 def _tensors(
@@ -175,14 +187,15 @@ def _tensors(
         dtype = to_numpy(type_.dtype)
         if dtype_name(dtype) not in C_TYPES:
             raise UnsupportedError("U082", f"{kind} {name!r} is no tensor of numbers in C")
-        field = _field(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
+        field = field_of(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
         made = Tensor(name, field, type_.shape, dtype, 0)
         most = sizing.most(made.size_bytes, f"{kind} {name!r}") // dtype.itemsize
         found.append(made._replace(most=most))
     return tuple(found)
 
 
-def _field(name: str, taken: set[str], default: str) -> str:
+def field_of(name: str, taken: set[str], default: str) -> str:
+    """Returns the name of a field in C for a model's name, which is not one of those `taken`."""
     found = _NOT_IN_NAMES.sub("_", name).strip("_") or default
     if found[0].isdigit() or found in _KEYWORDS:
         found = f"{default}_{found}"

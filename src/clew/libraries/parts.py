@@ -31,8 +31,15 @@ class Parts:
     """The layout of a library's weights and workspace."""
 
     def __init__(
-        self, whole: WholeProgram, interface: Interface, sizing: Sizing, threads: int
+        self,
+        whole: WholeProgram,
+        interface: Interface,
+        sizing: Sizing,
+        threads: int,
+        outside: bool = False,
     ) -> None:
+        """With `outside`, the weights are an input."""
+        self._outside = outside
         self._whole, self._interface, self._sizing = whole, interface, sizing
         plan = whole.plan
         if isinstance(plan, SegmentPlan):
@@ -89,7 +96,12 @@ class Parts:
             if not (isinstance(place, Made) and direct.get(place.number) == number)
         ]
         pool = self._reserve(_POOL_BYTES)
-        tables = tables_of(self._bound, self._constants, self._end, current().loop_steps)
+        steps = current().loop_steps
+        tables = tables_of(self._bound, self._constants, self._end, steps, self._outside)
+        interface = self._interface
+        if self._outside:
+            interface = interface.with_weights(self.weights_bytes)
+            bases.append(Argument(False, len(interface.inputs) - 1))
         for number, move in enumerate(moves):
             if isinstance(move.size_bytes, SymDim):
                 word = tables.frame.add([Sized(0, move.size_bytes)])
@@ -100,7 +112,7 @@ class Parts:
         self.workspace_bytes = round_up(self._end + tables.frame.size_bytes, ALIGNMENT_BYTES)
         layers = [step.checked for step in plan.steps if step.code.checks]
         return Entry(
-            self._interface,
+            interface,
             tables,
             pointer_bytes,
             bases,
@@ -108,7 +120,7 @@ class Parts:
             layers,
             len(self._bound.loops),
             pool,
-            self.weights_bytes,
+            0 if self._outside else self.weights_bytes,
             self._mark,
             words,
         )
@@ -116,7 +128,12 @@ class Parts:
     def _given(self, place: Given | Kept) -> Argument | Symbol | Here:
         if isinstance(place, Given):
             return Argument(False, place.number, place.offset_bytes)
-        return Symbol(WEIGHTS, self._add(place.array) + place.offset_bytes)
+        at = self._add(place.array) + place.offset_bytes
+        return (
+            Argument(False, len(self._interface.inputs), at)
+            if self._outside
+            else Symbol(WEIGHTS, at)
+        )
 
     def _made(
         self, place: Given | Kept | Made, outputs: Sequence[Argument | Symbol | Here]
@@ -135,14 +152,17 @@ class Parts:
 
     def with_weights(self, data: bytes) -> bytes:
         """Returns an object with the weights in place of their mark."""
-        if not self._arrays:
+        if not self._arrays or self._outside:
             return data
-        start = data.index(self._mark)
         assert data.count(self._mark) == 1, "the mark is only where the weights begin"
-        made = bytearray(data)
-        made[start : start + MARK_BYTES] = bytes(MARK_BYTES)
+        start = data.index(self._mark)
+        return data[:start] + self.weights() + data[start + self.weights_bytes :]
+
+    def weights(self) -> bytes:
+        """Returns the weights."""
+        made = bytearray(self.weights_bytes)
         for array in self._arrays:
-            at = start + self._places[id(array)]
+            at = self._places[id(array)]
             made[at : at + array.nbytes] = np.ascontiguousarray(array).tobytes()
         return bytes(made)
 
