@@ -310,7 +310,7 @@ def _run_with(entry: Entry) -> str:
     _check_run(text, entry, base)
     for place, output, size in entry.moves:
         source = _pointer(text, place, pointers, base)
-        size_bytes = size
+        size_bytes = str(size)
         if isinstance(size, Here):
             size_bytes = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
         text.do(
