@@ -189,7 +189,6 @@ def test_threads_of_the_caller_share_the_work(tmp_path: Path) -> None:
 
 
 def _parallel(pool: ThreadPoolExecutor, counts: list[int]) -> Any:
-    @_PARALLEL
     def run(context: int, task: Callable[..., None], work: int, count: int) -> None:
         counts.append(count)
 
@@ -199,7 +198,7 @@ def _parallel(pool: ThreadPoolExecutor, counts: list[int]) -> Any:
 
         list(pool.map(every_second, range(2)))
 
-    return run
+    return _PARALLEL(run)
 
 
 def test_calls_with_workspaces_of_their_own_run_at_the_same_time(net: Any) -> None:
