@@ -88,7 +88,7 @@ def test_addresses_are_sums_of_counters(
     read = Addresses()
     read.counts("%i1", "0", 1, 1)
     for line in (
-        "  %p1 = getelementptr ptr, ptr %args, i64 2",
+        "  %p1 = getelementptr i64, ptr %args, i64 2",
         "  %p2 = load ptr, ptr %p1, align 8",
         *lines,
         "  %p3 = getelementptr float, ptr %p2, i64 %v3",

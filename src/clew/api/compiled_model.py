@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # imported by the first call of what returns them
     from clew.build.result import Build
     from clew.correlate.conversion_rows import Conversions
     from clew.correlate.graph_json import ExecutorGraph
+    from clew.libraries import Exported
 
     _Profiled = ProfiledModel[Kernel, Build]
 else:
@@ -123,6 +124,25 @@ class CompiledModel(_Profiled, BuiltModel):
             from clew.explorer.report import report  # noqa: PLC0415
 
         report(self, path, profile=profile, inputs=inputs, shapes=shapes)
+
+    def export_c(
+        self, folder: str | Path, name: str = "model", *, weights_file: bool = False
+    ) -> Exported:
+        """Writes the model as a library with a C interface to a folder: object, archive, header,
+        an example, and files for CMake and pkg-config (docs/c-libraries.md). All names in C begin
+        with `name`. With `weights_file`, the weights are in a file, whose contents are the last
+        input of a call.
+
+        The native code is that of this model. It is for the target that the model was compiled for,
+        which need not be this machine.
+
+        Errors: I044 (see `build`), I470 (`name`), I471 (the folder), U080 to U082 (what a library
+        cannot hold), C001.
+        """
+        with LOADING, held_interrupts():
+            from clew.libraries import export_c  # noqa: PLC0415
+
+        return export_c(self, folder, name, weights_file=weights_file)
 
     def explore(
         self,

@@ -1,7 +1,8 @@
-"""`clew compile`: compiles a model, saves it, and lists its kernels."""
+"""`clew compile`: compiles a model, saves it or writes it as C library, and lists its kernels."""
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,13 @@ from clew.cli.output import (
     regions_table,
     stdout,
 )
+from clew.libraries import Exported, c_name
+
+
+class Emit(enum.Enum):
+    """What to write instead of a saved model."""
+
+    C = "c"
 
 
 @compiling
@@ -33,14 +41,42 @@ def compile_(
     model: opt.Model,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to save to, such as model.clew."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File to save to, such as model.clew; with --emit, a folder.",
+        ),
     ] = None,
+    emit: Annotated[
+        Emit | None,
+        typer.Option("--emit", help="Write a library with a C interface to the folder of -o."),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="With --emit, the prefix of all names in C.",
+            show_default="the model's file name",
+        ),
+    ] = "",
+    weights_file: Annotated[
+        bool,
+        typer.Option("--weights-file", help="With --emit, write the weights to a file."),
+    ] = False,
     json: opt.Json = False,
     *,
     how: Compiling,
 ) -> None:
     """Compile a model, save it, and list its kernels."""
-    if output is not None and output.suffix != SAVED_SUFFIX:
+    if emit is not None and output is None:
+        raise typer.BadParameter("--emit needs -o, the folder to write to", param_hint="--emit")
+    if weights_file and emit is None:
+        raise typer.BadParameter("it needs --emit c", param_hint="--weights-file")
+    if name and emit is None:
+        raise typer.BadParameter("there are no names in C without --emit c", param_hint="--name")
+    if emit is None and output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
         )
@@ -50,7 +86,12 @@ def compile_(
         need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in (compiled.model.kernels if stored is None else stored)]
     regions = region_facts(compiled.model) if stored is None else []
-    if output is not None:
+    if output is not None and emit is not None:
+        made = compiled.model.export_c(
+            output, name or c_name(model.stem), weights_file=weights_file
+        )
+        note(library_summary(made))
+    elif output is not None:
         compiled.model.save(output)
         note(f"saved to {output}")
     if json:
@@ -62,3 +103,11 @@ def compile_(
             stdout().print()
             stdout().print(regions_table(regions))
     note(build_summary(compiled))
+
+
+def library_summary(made: Exported) -> str:
+    """Returns a line about a library that was written."""
+    return (
+        f"wrote the C library {made.prefix} to {made.folder}: {made.object_bytes} bytes, of which "
+        f"{made.weights_bytes} are weights; a call needs {made.workspace_bytes} bytes of workspace"
+    )

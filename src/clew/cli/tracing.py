@@ -20,6 +20,7 @@ from clew.cli.options import (
     model_inputs,
 )
 from clew.cli.output import emit_json, kernel_facts, note, stdout
+from clew.libraries import place_of
 from clew.support.errors import CompileError, InputError
 from clew.support.files import reason_of
 from clew.support.shown import counted
@@ -70,6 +71,15 @@ def trace(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the whole trace as JSON.")
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="ADDRESS",
+            help="MODEL is a C library made by clew, or a program with one: show the layers that "
+            "the code at this address computes.",
+        ),
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Evaluate and compare both ends of every same link.")
     ] = False,
@@ -83,6 +93,9 @@ def trace(
     """Show how layers become kernels; without options, an overview."""
     if save_schedule is not None and kernel is None:
         raise typer.BadParameter("give --kernel NAME as well", param_hint="--save-schedule")
+    if address is not None:
+        _print([_address(model, address)], json)
+        return
     compiled = compile_model(model, how)
     if verify or inputs or random or not has_kernels(compiled):
         arrays = model_inputs(compiled.model, inputs, random, seed)
@@ -127,6 +140,20 @@ def _print(views: list[View], json: bool) -> None:
             console.print()
         # Graphs and code are not wrapped: a program may read the output.
         console.print(shown, soft_wrap=isinstance(shown, Text))
+
+
+def _address(library: Path, address: str) -> View:
+    try:
+        found = place_of(library, int(address, 0))
+    except ValueError:
+        raise typer.BadParameter(f"{address!r} is no address", param_hint="--address") from None
+    lines = [
+        f"function  {found.function}",
+        f"kernel    {', '.join(found.kernels)}",
+        f"layer     {', '.join(found.layers)}",
+        f"line {found.line:<5}{found.text}",
+    ]
+    return found.to_json(), Text("\n".join(lines))
 
 
 def _layer(compiled: Compiled, name: str) -> View:

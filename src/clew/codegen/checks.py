@@ -94,7 +94,7 @@ class Checks:
             bad, write, done = b.label("outside"), b.label("write"), b.label("inside")
             b.branch_if(self._outside(check, worst), bad, done)
             b.start(bad)
-            at = b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")
+            at = b.pointer(f"getelementptr i64, ptr %args, i64 {slot}")
             record = b.pointer(f"load ptr, ptr {at}, align 8")
             swap = b.name()
             b.emit(

@@ -107,9 +107,11 @@ def disassemble(data: bytes) -> Disassembly:
 
 @bounded_cache(1 << 24)
 def code_lines(data: bytes) -> CodeLines:
-    """Returns the functions and lines of an ELF object, without its instructions."""
+    """Returns the functions and lines of an ELF object, or of a linked file, without its
+    instructions. Offsets in a linked file are addresses.
+    """
     elf = _elf(data)
-    functions = {name: (start, size) for start, size, name, _ in _functions(elf)}
+    functions = {name: (start, size) for start, size, name, _ in _symbols(elf)}
     starts, lines = _line_table(elf)
     return CodeLines(functions, tuple(starts), tuple(lines))
 
@@ -134,15 +136,22 @@ def _instructions(engine: Any, code: bytes, address: int) -> Iterator[tuple[int,
 
 
 def _functions(elf: Any) -> list[tuple[int, int, str, bytes]]:
-    """Returns address, size, name and code of each function, by address."""
+    """Returns address, size, name and code of each function of an object, by address."""
+    return [
+        (start, size, name, section.data()[start : start + size])
+        for start, size, name, section in _symbols(elf)
+    ]
+
+
+def _symbols(elf: Any) -> list[tuple[int, int, str, Any]]:
+    """Returns address, size, name and section of each function, by address."""
     symbols = elf.get_section_by_name(".symtab")
     result = []
-    for symbol in symbols.iter_symbols():
-        if symbol["st_info"]["type"] == "STT_FUNC":
+    for symbol in symbols.iter_symbols() if symbols is not None else ():
+        if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(symbol["st_shndx"], int):
             section = elf.get_section(symbol["st_shndx"])
-            start, size = symbol["st_value"], symbol["st_size"]
-            result.append((start, size, symbol.name, section.data()[start : start + size]))
-    return sorted(result)
+            result.append((symbol["st_value"], symbol["st_size"], symbol.name, section))
+    return sorted(result, key=lambda found: found[:3])
 
 
 def _line_table(elf: Any) -> tuple[list[int], list[int]]:

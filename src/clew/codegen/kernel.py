@@ -232,7 +232,7 @@ class _Function:
                 key = id(buffer.root)
                 if key in self.layout.arguments:
                     slot = self.layout.arguments[key]
-                    at = self.b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")
+                    at = self.b.pointer(f"getelementptr i64, ptr %args, i64 {slot}")
                     self.v.bind_buffer(buffer, self.b.pointer(f"load ptr, ptr {at}, align 8"))
                 elif key in self.layout.scratch:
                     offset = self.v.dim_value(self.layout.scratch[key])

@@ -27,6 +27,9 @@ which takes half of the compile time and registers that the tile then lacks. `fa
 reduction. `none`: no passes. `O3`: LLVM's default pipeline, for comparison.
 """
 
+NEXT_MODULE = "\n; the next module\n"
+"""The border between modules that become one object."""
+
 _LENGTH = struct.Struct("<I")
 
 
@@ -55,9 +58,20 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(triple)
+    arch = triple.split("-")[0]
     return target.create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+        cpu=cpu,
+        features=features,
+        opt=3,
+        reloc="static" if _is_bare(triple) else "pic",
+        codemodel="small",
+        abiname="lp64d" if arch == "riscv64" else "",
     )
+
+
+def _is_bare(triple: str) -> bool:
+    """Whether code for a platform is linked to a program that nobody moves in memory."""
+    return triple.startswith("wasm") or "-none-" in triple
 
 
 def _reduce_strength(wanted: bool) -> None:
@@ -68,6 +82,16 @@ def _reduce_strength(wanted: bool) -> None:
 
 
 _strength_reduction = [True]
+
+
+def _link(module: Any, others: list[Any]) -> None:
+    """Links other modules into one. Their functions become internal."""
+    visible = {f.name for f in module.functions if not f.is_declaration}
+    for other in others:
+        module.link_in(other)
+    for function in module.functions:
+        if not function.is_declaration and function.name not in visible:
+            function.linkage = llvm.Linkage.internal
 
 
 def _optimize(module: Any, machine: Any, pipeline: str) -> None:
@@ -89,14 +113,20 @@ def _optimize(module: Any, machine: Any, pipeline: str) -> None:
 def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> bytes:
     """Returns the object file of a module. The same arguments give the same bytes.
 
+    The text may be several modules with `NEXT_MODULE` in between. They are linked to one, whose
+    only visible functions are those that are visible in the first module.
+
     Errors: RuntimeError with LLVM's message if the module is invalid. A CPU name that LLVM does not
     know ends the process.
     """
     machine = _target_machine(triple, cpu, features)
-    module = llvm.parse_assembly(text)
+    module, *others = map(llvm.parse_assembly, text.split(NEXT_MODULE))
     try:
-        module.triple = triple
-        module.data_layout = str(machine.target_data)
+        for each in (module, *others):
+            each.triple = triple
+            each.data_layout = str(machine.target_data)
+        if others:
+            _link(module, others)
         module.verify()
         _optimize(module, machine, pipeline)
         _reduce_strength(pipeline != "quick")

@@ -35,6 +35,7 @@ _TO_INTEGERS: Final = {
 # Loads of 256 bits of floats under a mask in a vector register, by bits of an element.
 _MASKED_LOADS: Final = {32: "llvm.x86.avx.maskload.ps.256", 64: "llvm.x86.avx.maskload.pd.256"}
 _DOT_BITS: Final = (128, 256, 512)
+_NEON_BITS: Final = 128
 # By dtypes of operands: the feature and the instruction.
 TILE_PRODUCTS: Final = {
     ("bf16", "bf16"): ("amx-bf16", "llvm.x86.tdpbf16ps"),
@@ -86,6 +87,8 @@ class Instructions:
         then added in pairs of 16 bits if `pairs_fit` promises that these hold all such sums.
         """
         bits = lanes * _LANE_BITS
+        if (data, weight, bits) == ("u8", "i8", _NEON_BITS) and self.has("i8mm"):
+            return DotInstruction("llvm.aarch64.neon.usdot.v4i32.v16i8", "i8")
         if (data, weight) not in DOTS or bits not in _DOT_BITS:
             return None
         function, element = DOTS[data, weight]

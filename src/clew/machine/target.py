@@ -22,6 +22,8 @@ from clew.support.errors import InputError
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
+HERE: Final = "cpu"
+"""The name of this machine as a target."""
 _HALF_LINE_BITS: Final = 256
 
 
@@ -195,7 +197,7 @@ def describe_host() -> Target:
     else:
         vector_bits, registers = 128, 32 if "aarch64" in llvm.get_default_triple() else 16
     return Target(
-        name="cpu",
+        name=HERE,
         triple=llvm.get_default_triple(),
         cpu=llvm.get_host_cpu_name(),
         features=features,
@@ -215,7 +217,7 @@ _AVX512: Final = ",".join(
         "fma", "lzcnt", "movbe", "popcnt",
     )
 )  # fmt: skip
-_NAMED: Final = {
+_PLAIN: Final = {
     "cpu-avx512": Target(
         "cpu-avx512", "x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512, 512, 32, 32 << 10, 1 << 20,
         masked_memory=True,
@@ -230,12 +232,60 @@ _NAMED: Final = {
     "cpu-neon": Target(
         "cpu-neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32, 64 << 10, 512 << 10
     ),
+    "x86-64-v2": Target(
+        "x86-64-v2", "x86_64-unknown-linux-gnu", "x86-64-v2",
+        "+cx16,+popcnt,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3", 128, 16, 32 << 10, 256 << 10,
+    ),
+    "x86-64-v3": Target(
+        "x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3",
+        "+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt", 256, 16, 32 << 10, 256 << 10,
+    ),
+    "x86-64-v4": Target(
+        "x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512, 512, 32, 32 << 10, 1 << 20,
+        masked_memory=True,
+    ),
+    "aarch64": Target(
+        "aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon", 128, 32, 64 << 10, 512 << 10
+    ),
+    "riscv64": Target(
+        "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", "+a,+c,+d,+f,+m", 64, 32, 32 << 10,
+        128 << 10,
+    ),
+    "riscv64+v": Target(
+        "riscv64+v", "riscv64-unknown-linux-gnu", "generic-rv64", "+a,+c,+d,+f,+m,+v", 128, 32,
+        32 << 10, 512 << 10,
+    ),
+    "armv7": Target(
+        "armv7", "armv7-unknown-linux-gnueabihf", "cortex-a7", "+neon,+vfp4", 128, 16, 32 << 10,
+        256 << 10,
+    ),
+    "cortex-m4": Target(
+        "cortex-m4", "thumbv7em-none-eabihf", "cortex-m4", "+dsp,+vfp4d16sp", 64, 16, 16 << 10,
+        64 << 10,
+    ),
+    "cortex-m7": Target(
+        "cortex-m7", "thumbv7em-none-eabihf", "cortex-m7", "+dsp,+fp-armv8d16", 64, 16, 32 << 10,
+        256 << 10,
+    ),
+    "cortex-m55": Target(
+        "cortex-m55", "thumbv8.1m.main-none-eabihf", "cortex-m55", "+mve.fp", 128, 8, 32 << 10,
+        256 << 10,
+    ),
+    "wasm32": Target(
+        "wasm32", "wasm32-unknown-unknown", "generic", "+simd128", 128, 16, 32 << 10, 256 << 10
+    ),
 }  # fmt: skip
+_NAMED: Final = {
+    **_PLAIN,
+    "aarch64+i8mm": replace(
+        _PLAIN["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"
+    ),
+}
 
 
 def target_names() -> tuple[str, ...]:
     """Returns the names accepted by `target_of`, this machine's first."""
-    return ("cpu", *sorted(_NAMED))
+    return (HERE, *sorted(_NAMED))
 
 
 def target_of(target: str | Target) -> Target:
@@ -245,7 +295,7 @@ def target_of(target: str | Target) -> Target:
     """
     if isinstance(target, Target):
         return target
-    if isinstance(target, str) and target == "cpu":
+    if isinstance(target, str) and target == HERE:
         return host()
     if isinstance(target, str) and target in _NAMED:
         return _NAMED[target]

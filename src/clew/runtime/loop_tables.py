@@ -17,7 +17,8 @@ from clew.support.addresses import address_of
 _ENDLESS: Final = 1 << 62
 
 
-def _trips_word(loop: LoopPlan) -> int:
+def trips_word(loop: LoopPlan) -> int:
+    """Returns the driver's word for a loop's number of iterations."""
     if loop.trips is not None:
         return loop.trips
     return native_flow.BY_VALUE if loop.reads_trips else native_flow.BY_CONDITION
@@ -70,7 +71,7 @@ class LoopTables:
         self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
         for number, loop in enumerate(self._loops):
             words = self._words[number]
-            words[native_flow.LOOP_TRIPS // 8] = _trips_word(loop)
+            words[native_flow.LOOP_TRIPS // 8] = trips_word(loop)
             words[native_flow.LOOP_MOVING // 8] = address_of(self._moving) + 8 * loop.first
             words[native_flow.LOOP_STATES // 8] = len(loop.states_bytes)
             words[native_flow.LOOP_STACKS // 8] = len(loop.rows_bytes)

@@ -25,6 +25,7 @@ from clew.support.size_ranges import SizeRanges
 
 if TYPE_CHECKING:  # the compiler's half
     from clew.backends.options import Options
+    from clew.build.all_sizes import SizedBuild
     from clew.build.kernel import Kernel
     from clew.build.result import Build, BuildTemplate, RegionUse
     from clew.ir.defaults import Defaults
@@ -215,6 +216,14 @@ class BuiltModel(Model["Kernel", "Build"]):
         if found is None:
             raise _reading().never_built()
         return found
+
+    @property
+    def sized(self) -> SizedBuild | None:
+        """The build for all sizes, which is made if it does not exist yet; None for a model without
+        free sizes.
+        """
+        found = self._chain.all_sizes
+        return None if found is None else found.sized
 
     @property
     def trace(self) -> Trace:

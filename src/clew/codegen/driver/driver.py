@@ -32,8 +32,10 @@ loop is stamped in each iteration, and the watch counts how often.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from clew.codegen.driver import flow as native_flow
+from clew.codegen.driver import library as native_library
 from clew.codegen.driver import pool as native_pool
 from clew.codegen.driver import run as native_run
 from clew.codegen.driver import sizes as native_sizes
@@ -125,7 +127,9 @@ define void @clew_clock(ptr %now) nounwind {
   store i64 %ticks, ptr %ticksp, align 8
   ret void
 }
+"""
 
+_CHUNK = """
 define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
   %argsp = getelementptr i8, ptr %step, i64 {STEP_ARGS}
   %scratchp = getelementptr i8, ptr %step, i64 {STEP_SCRATCH}
@@ -161,12 +165,13 @@ done:
 }
 """
 
+_TABLES = native_sizes.TEXT + native_flow.TEXT + native_run.TEXT
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
 _OFFSETS |= {"PAUSED": PAUSED, "FULL": FULL, "COMPANY": COMPANY}
 _FLOW = {
     name: value
-    for part in (native_flow, native_sizes)
+    for part in (native_flow, native_sizes, native_library)
     for name, value in vars(part).items()
     if isinstance(value, int)
 }
@@ -192,6 +197,17 @@ def driver_text(triple: str, counter: bool = False) -> str:
         "counter_declaration": platform.counter_declaration if counts else "",
     }
     system = native_system.LINUX if platform.calls else native_system.WITHOUT_THREADS
-    parts = (native_pool.TEXT, native_sizes.TEXT, native_flow.TEXT, native_run.TEXT)
-    text = system + _BASICS + "".join(parts)
+    text = system + _BASICS + _CHUNK + native_pool.TEXT + _TABLES
+    return _filled(text, words)
+
+
+def library_text() -> str:
+    """Returns the LLVM module of the driver inside an exported library: without a clock, threads of
+    its own or calls of the system. A pool there is a `LIBRARY_POOL_...` block.
+    """
+    words: dict[str, object] = {**_OFFSETS, **_FLOW, "ticks": "add i64 0, 0"}
+    return _filled(native_library.TEXT + _CHUNK + _TABLES, words)
+
+
+def _filled(text: str, words: Mapping[str, object]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])), text)

@@ -60,7 +60,7 @@ ROWS_DATA, ROWS_TARGETS, ROWS_LOOP, ROWS_BYTES = 24, 32, 40, 48
 EXPORTS: Final = ("clew_go_on", "clew_patch_loop")
 
 TEXT: Final = """
-declare ptr @memmove(ptr, ptr, i64)
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal void @patch(ptr %patches, i64 %n, ptr %bases) nounwind {
 entry:
@@ -77,7 +77,7 @@ patch:
   %slot = load ptr, ptr %p, align 8
   %index = load i64, ptr %basep, align 8
   %offset = load i64, ptr %offsetp, align 8
-  %sourcep = getelementptr ptr, ptr %bases, i64 %index
+  %sourcep = getelementptr i64, ptr %bases, i64 %index
   %base = load ptr, ptr %sourcep, align 8
   %address = getelementptr i8, ptr %base, i64 %offset
   store ptr %address, ptr %slot, align 8
@@ -146,7 +146,7 @@ put:
   br i1 %unwritten, label %row_put, label %row_written
 row_put:
   %numberp = getelementptr i64, ptr %rnumbers, i64 %w
-  %goesp = getelementptr ptr, ptr %rtargets, i64 %w
+  %goesp = getelementptr i64, ptr %rtargets, i64 %w
   %number = load i64, ptr %numberp, align 8
   %goal = load ptr, ptr %goesp, align 8
   store i64 %number, ptr %goal, align 8
@@ -168,7 +168,7 @@ copy:
   %fromp = getelementptr i8, ptr %args, i64 8
   %to = load ptr, ptr %args, align 8
   %from = load ptr, ptr %fromp, align 8
-  %moved = call ptr @memmove(ptr %to, ptr %from, i64 %bytes)
+  call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
   ret i64 %next
 unless:
   %decides = load ptr, ptr %args, align 8
@@ -194,9 +194,9 @@ place:
   br i1 %unplaced, label %placed, label %begun
 placed:
   %n1 = add i64 %n, 1
-  %givenp = getelementptr ptr, ptr %args, i64 %n1
+  %givenp = getelementptr i64, ptr %args, i64 %n1
   %given = load ptr, ptr %givenp, align 8
-  %movesp = getelementptr ptr, ptr %bmoving, i64 %n
+  %movesp = getelementptr i64, ptr %bmoving, i64 %n
   store ptr %given, ptr %movesp, align 8
   br label %place
 begun:
@@ -284,9 +284,9 @@ rotate:
   %unrotated = icmp ult i64 %s, %states
   br i1 %unrotated, label %rotated, label %advance
 rotated:
-  %readp = getelementptr ptr, ptr %moving, i64 %m
-  %writep = getelementptr ptr, ptr %readp, i64 1
-  %sparep = getelementptr ptr, ptr %readp, i64 2
+  %readp = getelementptr i64, ptr %moving, i64 %m
+  %writep = getelementptr i64, ptr %readp, i64 1
+  %sparep = getelementptr i64, ptr %readp, i64 2
   %write = load ptr, ptr %writep, align 8
   %spare = load ptr, ptr %sparep, align 8
   store ptr %write, ptr %readp, align 8
@@ -301,7 +301,7 @@ advance:
   br i1 %unmoved, label %advanced, label %turned
 advanced:
   %column = add i64 %m, %k
-  %rowp = getelementptr ptr, ptr %moving, i64 %column
+  %rowp = getelementptr i64, ptr %moving, i64 %column
   %stridep = getelementptr i64, ptr %strides, i64 %k
   %row = load ptr, ptr %rowp, align 8
   %stride = load i64, ptr %stridep, align 8

@@ -44,7 +44,7 @@ counts:
   %uncounted = icmp ult i64 %c, %ncounts
   br i1 %uncounted, label %count, label %computes
 count:
-  %countpp = getelementptr ptr, ptr %args, i64 %c
+  %countpp = getelementptr i64, ptr %args, i64 %c
   %limitp = getelementptr i64, ptr %limits, i64 %c
   %countp = load ptr, ptr %countpp, align 8
   %limit = load i64, ptr %limitp, align 8

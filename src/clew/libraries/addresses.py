@@ -1,0 +1,129 @@
+"""Which layers the code at an address of a library computes.
+
+The file `NAME.trace.json` beside a library has, for each of its functions, the kernels that it is
+part of and, for each line of their loop nest, the layers. The debug information of the library, or
+of a program that it was linked into, leads from addresses to functions and lines.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import BuildTemplate, KernelUse
+from clew.codegen.disassemble import CodeLines, code_lines
+from clew.ir.expr import Function
+from clew.support.dataclass import dataclass
+from clew.support.errors import InputError
+from clew.support.files import read_bytes, read_json_file
+from clew.support.shown import Shown
+
+VERSION: Final = 1
+SUFFIX: Final = ".trace.json"
+
+
+@dataclass(frozen=True, repr=False)
+class CodePlace(Shown):
+    """The code at an address: its function, the kernels that it is part of, the line of their loop
+    nest and its text, and the model's layers that the line computes.
+    """
+
+    address: int
+    function: str
+    kernels: tuple[str, ...]
+    line: int
+    text: str
+    layers: tuple[str, ...]
+
+    def _about(self) -> str:
+        return f"{self.address:#x}: {', '.join(self.layers)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the place as JSON values."""
+        return {
+            "address": self.address,
+            "function": self.function,
+            "kernels": list(self.kernels),
+            "line": self.line,
+            "text": self.text,
+            "layers": list(self.layers),
+        }
+
+
+def trace_record(build: BuildTemplate) -> dict[str, Any]:
+    """Returns what `NAME.trace.json` says of a library of a build."""
+    functions: dict[str, Any] = {}
+    for use in build.uses:
+        found = functions
+        for entry in build.binaries[use.source.key].code.entries:
+            made = found.setdefault(entry.symbol, {"kernels": [], "layers": {}, "loops": []})
+            made["kernels"].append(use.name)
+            made["loops"] = list(use.source.printed.lines)
+            for line, layers in _layers(build, use).items():
+                known = made["layers"].setdefault(str(line), [])
+                known += [layer for layer in layers if layer not in known]
+    return {"version": VERSION, "functions": functions}
+
+
+def _layers(build: BuildTemplate, use: KernelUse) -> dict[int, list[str]]:
+    """Returns the layers of each line of a kernel's loop nest. Line 1 has all of them."""
+    assert isinstance(use.call.op, Function)
+    calls, positions = operator_calls(use.call.op), use.source.stages.ops
+    found = {1: list(build.kernel_layers(use))}
+    for line, names in enumerate(use.source.printed.stages, 1):
+        ops = dict.fromkeys(positions.get(name.split("@", 1)[0]) for name in names)
+        layers = (sorted(calls[op].span.layers) for op in ops if op is not None)
+        found.setdefault(line, list(dict.fromkeys(x for each in layers for x in each)))
+    return {line: layers for line, layers in found.items() if layers}
+
+
+def place_of(path: str | Path, address: int) -> CodePlace:
+    """Returns what the code at an address of a library does. `path` is the library, or a program
+    that it was linked into, next to `NAME.trace.json`; addresses in an object are offsets in its
+    code.
+
+    Errors: I472 (no such file, or nothing to read addresses from), I473 (another library's code).
+    """
+    file = Path(path)
+    code = _code(file)
+    traces = [read_json_file(p) for p in sorted(file.parent.glob(f"*{SUFFIX}"))]
+    if not traces:
+        raise InputError(
+            "I472",
+            f"there is no trace beside {file}",
+            hint=f"keep NAME{SUFFIX} of the exported library in its folder",
+        )
+    for name, (start, size) in code.functions.items():
+        if start <= address < start + size:
+            for trace in traces:
+                if trace.get("version") == VERSION and name in trace["functions"]:
+                    return _place(address, name, code.line_at(address), trace["functions"][name])
+            raise _elsewhere(address, f"function {name}")
+    raise _elsewhere(address, "none of its functions")
+
+
+def _code(file: Path) -> CodeLines:
+    data = read_bytes(file)
+    error: type[Exception] = importlib.import_module("elftools.common.exceptions").ELFError
+    try:
+        return code_lines(data)
+    except error as found:
+        raise InputError("I472", f"{file} is no ELF file: {found}") from None
+
+
+def _place(address: int, name: str, line: int, record: dict[str, Any]) -> CodePlace:
+    loops: Sequence[str] = record["loops"]
+    layers = record["layers"].get(str(line)) or record["layers"].get("1", [])
+    text = loops[line - 1].strip() if line <= len(loops) else ""
+    return CodePlace(address, name, tuple(record["kernels"]), line, text, tuple(layers))
+
+
+def _elsewhere(address: int, where: str) -> InputError:
+    return InputError(
+        "I473",
+        f"the code at {address:#x} is in {where}, which computes no layer",
+        hint="addresses are those of nm and objdump: subtract where the file was loaded",
+    )

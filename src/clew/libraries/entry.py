@@ -1,0 +1,438 @@
+"""LLVM text of a library's own functions and data: what the header declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from clew.codegen.artifact import RECORD_BYTES
+from clew.codegen.driver import flow as native_flow
+from clew.ir.dims import Dim
+from clew.libraries.frame import CHUNKS, WEIGHTS, Frame, Here, Symbol, Tables
+from clew.libraries.interface import (
+    ALIGNMENT,
+    ERRORS,
+    FREE,
+    INDEX,
+    LOOP,
+    NULL,
+    OK,
+    SIZE,
+    Interface,
+    Tensor,
+)
+from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.dataclass import dataclass
+
+_FRAME, _ADDRESSES = "clew_frame", "clew_addresses"
+_RECORD_BYTES: Final = RECORD_BYTES
+_ENDS: Final = {
+    "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
+}  # fmt: skip
+MARK_BYTES: Final = 64
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Memory of the caller: an input or output by number, from a byte on."""
+
+    is_output: bool
+    number: int
+    offset_bytes: int = 0
+
+
+class Move(NamedTuple):
+    """A result that is copied after the run: from a place to an output, so many bytes, or as many
+    as a word says.
+    """
+
+    place: Argument | Symbol | Here
+    output: int
+    size_bytes: Dim | Here
+
+
+class SizeWords(NamedTuple):
+    """Places of free sizes: where a call writes them, and the step that computes with them."""
+
+    sizes: Here
+    step: Here
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All that the text depends on.
+
+    `pointer_bytes` are the target's. `bases` are the places of the segment's inputs and outputs:
+    arguments of the call, places among the weights, or in the workspace. `moves` are copied after
+    the run. `layers` has, for each record, the layers of its checks. The memory of the pool is at
+    `pool` in the workspace. `weights_bytes` begin with `mark`, by which they are found in the
+    object.
+    """
+
+    interface: Interface
+    tables: Tables
+    pointer_bytes: int
+    bases: Sequence[Argument | Symbol | Here]
+    moves: Sequence[Move]
+    layers: Sequence[Sequence[str]]
+    n_loops: int
+    pool: int
+    weights_bytes: int
+    mark: bytes
+    sizes: SizeWords | None = None
+
+
+class _Text:
+    """Instructions of one function, with fresh names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+
+    def value(self, text: str) -> str:
+        self._count += 1
+        self.lines.append(f"  %v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def either(self, conditions: Sequence[str]) -> str:
+        found = conditions[0]
+        for other in conditions[1:]:
+            found = self.value(f"or i1 {found}, {other}")
+        return found
+
+    def beyond(self, pointer: str, offset: int) -> str:
+        if not offset:
+            return pointer
+        return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+
+def entry_text(entry: Entry) -> str:
+    """Returns the module."""
+    prefix = entry.interface.prefix
+    parts = [
+        *_weights(entry),
+        _chunks(entry.tables),
+        _image(entry.tables.frame, entry.pointer_bytes),
+        _addresses(entry.tables.frame),
+        *_tensor_table(f"{prefix}_input_table", entry.interface.inputs),
+        *_tensor_table(f"{prefix}_output_table", entry.interface.outputs),
+        *_errors(prefix),
+        *_faults(entry),
+        "declare i32 @clew_run_segment(ptr, ptr, ptr, ptr)",
+        "declare i64 @clew_go_on(ptr, i64)",
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+        *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in entry.tables.symbols),
+        _run_with(entry),
+        f"define i32 @{prefix}_run(ptr %inputs, ptr %outputs, ptr %workspace) nounwind {{\n"
+        f"  %r = call i32 @{prefix}_run_with("
+        "ptr %inputs, ptr %outputs, ptr %workspace, ptr null)\n"
+        "  ret i32 %r\n}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+# --- data ---
+
+
+def _weights(entry: Entry) -> list[str]:
+    rest = entry.weights_bytes - MARK_BYTES
+    if rest < 0:
+        return []
+    mark = "".join(f"\\{byte:02X}" for byte in entry.mark)
+    type_ = f"<{{ [{MARK_BYTES} x i8], [{rest} x i8] }}>"
+    value = f'<{{ [{MARK_BYTES} x i8] c"{mark}", [{rest} x i8] zeroinitializer }}>'
+    # The bytes are not what LLVM sees, so it must not read them at compile time.
+    kind = "internal externally_initialized constant"
+    return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
+
+
+def _chunks(tables: Tables) -> str:
+    type_ = "{ ptr, i64, i64, i64, i64 }"
+    rows = [
+        f"{type_} {{ ptr @{symbol}, {', '.join(f'i64 {n}' for n in ranges)} }}"
+        for symbol, ranges in tables.chunks
+    ]
+    return f"@{CHUNKS} = internal constant [{len(rows)} x {type_}] [{', '.join(rows)}], align 8"
+
+
+def _image(frame: Frame, pointer_bytes: int) -> str:
+    """The words of the frame, as a packed struct: some are addresses of symbols."""
+    types: list[str] = []
+    values: list[str] = []
+    for word in frame.words:
+        if isinstance(word, Symbol):
+            types.append("ptr")
+            values.append(f"ptr {_address(word)}")
+            if pointer_bytes < 8:
+                types.append("i32")
+                values.append("i32 0")
+        else:
+            types.append("i64")
+            values.append(f"i64 {word.offset if isinstance(word, Here) else word}")
+    return (
+        f"@{_FRAME} = internal constant <{{ {', '.join(types)} }}> "
+        f"<{{ {', '.join(values)} }}>, align 8"
+    )
+
+
+def _address(symbol: Symbol) -> str:
+    if not symbol.offset:
+        return f"@{symbol.name}"
+    return f"getelementptr (i8, ptr @{symbol.name}, i64 {symbol.offset})"
+
+
+def _addresses(frame: Frame) -> str:
+    numbers = frame.addresses
+    values = ", ".join(f"i32 {n}" for n in numbers)
+    return f"@{_ADDRESSES} = internal constant [{len(numbers)} x i32] [{values}], align 4"
+
+
+def _string(name: str, text: str) -> str:
+    data = text.encode() + b"\0"
+    escaped = "".join(f"\\{byte:02X}" for byte in data)
+    return f'@{name} = private unnamed_addr constant [{len(data)} x i8] c"{escaped}"'
+
+
+def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
+    """A table of `clew_tensor`: name, dtype, shape, rank, bytes of an element, bytes."""
+    type_, parts, rows = "{ ptr, ptr, ptr, i32, i32, i64 }", list[str](), list[str]()
+    for number, tensor in enumerate(tensors):
+        own = f"{name}.{number}"
+        known = (size if isinstance(size, int) else FREE for size in tensor.shape)
+        shape = ", ".join(f"i64 {size}" for size in known) or "i64 0"
+        parts += [
+            _string(f"{own}.name", tensor.name),
+            _string(f"{own}.dtype", tensor.dtype_name),
+            f"@{own}.shape = private unnamed_addr constant [{max(1, len(tensor.shape))} x i64] "
+            f"[{shape}], align 8",
+        ]
+        rows.append(
+            f"{type_} {{ ptr @{own}.name, ptr @{own}.dtype, ptr @{own}.shape, "
+            f"i32 {len(tensor.shape)}, i32 {tensor.dtype.itemsize}, i64 {tensor.most_bytes} }}"
+        )
+    if not rows:
+        rows = [f"{type_} zeroinitializer"]
+    return [*parts, f"@{name} = constant [{len(rows)} x {type_}] [{', '.join(rows)}], align 8"]
+
+
+def _errors(prefix: str) -> list[str]:
+    texts = [*ERRORS.values(), "no code of this library"]
+    strings = [_string(f"error.{n}", text) for n, text in enumerate(texts)]
+    rows = ", ".join(f"ptr @error.{n}" for n in range(len(texts)))
+    unknown = len(texts) - 1
+    return [
+        *strings,
+        f"@clew_errors = internal constant [{len(texts)} x ptr] [{rows}]",
+        f"define ptr @{prefix}_error(i32 %code) nounwind {{\n"
+        f"  %known = icmp ult i32 %code, {unknown}\n"
+        f"  %n = select i1 %known, i32 %code, i32 {unknown}\n"
+        f"  %p = getelementptr [{len(texts)} x ptr], ptr @clew_errors, i32 0, i32 %n\n"
+        "  %text = load ptr, ptr %p\n  ret ptr %text\n}",
+    ]
+
+
+def _faults(entry: Entry) -> list[str]:
+    """`NAME_fault(workspace)`: the layers of the first index that was out of range."""
+    layers = [text for each in entry.layers for text in each]
+    strings = [_string(f"layer.{n}", text) for n, text in enumerate(layers)]
+    rows = ", ".join(f"ptr @layer.{n}" for n in range(len(layers))) or "ptr null"
+    firsts = [sum(map(len, entry.layers[:n])) for n in range(len(entry.layers))]
+    text = _Text()
+    text.label("entry")
+    base = _aligned(text, "%workspace")
+    for number, first in enumerate(firsts):
+        record = text.beyond(base, entry.tables.records.offset + _RECORD_BYTES * number)
+        found = text.value(f"load i64, ptr {record}, align 8")
+        text.do(f"%is{number} = icmp ne i64 {found}, 0")
+        text.do(f"br i1 %is{number}, label %found{number}, label %next{number}")
+        text.label(f"found{number}")
+        place = text.value(f"add i64 {found}, {first - 1}")
+        at = text.value(
+            f"getelementptr [{max(1, len(layers))} x ptr], ptr @clew_layers, i64 0, i64 {place}"
+        )
+        layer = text.value(f"load ptr, ptr {at}")
+        text.do(f"ret ptr {layer}")
+        text.label(f"next{number}")
+    text.do("ret ptr null")
+    body = "\n".join(text.lines)
+    return [
+        *strings,
+        f"@clew_layers = internal constant [{max(1, len(layers))} x ptr] [{rows}]",
+        f"define ptr @{entry.interface.prefix}_fault(ptr %workspace) nounwind {{\n{body}\n}}",
+    ]
+
+
+# --- the call ---
+
+
+def _aligned(text: _Text, pointer: str) -> str:
+    """The workspace from the first address on that is aligned."""
+    number = text.value(f"ptrtoint ptr {pointer} to i64")
+    beyond = text.value(f"add i64 {number}, {ALIGNMENT_BYTES - 1}")
+    begin = text.value(f"and i64 {beyond}, -{ALIGNMENT_BYTES}")
+    distance = text.value(f"sub i64 {begin}, {number}")
+    return text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}")
+
+
+def _run_with(entry: Entry) -> str:
+    text, interface = _Text(), entry.interface
+    text.label("entry")
+    given = [("%inputs", interface.inputs), ("%outputs", interface.outputs)]
+    fields = (interface.inputs or interface.sizes, interface.outputs)
+    needed = ["%workspace", *(given[n][0] for n in range(2) if fields[n])]
+    null = text.either([text.value(f"icmp eq ptr {name}, null") for name in needed])
+    text.do(f"br i1 {null}, label %null, label %fields")
+    text.label("fields")
+    pointers = [
+        [
+            text.value(f"load ptr, ptr {text.beyond(name, entry.pointer_bytes * n)}")
+            for n in range(len(tensors))
+        ]
+        for name, tensors in given
+    ]
+    _check(text, [*zip(pointers[0] + pointers[1], interface.tensors, strict=True)])
+    base = _aligned(text, "%workspace")
+    _copy_frame(text, entry.tables.frame, base)
+    _compute_sizes(text, entry, base)
+    for number, place in enumerate(entry.bases):
+        at = text.beyond(base, entry.tables.bases.offset + 8 * number)
+        text.do(f"store ptr {_pointer(text, place, pointers, base)}, ptr {at}, align 8")
+    pool = _pool(text, entry, base)
+    segment = text.beyond(base, entry.tables.segment.offset)
+    bases = text.beyond(base, entry.tables.bases.offset)
+    text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
+    _check_run(text, entry, base)
+    for place, output, size in entry.moves:
+        source = _pointer(text, place, pointers, base)
+        size_bytes = str(size)
+        if isinstance(size, Here):
+            size_bytes = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
+        text.do(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {pointers[1][output]}, ptr {source}, "
+            f"i64 {size_bytes}, i1 false)"
+        )
+    text.do(f"ret i32 {OK}")
+    for label, code in _ENDS.items():
+        text.label(label)
+        text.do(f"ret i32 {code}")
+    head = "ptr %inputs, ptr %outputs, ptr %workspace, ptr %threads"
+    body = "\n".join(text.lines)
+    return f"define i32 @{interface.prefix}_run_with({head}) nounwind {{\n{body}\n}}"
+
+
+def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
+    """Lets the driver compute the numbers that depend on sizes."""
+    if entry.sizes is None:
+        text.do("br label %sized")
+        text.label("sized")
+        return
+    pointers_bytes = entry.pointer_bytes * len(entry.interface.inputs)
+    first = -(-pointers_bytes // 8) * 8
+    for number in range(len(entry.interface.sizes)):
+        given = text.value(f"load i64, ptr {text.beyond('%inputs', first + 8 * number)}, align 8")
+        at = text.beyond(base, entry.sizes.sizes.offset + 8 * number)
+        text.do(f"store i64 {given}, ptr {at}, align 8")
+    step = text.beyond(base, entry.sizes.step.offset)
+    failed = text.value(f"call i64 @clew_go_on(ptr {step}, i64 0)")
+    fits = text.value(f"icmp eq i64 {failed}, 0")
+    text.do(f"br i1 {fits}, label %sized, label %size")
+    text.label("sized")
+
+
+def _check(text: _Text, given: Sequence[tuple[str, Tensor]]) -> None:
+    """Checks the addresses of inputs and outputs."""
+    filled = [(pointer, tensor) for pointer, tensor in given if tensor.most_bytes]
+    if filled:
+        null = text.either([text.value(f"icmp eq ptr {p}, null") for p, _ in filled])
+        text.do(f"br i1 {null}, label %null, label %aligned")
+        text.label("aligned")
+    wide = [(p, t.dtype.itemsize) for p, t in filled if t.dtype.itemsize > 1]
+    if wide:
+        odd: list[str] = []
+        for pointer, size in wide:
+            number = text.value(f"ptrtoint ptr {pointer} to i64")
+            low = text.value(f"and i64 {number}, {size - 1}")
+            odd.append(text.value(f"icmp ne i64 {low}, 0"))
+        text.do(f"br i1 {text.either(odd)}, label %misaligned, label %ready")
+    else:
+        text.do("br label %ready")
+    text.label("ready")
+
+
+def _copy_frame(text: _Text, frame: Frame, base: str) -> None:
+    """Copies the tables to the workspace, and adds its address where it belongs."""
+    place = text.beyond(base, frame.start)
+    text.do(
+        f"call void @llvm.memcpy.p0.p0.i64(ptr align 8 {place}, ptr align 8 @{_FRAME}, "
+        f"i64 {frame.size_bytes}, i1 false)"
+    )
+    count = len(frame.addresses)
+    start = text.value(f"ptrtoint ptr {base} to i64")
+    text.do("br label %place")
+    text.label("place")
+    text.do("%n = phi i64 [ 0, %ready ], [ %n1, %placed ]")
+    text.do(f"%more = icmp ult i64 %n, {count}")
+    text.do("br i1 %more, label %placed, label %go")
+    text.label("placed")
+    text.do(f"%numberp = getelementptr i32, ptr @{_ADDRESSES}, i64 %n")
+    text.do("%number = load i32, ptr %numberp, align 4")
+    text.do("%wide = zext i32 %number to i64")
+    text.do(f"%word = getelementptr i64, ptr {place}, i64 %wide")
+    text.do("%distance = load i64, ptr %word, align 8")
+    text.do(f"%address = add i64 %distance, {start}")
+    text.do("store i64 %address, ptr %word, align 8")
+    text.do("%n1 = add i64 %n, 1")
+    text.do("br label %place")
+    text.label("go")
+
+
+def _pointer(
+    text: _Text, place: Argument | Symbol | Here, pointers: Sequence[Sequence[str]], base: str
+) -> str:
+    if isinstance(place, Argument):
+        return text.beyond(pointers[place.is_output][place.number], place.offset_bytes)
+    if isinstance(place, Here):
+        return text.beyond(base, place.offset)
+    return text.beyond(f"@{place.name}", place.offset)
+
+
+def _pool(text: _Text, entry: Entry, base: str) -> str:
+    """The pool of this call: the caller's function, if there is one."""
+    pool = text.beyond(base, entry.pool)
+    text.do("%alone = icmp eq ptr %threads, null")
+    text.do("br i1 %alone, label %begin, label %shared")
+    text.label("shared")
+    parallel = text.value("load ptr, ptr %threads")
+    context = text.value(f"load ptr, ptr {text.beyond('%threads', entry.pointer_bytes)}")
+    text.do(f"store ptr {parallel}, ptr {pool}, align 8")
+    text.do(f"store ptr {context}, ptr {text.beyond(pool, 8)}, align 8")
+    text.do("br label %begin")
+    text.label("begin")
+    return text.value(f"phi ptr [ null, %sized ], [ {pool}, %shared ]")
+
+
+def _check_run(text: _Text, entry: Entry, base: str) -> None:
+    """Ends the call with an error if the run found one."""
+    places = [
+        ("index", entry.tables.records.offset + _RECORD_BYTES * n) for n in range(len(entry.layers))
+    ]
+    places += [
+        ("loop", entry.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
+        for n in range(entry.n_loops)
+    ]
+    for kind in ("index", "loop"):
+        words = [
+            text.value(f"load i64, ptr {text.beyond(base, place)}, align 8")
+            for which, place in places
+            if which == kind
+        ]
+        if words:
+            bad = text.either([text.value(f"icmp ne i64 {word}, 0") for word in words])
+            text.do(f"br i1 {bad}, label %{kind}, label %no_{kind}")
+            text.label(f"no_{kind}")

@@ -1,0 +1,199 @@
+"""Writes a compiled model as a library with a C interface."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from clew.build.result import BuildTemplate
+from clew.codegen.driver.driver import library_text
+from clew.codegen.objects import compile_modules
+from clew.codegen.worker import NEXT_MODULE
+from clew.libraries import texts
+from clew.libraries.addresses import SUFFIX, trace_record
+from clew.libraries.archive import archive
+from clew.libraries.entry import entry_text
+from clew.libraries.imports import undefined_in
+from clew.libraries.interface import Interface, interface_of
+from clew.libraries.parts import Parts
+from clew.libraries.whole_program import whole_program
+from clew.machine.target import HERE
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.segment_template import SegmentTemplate
+from clew.serving.built_model import BuiltModel
+from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.budgets import in_force
+from clew.support.dataclass import dataclass
+from clew.support.errors import ClewError, InputError, UnsupportedError
+from clew.support.shown import Shown
+from clew.support.writing import write_bytes, write_text
+
+# A call is timed so often, or for so long.
+_LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
+
+
+@dataclass(frozen=True, repr=False)
+class Exported(Shown):
+    """A library that was written: the prefix of its names, LLVM's name of the platform, its files,
+    and the bytes of its object, of the weights in it and of the workspace that a call needs.
+    """
+
+    folder: Path
+    prefix: str
+    triple: str
+    files: tuple[str, ...]
+    object_bytes: int
+    weights_bytes: int
+    workspace_bytes: int
+
+    def _about(self) -> str:
+        return f"{self.prefix} in {self.folder}: {self.object_bytes} bytes"
+
+
+@dataclass(frozen=True, repr=False)
+class Library(Shown):
+    """A library in memory: its interface, its object, the bytes of its weights, of the workspace,
+    the most threads that share its work, the record of its trace, and the weights if they are a
+    file of their own.
+    """
+
+    interface: Interface
+    triple: str
+    data: bytes
+    weights_bytes: int
+    workspace_bytes: int
+    threads: int
+    trace: dict[str, Any]
+    weights: bytes | None
+
+    def _about(self) -> str:
+        return f"{self.interface.prefix} for {self.triple}"
+
+
+def export_c(
+    model: BuiltModel, folder: str | Path, name: str = "model", *, weights_file: bool = False
+) -> Exported:
+    """Writes a compiled model as a library with a C interface to a folder, which is made if it does
+    not exist. `name` begins all names in C. With `weights_file`, the weights are not in the object,
+    but in a file, whose contents are the last input. Files of these names are replaced.
+
+    Errors: I470 (the name), I471 (the folder), U080 (a part that has no native code), U081 (sizes
+    known only in a run), U082 (a value that is no tensor of numbers), C001.
+    """
+    with in_force(model.budgets):
+        made = library_of(model, name, weights_file)
+    prefix, place = made.interface.prefix, Path(folder)
+    undefined = undefined_in(made.data)
+    libm = texts.needs_libm(undefined)
+    code_bytes = len(made.data) - (0 if weights_file else made.weights_bytes)
+    sizes = (code_bytes, made.weights_bytes, made.workspace_bytes)
+    files: dict[str, bytes | str] = {
+        f"{prefix}.h": texts.header(
+            made.interface, made.triple, made.workspace_bytes, made.threads
+        ),
+        f"{prefix}.o": made.data,
+        f"lib{prefix}.a": archive("model.o", made.data, texts.symbols(made.interface)),
+        f"{prefix}.hpp": texts.cpp(made.interface),
+        "main.c": texts.main(made.interface),
+        "CMakeLists.txt": texts.cmake(made.interface, libm),
+        f"{prefix}.pc": texts.pkg_config(made.interface, libm),
+        "README.md": texts.readme(
+            made.interface, made.triple, sizes, undefined, _measured_us(model)
+        ),
+        f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
+    }
+    if made.weights is not None:
+        files[f"{prefix}.weights.bin"] = made.weights
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            if isinstance(content, str):
+                write_text(place / file, content)
+            else:
+                write_bytes(place / file, content)
+    except OSError as error:
+        raise InputError("I471", f"cannot write the library to {place}: {error.strerror}") from None
+    return Exported(
+        place,
+        prefix,
+        made.triple,
+        tuple(files),
+        len(made.data),
+        made.weights_bytes,
+        made.workspace_bytes,
+    )
+
+
+def _measured_us(model: BuiltModel) -> float | None:
+    """Returns the microseconds of a call with random inputs, the shortest of some; None for code
+    that cannot run here or with such inputs.
+    """
+    if model.options.target.name != HERE:
+        return None
+    try:
+        inputs = model.drawn(seed=0)
+        times: list[float] = []
+        end = time.perf_counter() + _MEASURED_S
+        while len(times) < _LEAST_CALLS or (len(times) < _MOST_CALLS and time.perf_counter() < end):
+            start = time.perf_counter()
+            model(*inputs)
+            times.append(time.perf_counter() - start)
+    except ClewError:
+        return None
+    return 1e6 * min(times)
+
+
+def library_of(model: BuiltModel, name: str = "model", weights_file: bool = False) -> Library:
+    """Returns a compiled model as a library. Errors: see `export_c`."""
+    interface, sizing = interface_of(model, name)
+    build, target = _build_of(model, interface), model.options.target
+    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.inputs])
+    threads = max((segment.threads for segment in build.segments), default=1)
+    if interface.sizes and model.sized is not None:
+        for condition in model.sized.template.conditions:
+            sizing.need(condition)
+    parts = Parts(whole, interface, sizing, threads, weights_file)
+    pointer_bytes = 8 if target.triple.split("-")[0] in _WIDE else 4
+    entry = parts.entry(pointer_bytes)
+    own = entry_text(entry)
+    kernels = _kernels(build, whole.plan)
+    (data,) = compile_modules([NEXT_MODULE.join([own, library_text(), *kernels])], target)
+    return Library(
+        entry.interface,
+        target.triple,
+        parts.with_weights(data),
+        parts.weights_bytes,
+        parts.workspace_bytes + ALIGNMENT_BYTES - 1,
+        parts.threads,
+        trace_record(build),
+        parts.weights() if weights_file else None,
+    )
+
+
+_WIDE = ("x86_64", "aarch64", "riscv64")
+
+
+def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:
+    if not interface.sizes:
+        return model.build
+    found = model.sized
+    if found is None or found.unsized:
+        what = next(iter(found.unsized.items()), ("", "")) if found is not None else ("", "")
+        raise UnsupportedError(
+            "U081",
+            f"a library of a model without one build for all sizes: {what[0]}, {what[1]}",
+            hint="compile the model for fixed sizes: --sizes NAME=N",
+        )
+    return found.build
+
+
+def _kernels(build: BuildTemplate, plan: SegmentPlan | SegmentTemplate) -> list[str]:
+    """Returns the LLVM text of each kernel of a plan."""
+    sources = {use.source.key: use.source for use in build.uses}
+    keys = dict.fromkeys(step.code.key for step in plan.steps)
+    missing = [key for key in keys if key not in sources]
+    if missing:
+        raise UnsupportedError("U080", "kernels that are compiled in a run have no fixed code")
+    return [sources[key].emitted.llvm for key in keys]

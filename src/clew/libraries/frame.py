@@ -1,0 +1,295 @@
+"""The tables of the native driver as data of a library.
+
+A library keeps nothing between calls: its tables are constant data. Each call copies them to the
+caller's workspace, where they are a *frame*, and adds the workspace's address to the words that
+are addresses in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from clew.codegen.artifact import RECORD_BYTES
+from clew.codegen.driver import driver as native
+from clew.codegen.driver import flow as native_flow
+from clew.ir.dims import Dim, SymDim
+from clew.runtime.bound import Bound
+from clew.runtime.layout import Layout
+from clew.runtime.loop_tables import trips_word
+from clew.runtime.memory import round_up
+from clew.runtime.plan import Flow, FlowKind, LoopPlan
+from clew.support.arrays import ALIGNMENT_BYTES
+
+_ENDLESS = 1 << 62
+_WORD = 8
+
+
+class Here(NamedTuple):
+    """An address in the workspace, by its distance from the start."""
+
+    offset: int
+
+
+class Symbol(NamedTuple):
+    """An address in the library: a symbol, and a distance from it."""
+
+    name: str
+    offset: int = 0
+
+
+Word: TypeAlias = "int | Here | Symbol"
+
+
+class Sized(NamedTuple):
+    """A number that sizes add to a word."""
+
+    base: int | Here
+    dim: SymDim
+
+
+class Frame:
+    """The words of the tables. `start` is their place in the workspace. `sized` has the words that
+    depend on sizes, by their places.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.words: list[Word] = []
+        self.sized: dict[Here, Sized] = {}
+
+    def add(self, words: Sequence[Word | Sized]) -> Here:
+        """Adds words, and returns their place."""
+        place = Here(self.start + _WORD * len(self.words))
+        for word in words:
+            if isinstance(word, Sized):
+                self.sized[Here(self.start + _WORD * len(self.words))] = word
+                self.words.append(word.base)
+            else:
+                self.words.append(word)
+        return place
+
+    def add_step(self, args: Here, table: Here) -> Here:
+        """Adds a step that computes sizes, and returns its place."""
+        step: dict[int, Word] = {
+            native.STEP_ARGS: args,
+            native.STEP_KIND: native_flow.SIZES,
+            native.STEP_TARGET: 1,
+            native.STEP_EXTRA: table,
+        }
+        return self.add([step.get(at, 0) for at in range(0, native.STEP_BYTES, _WORD)])
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the frame."""
+        return _WORD * len(self.words)
+
+    @property
+    def addresses(self) -> list[int]:
+        """The numbers of the words that are addresses in the workspace."""
+        return [n for n, word in enumerate(self.words) if isinstance(word, Here)]
+
+
+class Tables(NamedTuple):
+    """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
+    the records of index checks and the words of loops. `chunks` are the functions and ranges that
+    its steps name, constant data named `CHUNKS`; `symbols` are the functions that the frame names.
+    """
+
+    frame: Frame
+    segment: Here
+    bases: Here
+    records: Here
+    loops: Here
+    chunks: Sequence[tuple[str, Sequence[Dim]]]
+    symbols: Sequence[str]
+
+
+class Numbers(NamedTuple):
+    """The numbers of a segment's run; see `Bound`. Chunks are the number of a function among the
+    layout's symbols, and its ranges.
+    """
+
+    layout: Layout
+    n_bases: int
+    arena: Sequence[int]
+    arena_bytes: int
+    scratch_bytes: Sequence[int]
+    size_values: Sequence[Dim]
+    chunks: Sequence[tuple[int, Dim, Dim, Dim, Dim]]
+    counts: np.ndarray
+    distances: Sequence[Dim] = ()
+    loops: Sequence[LoopPlan] = ()
+    flows: Mapping[int, Flow] = MappingProxyType({})
+
+    @staticmethod
+    def of(bound: Bound) -> Numbers:
+        """Returns the numbers of a run at given sizes."""
+        rows, counts = bound.chunks
+        return Numbers(
+            bound.layout,
+            len(bound.inputs) + len(bound.outputs),
+            bound.arena,
+            bound.arena_bytes,
+            bound.scratch_bytes,
+            bound.size_values,
+            [tuple(row) for row in rows.tolist()],
+            counts,
+            bound.distances,
+            bound.loops,
+            bound.flows,
+        )
+
+    @property
+    def scratch_stride_bytes(self) -> int:
+        """The distance between the scratch memory of two threads."""
+        return round_up(max(self.scratch_bytes, default=0), ALIGNMENT_BYTES)
+
+    def working_bytes(self, threads: int) -> int:
+        """Returns the bytes of the arena and of the scratch memory of all threads."""
+        return round_up(self.arena_bytes, ALIGNMENT_BYTES) + self.scratch_stride_bytes * threads
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether grids depend on sizes."""
+        return any(isinstance(n, SymDim) for row in self.chunks for n in row)
+
+
+CHUNKS, WEIGHTS = "clew_chunks", "clew_weights"
+
+
+def tables_of(
+    bound: Numbers, weights: Sequence[int], start: int, loop_steps: int, outside: bool = False
+) -> Tables:
+    """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
+    of all threads (`Bound.working_bytes`), and has the frame at `start`. `weights` are the places
+    of its constants among the library's, or with `outside`, in memory whose address is one more
+    base. Each loop may take `loop_steps` iterations.
+    """
+    layout = bound.layout
+    frame = Frame(start)
+    records = frame.add([0] * (RECORD_BYTES // _WORD * layout.n_records))
+    bases = frame.add([0] * (bound.n_bases + outside))
+    args = frame.add(_arguments(bound, None if outside else weights, records))
+    patched = _patches(bound, args)
+    if outside:
+        for slot, buffer, offset in layout.constants.T.tolist():
+            at = Here(args.offset + _WORD * slot)
+            patched += [at, bound.n_bases, weights[buffer] + offset]
+    patches = frame.add(patched)
+    loops = _add_loops(frame, bound, args, loop_steps)
+    table = _chunk_table(frame, bound)
+    steps = frame.add(_steps(bound, args, loops, table))
+    n_patches = len(patched) // 3
+    segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
+    assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
+    fixed = [] if isinstance(table, Here) else bound.chunks
+    chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
+    return Tables(frame, segment, bases, records, loops, chunks, layout.symbols)
+
+
+def _sum(base: int | Here, dim: Dim) -> Word | Sized:
+    """A word, and what sizes add to it."""
+    if isinstance(dim, SymDim):
+        return Sized(base, dim)
+    return Here(base.offset + dim) if isinstance(base, Here) else base + dim
+
+
+def _chunk_table(frame: Frame, bound: Numbers) -> Here | Symbol:
+    """The place of the chunks: in the frame if sizes decide their ranges."""
+    if not bound.is_sized:
+        return Symbol(CHUNKS)
+    return frame.add(
+        [
+            word
+            for number, *ranges in bound.chunks
+            for word in (Symbol(bound.layout.symbols[number]), *(_sum(0, dim) for dim in ranges))
+        ]
+    )
+
+
+def _patches(bound: Numbers, args: Here) -> list[Word | Sized]:
+    added: dict[int, Dim] = {
+        row: bound.distances[sized] for row, sized in bound.layout.sized_patches
+    }
+    return [
+        word
+        for row, (slot, base, offset) in enumerate(bound.layout.patches.tolist())
+        for word in (Here(args.offset + slot), base, _sum(offset, added.get(row, 0)))
+    ]
+
+
+def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> list[Word | Sized]:
+    layout = bound.layout
+    added: dict[int, Dim] = {slot: bound.distances[sized] for slot, sized in layout.sized_slots}
+    args: list[Word | Sized] = [0] * layout.first_args[-1]
+    constants = [] if weights is None else layout.constants.T.tolist()
+    for slot, buffer, offset in constants:
+        assert weights is not None
+        args[slot] = Symbol(WEIGHTS, weights[buffer] + offset)
+    for slot, buffer, offset in layout.arena.T.tolist():
+        args[slot] = _sum(Here(bound.arena[buffer] + offset), added.get(slot, 0))
+    for slot, value in zip(layout.size_slots.tolist(), bound.size_values, strict=True):
+        args[slot] = _sum(0, value)
+    for number, slot in enumerate(layout.record_slots.tolist()):
+        args[slot] = Here(records.offset + RECORD_BYTES * number)
+    return args
+
+
+def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word]:
+    layout = bound.layout
+    scratch = Here(round_up(bound.arena_bytes, ALIGNMENT_BYTES))
+    flows = {layout.starts[place]: flow for place, flow in bound.flows.items()}
+    counts = bound.counts
+    begins = (np.cumsum(counts) - counts).tolist()
+    words: list[Word] = []
+    for number, row in enumerate(layout.steps.tolist()):
+        step: list[Word] = list(row)
+        step[native.STEP_ARGS // _WORD] = Here(args.offset + row[native.STEP_ARGS // _WORD])
+        use = int(layout.step_of[number])
+        if use >= 0 and bound.scratch_bytes[use]:
+            step[native.STEP_SCRATCH // _WORD] = scratch
+            step[native.STEP_SCRATCH_STRIDE // _WORD] = bound.scratch_stride_bytes
+        if use >= 0:
+            distance = native.CHUNK_BYTES * begins[number]
+            step[native.STEP_TABLE // _WORD] = table._replace(offset=table.offset + distance)
+            step[native.STEP_CHUNKS // _WORD] = int(counts[number])
+        flow = flows.get(number)
+        if flow is not None:
+            step[native.STEP_EXTRA // _WORD] = flow.size_bytes
+            if flow.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
+                at = Here(loops.offset + native_flow.LOOP_BYTES * flow.loop)
+                step[native.STEP_EXTRA // _WORD] = at
+        words += step
+    return words
+
+
+def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Here:
+    """Adds the words of loops, and returns their place."""
+    loops = bound.loops
+    owners = [n for n, loop in enumerate(loops) for _ in loop.moving_bytes]
+    moving = frame.add([0] * len(owners))
+    patches: list[list[Word]] = [[] for _ in loops]
+    for slot, ref, _ in bound.layout.moved:
+        owner = owners[ref.index]
+        column = ref.index - loops[owner].first
+        patches[owner] += [Here(args.offset + _WORD * slot), column, ref.offset_bytes]
+    words: list[Word] = []
+    for loop, own in zip(loops, patches, strict=True):
+        strides, table = frame.add(loop.rows_bytes), frame.add(own)
+        made: dict[int, Word] = {
+            native_flow.LOOP_LIMIT: loop_steps,
+            native_flow.LOOP_TRIPS: trips_word(loop),
+            native_flow.LOOP_MOVING: Here(moving.offset + _WORD * loop.first),
+            native_flow.LOOP_STATES: len(loop.states_bytes),
+            native_flow.LOOP_STACKS: len(loop.rows_bytes),
+            native_flow.LOOP_STRIDES: strides,
+            native_flow.LOOP_PATCHES: table,
+            native_flow.LOOP_N_PATCHES: len(own) // 3,
+            native_flow.LOOP_CAPACITY: _ENDLESS,
+        }
+        words += [made.get(at, 0) for at in range(0, native_flow.LOOP_BYTES, _WORD)]
+    return frame.add(words)

@@ -1,0 +1,204 @@
+"""The layout of a library: its weights, and the memory of a call."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.codegen.driver import driver as native
+from clew.ir.dims import Dim, SymDim
+from clew.libraries.entry import MARK_BYTES, Argument, Entry, Move, SizeWords
+from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, tables_of
+from clew.libraries.interface import Interface
+from clew.libraries.sizing import Sizing
+from clew.libraries.whole_program import Given, Kept, Made, WholeProgram
+from clew.runtime.bound import Bound
+from clew.runtime.grid import lines_of, phases
+from clew.runtime.layout import Layout
+from clew.runtime.memory import round_up
+from clew.runtime.plan import BufferSpec, SegmentPlan
+from clew.runtime.segment_template import SegmentTemplate, SizedSpec
+from clew.support.arrays import ALIGNMENT_BYTES, number_dtype
+from clew.support.budgets import current
+
+_POOL_BYTES = round_up(native.POOL_LOCKED + 8, ALIGNMENT_BYTES)
+
+
+class Parts:
+    """The layout of a library's weights and workspace."""
+
+    def __init__(
+        self,
+        whole: WholeProgram,
+        interface: Interface,
+        sizing: Sizing,
+        threads: int,
+        outside: bool = False,
+    ) -> None:
+        """With `outside`, the weights are an input."""
+        self._outside = outside
+        self._whole, self._interface, self._sizing = whole, interface, sizing
+        plan = whole.plan
+        if isinstance(plan, SegmentPlan):
+            self.threads = threads
+            self._bound = Numbers.of(Bound.of(plan, threads))
+        else:
+            self.threads = 1  # costs, which decide how work is divided, depend on sizes
+            self._bound = _sized_numbers(plan, sizing)
+        self._arrays: list[np.ndarray[Any, Any]] = []
+        self._places: dict[int, int] = {}
+        self.weights_bytes = 0
+        self._constants = [self._add(array) for array in whole.plan.constants]
+        self._end = round_up(self._bound.working_bytes(self.threads), ALIGNMENT_BYTES)
+        self.workspace_bytes = self._end
+
+    def _add(self, array: np.ndarray[Any, Any]) -> int:
+        """Returns the place of a constant among the weights."""
+        found = self._places.get(id(array))
+        if found is None:
+            found = self._places[id(array)] = self.weights_bytes
+            self._arrays.append(array)
+            self.weights_bytes += max(MARK_BYTES, round_up(array.nbytes, ALIGNMENT_BYTES))
+        return found
+
+    def _reserve(self, size_bytes: int) -> int:
+        """Returns the place of new memory in the workspace."""
+        place = self._end
+        self._end += round_up(size_bytes, ALIGNMENT_BYTES)
+        return place
+
+    def entry(self, pointer_bytes: int) -> Entry:
+        """Returns the data of the library's own module."""
+        plan, outputs = self._whole.plan, self._interface.outputs
+        direct: dict[int, int] = {}
+        for number, place in enumerate(self._whole.outputs):
+            if (
+                isinstance(place, Made)
+                and not place.offset_bytes
+                and place.number not in direct
+                and _bytes(plan.outputs[place.number]) == outputs[number].size_bytes
+            ):
+                direct[place.number] = number
+        bases: list[Argument | Symbol | Here] = [self._given(p) for p in self._whole.inputs]
+        specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
+        for number, spec in enumerate(specs):
+            if number in direct:
+                bases.append(Argument(True, direct[number]))
+            else:
+                most = self._sizing.most(_bytes(spec), "a result")
+                bases.append(Here(self._reserve(most)))
+        moves = [
+            Move(self._made(place, bases[len(plan.inputs) :]), number, outputs[number].size_bytes)
+            for number, place in enumerate(self._whole.outputs)
+            if not (isinstance(place, Made) and direct.get(place.number) == number)
+        ]
+        pool = self._reserve(_POOL_BYTES)
+        steps = current().loop_steps
+        tables = tables_of(self._bound, self._constants, self._end, steps, self._outside)
+        interface = self._interface
+        if self._outside:
+            interface = interface.with_weights(self.weights_bytes)
+            bases.append(Argument(False, len(interface.inputs) - 1))
+        for number, move in enumerate(moves):
+            if isinstance(move.size_bytes, SymDim):
+                word = tables.frame.add([Sized(0, move.size_bytes)])
+                moves[number] = move._replace(size_bytes=word)
+        words = None
+        if self._interface.sizes:
+            words = SizeWords(*self._sizing.add_to(tables.frame))
+        self.workspace_bytes = round_up(self._end + tables.frame.size_bytes, ALIGNMENT_BYTES)
+        layers = [step.checked for step in plan.steps if step.code.checks]
+        return Entry(
+            interface,
+            tables,
+            pointer_bytes,
+            bases,
+            moves,
+            layers,
+            len(self._bound.loops),
+            pool,
+            0 if self._outside else self.weights_bytes,
+            self._mark,
+            words,
+        )
+
+    def _given(self, place: Given | Kept) -> Argument | Symbol | Here:
+        if isinstance(place, Given):
+            return Argument(False, place.number, place.offset_bytes)
+        at = self._add(place.array) + place.offset_bytes
+        return (
+            Argument(False, len(self._interface.inputs), at)
+            if self._outside
+            else Symbol(WEIGHTS, at)
+        )
+
+    def _made(
+        self, place: Given | Kept | Made, outputs: Sequence[Argument | Symbol | Here]
+    ) -> Argument | Symbol | Here:
+        if not isinstance(place, Made):
+            return self._given(place)
+        found = outputs[place.number]
+        if isinstance(found, Argument):
+            return Argument(True, found.number, place.offset_bytes)
+        assert isinstance(found, Here)
+        return Here(found.offset + place.offset_bytes)
+
+    @property
+    def _mark(self) -> bytes:
+        return hashlib.sha512(f"{self._interface.prefix} weights of clew".encode()).digest()
+
+    def with_weights(self, data: bytes) -> bytes:
+        """Returns an object with the weights in place of their mark."""
+        if not self._arrays or self._outside:
+            return data
+        assert data.count(self._mark) == 1, "the mark is only where the weights begin"
+        start = data.index(self._mark)
+        return data[:start] + self.weights() + data[start + self.weights_bytes :]
+
+    def weights(self) -> bytes:
+        """Returns the weights."""
+        made = bytearray(self.weights_bytes)
+        for array in self._arrays:
+            at = self._places[id(array)]
+            made[at : at + array.nbytes] = np.ascontiguousarray(array).tobytes()
+        return bytes(made)
+
+
+def _bytes(spec: BufferSpec | SizedSpec) -> Dim:
+    total: Dim = number_dtype(spec.dtype).itemsize
+    for size in spec.shape:
+        total = total * size
+    return total
+
+
+def _sized_numbers(template: SegmentTemplate, sizing: Sizing) -> Numbers:
+    """Returns the numbers of a segment with free sizes. The arena is that of the largest sizes, and
+    one thread does all work.
+    """
+    layout = Layout(template.entries, len(template.inputs))
+    number = {symbol: n for n, symbol in enumerate(layout.symbols)}
+    phased = [phase for step in template.steps for phase in phases(step.code.entries)]
+    most = [sizing.most(size, "the memory of a value") for size in template.arena_bytes]
+    offsets, total = template.arena.offsets(most)
+    scratch = [s.code.scratch_bytes for s in template.steps]
+    for step in template.steps:
+        for need in step.code.needs:
+            sizing.need(need)
+    return Numbers(
+        layout,
+        len(template.inputs) + len(template.outputs),
+        offsets,
+        total,
+        [sizing.most(size, "the scratch memory of a kernel") for size in scratch],
+        [size for step in template.steps for size in step.code.sizes],
+        [
+            (number[entry.symbol], 0, entry.grid, 0, lines_of(entry))
+            for phase in phased
+            for entry in phase
+        ],
+        np.array([len(phase) for phase in phased], np.int64),
+        [sized.ref.sized_bytes for sized in layout.sized],
+    )

@@ -1,0 +1,142 @@
+"""What a library runs: the only segment of a program, and where its inputs and outputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clew.ir.dims import SymDim
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import (
+    Branch,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunRegion,
+    RunSegment,
+    View,
+)
+from clew.runtime.segment import NativeSegment
+from clew.runtime.segment_template import SegmentTemplate
+from clew.runtime.sized_segment import SizedSegment
+from clew.support.arrays import number_dtype
+from clew.support.errors import UnsupportedError
+
+_LAYERS_SHOWN = 3
+
+
+class Given(NamedTuple):
+    """Memory of the caller: an input by number, from a byte on."""
+
+    number: int
+    offset_bytes: int = 0
+
+
+class Kept(NamedTuple):
+    """A constant that no kernel reads from the weights of its segment."""
+
+    array: np.ndarray[Any, Any]
+    offset_bytes: int = 0
+
+
+class Made(NamedTuple):
+    """An output of the segment by number, from a byte on."""
+
+    number: int
+    offset_bytes: int = 0
+
+
+class WholeProgram(NamedTuple):
+    """The plan of a program's only segment, which may have free sizes. `inputs` says where those of
+    the segment are, and `outputs` where the program's results are.
+    """
+
+    plan: SegmentPlan | SegmentTemplate
+    inputs: Sequence[Given | Kept]
+    outputs: Sequence[Given | Kept | Made]
+
+
+_EMPTY = SegmentPlan((), (), (), (), 0)
+
+
+def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
+    """Returns what a library runs for a program. `itemsizes` are the bytes of an element of each
+    input.
+
+    Errors: U080 if Python or another backend runs a part of the program, U081 if sizes are known
+    only in a run.
+    """
+    found: dict[int, Given | Kept | Made] = {
+        slot: Given(number) for number, slot in enumerate(program.inputs)
+    }
+    sizes = dict(zip(program.inputs, itemsizes, strict=True))
+    for slot, array in program.constants.items():
+        found[slot], sizes[slot] = Kept(array), array.itemsize
+    plan: SegmentPlan | SegmentTemplate = _EMPTY
+    inputs: list[Given | Kept] = []
+    segments = [i for i in program.instructions if isinstance(i, RunSegment)]
+    for instruction in program.instructions:
+        if isinstance(instruction, View):
+            if isinstance(instruction.offset, SymDim):
+                raise _free("a view whose place depends on sizes")
+            size = sizes[instruction.target] = sizes[instruction.source]
+            place = found[instruction.source]
+            offset = place.offset_bytes + instruction.offset * size
+            found[instruction.target] = place._replace(offset_bytes=offset)
+        elif isinstance(instruction, RunSegment) and len(segments) == 1:
+            plan = _plan_of(instruction)
+            inputs = [_outside(found[slot]) for slot in instruction.inputs]
+            for number, slot in enumerate(instruction.outputs):
+                spec = plan.outputs[number]
+                found[slot], sizes[slot] = Made(number), number_dtype(spec.dtype).itemsize
+        else:
+            raise _refused(instruction)
+    return WholeProgram(plan, inputs, [found[slot] for slot in program.outputs])
+
+
+def _plan_of(instruction: RunSegment) -> SegmentPlan | SegmentTemplate:
+    segment = instruction.segment
+    if isinstance(segment, SizedSegment):
+        template = segment.template
+        if template.order or template.loops or template.copied:
+            raise _free("branches and loops")
+        return template
+    assert isinstance(segment, NativeSegment)
+    if segment.plan.stacks:
+        raise _free("the results of a loop whose number of rows is known only in a run")
+    return segment.plan
+
+
+def _outside(place: Given | Kept | Made) -> Given | Kept:
+    assert not isinstance(place, Made), "an input of the only segment"
+    return place
+
+
+def _free(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        "U081",
+        f"a library of {what} with sizes that are known only in a run",
+        hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
+    )
+
+
+def _refused(instruction: Instruction) -> UnsupportedError:
+    what, layers = "several parts of the program", ""
+    if isinstance(instruction, RunRegion):
+        what = f"backend {instruction.backend!r} runs {instruction.label}"
+    elif isinstance(instruction, RunHost):
+        what = f"Python runs {instruction.label}"
+    elif isinstance(instruction, Branch | Repeat):
+        kind = "branch" if isinstance(instruction, Branch) else "loop"
+        what = f"Python runs a {kind}"
+    if isinstance(instruction, RunHost):
+        layers = ", ".join(instruction.layers[:_LAYERS_SHOWN])
+    return UnsupportedError(
+        "U080",
+        f"{what}, and a library has native code only",
+        hint="docs/c-libraries.md lists what libraries cannot hold",
+        layer=layers,
+    )

@@ -1,0 +1,52 @@
+"""C libraries on the command line: `clew compile --emit c` and `clew trace --address`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import zoo
+from clew.cli import app
+from clew.codegen.disassemble import code_lines
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        app.main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return left.value.code or 0, captured.out, captured.err  # type: ignore[return-value]
+
+
+def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = zoo.path("if_branches")
+    code, out, err = _run(capsys, "compile", model, "--emit", "c", "-o", tmp_path)
+    assert code == 0
+    assert "rule" in out
+    assert f"wrote the C library if_branches to {tmp_path}" in err
+    assert "if_branches_run" in (tmp_path / "if_branches.h").read_text()
+    file = tmp_path / "if_branches.o"
+    functions = code_lines(file.read_bytes()).functions
+    trace = json.loads((tmp_path / "if_branches.trace.json").read_text())
+    name = next(iter(trace["functions"]))
+    address = hex(functions[name][0])
+    code, out, _ = _run(capsys, "trace", file, "--address", address, "--json")
+    assert code == 0
+    assert json.loads(out)["function"] == name
+    assert json.loads(out)["layers"] == trace["functions"][name]["layers"]["1"]
+    code, out, _ = _run(capsys, "trace", file, "--address", address)
+    assert f"function  {name}" in out
+    code, _, err = _run(capsys, "trace", file, "--address", "here")
+    assert code == 2
+    assert "no address" in err
+
+
+def test_options_of_libraries_need_emit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = zoo.path("if_branches")
+    for options in (("--emit", "c"), ("--name", "x"), ("--weights-file",)):
+        code, _, err = _run(capsys, "compile", model, *options)
+        assert code == 2
+        assert options[0] in err
