@@ -85,8 +85,8 @@ def _heads_of(layer: Layer, width: Dim, heads: int, half: Dim) -> tuple[Dim, Dim
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes of attention over a cache: rows and keys of this call, valid keys (None if only the run
-    knows their number), and positions of the cache afterwards.
+    """Sizes of attention over a cache: rows and keys of this call, valid keys (None if their number
+    is known only in the run), and positions of the cache afterwards.
     """
 
     batch: Dim
