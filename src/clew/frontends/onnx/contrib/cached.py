@@ -100,8 +100,8 @@ def group_query_attention(layer: Layer) -> Result:
     """Attention of queries to all keys before them, cached ones and those of this call, which are
     appended to each row's part of the cache; also the cache afterwards.
 
-    The cache has room for its previous number of keys, or for the total, if that is more; where the
-    model states that its size stays, the total must fit. Source: ONNX Runtime,
+    The cache has room for its previous number of keys, or for the total, if that is more; if the
+    model declares that its size stays the same, the total must fit. Source: ONNX Runtime,
     `gqa_attention_base.h`.
     """
     _refuse(layer)
