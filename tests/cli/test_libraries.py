@@ -41,7 +41,7 @@ def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
     assert f"function  {name}" in out
     code, _, err = _run(capsys, "trace", file, "--address", "here")
     assert code == 2
-    assert "no address" in err
+    assert "not an address" in err
 
 
 def test_options_of_libraries_need_emit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
