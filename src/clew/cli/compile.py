@@ -50,7 +50,9 @@ def compile_(
     ] = None,
     emit: Annotated[
         Emit | None,
-        typer.Option("--emit", help="Export a library with a C interface to the folder -o."),
+        typer.Option(
+            "--emit", metavar="c", help="Export a library with a C interface to the folder -o."
+        ),
     ] = None,
     name: Annotated[
         str,
