@@ -121,7 +121,9 @@ def compile_(
 
 def library_summary(made: Exported) -> str:
     """Returns a line about a library that was written."""
+    state = f", its state {made.state_bytes}" if made.state_bytes else ""
     return (
         f"wrote the C library {made.prefix} to {made.folder}: {made.object_bytes} bytes, of which "
         f"{made.weights_bytes} are weights; a call needs {made.workspace_bytes} bytes of workspace"
+        f"{state}"
     )

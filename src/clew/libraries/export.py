@@ -38,8 +38,7 @@ _LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
     """A library that was written: the prefix of its names, LLVM's name of the platform, its files,
-    and the bytes of its object, of the weights in it, of the workspace that a call needs, and of the
-    state.
+    and the bytes of its object, of the weights in it, of the workspace of a call, and of the state.
     """
 
     folder: Path
