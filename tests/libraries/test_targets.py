@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import clew
 
-from .c_programs import STRICT, Array, compiled, needs, network, random_inputs
+from .c_programs import STRICT, Array, compiled, message, needs, network, random_inputs
 
 _TOOLS = {
     "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
@@ -64,3 +65,15 @@ def test_an_emulator_runs_the_library(target: str, wanted: Any, tmp_path: Path) 
 def test_other_targets_give_objects(target: str, head: bytes, tmp_path: Path) -> None:
     compiled(network(), tmp_path, target=target)
     assert (tmp_path / "net.o").read_bytes().startswith(head)
+
+
+@needs("objdump")
+def test_matrix_tiles_are_used(tmp_path: Path) -> None:
+    weight = np.ones((64, 64), np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = message([node], {"x": [64, 64]}, {"y": [64, 64]}, {"w": weight})
+    compiled(model, tmp_path, target="x86-64-v4+amx", precision="bf16")
+    command = ["objdump", "-d", "net.o"]
+    code = subprocess.run(command, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
+    assert "tdpbf16ps" in code
+    assert "ARCH_REQ_XCOMP_PERM" in (tmp_path / "README.md").read_text()

@@ -111,7 +111,12 @@ def export_c(
         "CMakeLists.txt": texts.cmake(made.interface, libm),
         f"{prefix}.pc": texts.pkg_config(made.interface, libm),
         "README.md": texts.readme(
-            made.interface, made.triple, sizes, undefined, _measured_us(model)
+            made.interface,
+            made.triple,
+            sizes,
+            undefined,
+            _measured_us(model),
+            has_tiles=bool(model.options.target.tile_units),
         ),
         f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
     }

@@ -364,7 +364,7 @@ $kinds:
 $tensors
 
 The library needs these functions from others: $undefined.
-
+$tiles
     cc -std=c99 main.c lib$name.a$more -o main
     ./main INPUT... OUTPUT...
 
@@ -377,15 +377,24 @@ in this folder.
 """)
 
 
+_TILES: Final = """
+It uses matrix tiles (Intel AMX). On Linux, a program requests their registers once, before the
+first call, with the system call `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`, which are
+the numbers 0x1023 and 18.
+"""
+
+
 def readme(
     interface: Interface,
     triple: str,
     sizes: Sequence[int],
     undefined: Sequence[str],
     time_us: float | None,
+    *,
+    has_tiles: bool = False,
 ) -> str:
     """Returns `README.md`. `sizes` are the bytes of code and tables, weights and workspace;
-    `time_us` is that of a call here, if it was measured.
+    `time_us` is that of a call here, if it was measured. With `has_tiles`, code uses Intel AMX.
     """
     time = "The time of a call was not measured: the target is another machine."
     if time_us is not None:
@@ -411,6 +420,7 @@ def readme(
         ),
         undefined=", ".join(f"`{name}`" for name in undefined) or "none",
         more=" -lm" if needs_libm(undefined) else "",
+        tiles=_TILES if has_tiles else "",
     )
 
 
