@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ _LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
     """A library that was written: the prefix of its names, LLVM's name of the platform, its files,
-    and the bytes of its object, of the weights in it and of the workspace that a call needs.
+    and the bytes of its object, of the weights in it, of the workspace of a call, and of the state.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Exported(Shown):
     object_bytes: int
     weights_bytes: int
     workspace_bytes: int
+    state_bytes: int
 
     def _about(self) -> str:
         return f"{self.prefix} in {self.folder}: {self.object_bytes} bytes"
@@ -73,17 +75,26 @@ class Library(Shown):
 
 
 def export_c(
-    model: BuiltModel, folder: str | Path, name: str = "model", *, weights_file: bool = False
+    model: BuiltModel,
+    folder: str | Path,
+    name: str = "model",
+    *,
+    weights_file: bool = False,
+    state: Mapping[str, str] | None = None,
 ) -> Exported:
     """Writes a compiled model as a library with a C interface to a folder, which is made if it does
     not exist. `name` begins all names in C. With `weights_file`, the weights are not in the object,
     but in a file, whose contents are the last input. Files of these names are replaced.
 
-    Errors: I470 (the name), I471 (the folder), U080 (a part that has no native code), U081 (sizes
-    known only in a run), U082 (a value that is no tensor of numbers), C001.
+    `state` has the output that feeds each state input, as in `session`; without it, states are
+    those that the model itself has. They are in memory of the caller, neither inputs nor outputs.
+
+    Errors: I470 (the name), I471 (the folder), I371 and I372 (`state`), U080 (a part
+    that has no native code), U081 (sizes known only in a run), U082 (a value that is no tensor of
+    numbers), C001.
     """
     with in_force(model.budgets):
-        made = library_of(model, name, weights_file)
+        made = library_of(model, name, weights_file, state)
     prefix, place = made.interface.prefix, Path(folder)
     undefined = undefined_in(made.data)
     libm = texts.needs_libm(undefined)
@@ -100,7 +111,12 @@ def export_c(
         "CMakeLists.txt": texts.cmake(made.interface, libm),
         f"{prefix}.pc": texts.pkg_config(made.interface, libm),
         "README.md": texts.readme(
-            made.interface, made.triple, sizes, undefined, _measured_us(model)
+            made.interface,
+            made.triple,
+            sizes,
+            undefined,
+            _measured_us(model),
+            has_tiles=bool(model.options.target.tile_units),
         ),
         f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
     }
@@ -123,6 +139,7 @@ def export_c(
         len(made.data),
         made.weights_bytes,
         made.workspace_bytes,
+        made.interface.state_bytes,
     )
 
 
@@ -145,11 +162,16 @@ def _measured_us(model: BuiltModel) -> float | None:
     return 1e6 * min(times)
 
 
-def library_of(model: BuiltModel, name: str = "model", weights_file: bool = False) -> Library:
+def library_of(
+    model: BuiltModel,
+    name: str = "model",
+    weights_file: bool = False,
+    state: Mapping[str, str] | None = None,
+) -> Library:
     """Returns a compiled model as a library. Errors: see `export_c`."""
-    interface, sizing = interface_of(model, name)
+    interface, sizing = interface_of(model, name, state)
     build, target = _build_of(model, interface), model.options.target
-    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.inputs])
+    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.all_inputs])
     threads = max((segment.threads for segment in build.segments), default=1)
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:
