@@ -29,7 +29,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def drawn_anew() -> None:
     """Makes the values of a test those of any order of tests: they decide when loops end."""
-    RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
+    RNG.bit_generator.state = np.random.default_rng(2).bit_generator.state
 
 
 def grows(
