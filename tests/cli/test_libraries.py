@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import zoo
 from clew.cli import app
@@ -46,7 +48,22 @@ def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
 
 def test_options_of_libraries_need_emit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = zoo.path("if_branches")
-    for options in (("--emit", "c"), ("--name", "x"), ("--weights-file",)):
+    for options in (("--emit", "c"), ("--name", "x"), ("--weights-file",), ("--state", "h=y")):
         code, _, err = _run(capsys, "compile", model, *options)
         assert code == 2
         assert options[0] in err
+
+
+def test_states_of_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("h", "x", "h_new")]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["h", "x"], ["h_new"])], "g", shape[:2], shape[2:]
+    )
+    opset = helper.make_opsetid("", 17)
+    path = tmp_path / "cell.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    options = ("--emit", "c", "-o", tmp_path, "--state", "h=h_new")
+    code, _, err = _run(capsys, "compile", path, *options)
+    assert code == 0
+    assert "of workspace, its state 64" in err
+    assert "cell_state_reset" in (tmp_path / "cell.h").read_text()

@@ -115,3 +115,32 @@ def compiled(model: Any, folder: Path, **options: Any) -> tuple[Any, Exported]:
     """Returns a compiled model, and its library in a folder."""
     made = clew.compile(model, **options)
     return made, made.export_c(folder, "net")
+
+
+def state_of(made: Exported, library: ctypes.CDLL) -> Array:
+    """Returns the first state of a library."""
+    state = np.full(made.state_bytes // 8, -1, np.int64).view(np.uint8)
+    place = ctypes.c_void_p(state.ctypes.data)
+    assert getattr(library, f"{made.prefix}_state_reset")(place) == 0
+    return state
+
+
+def step(
+    library: ctypes.CDLL,
+    made: Exported,
+    session: Any,
+    feed: Mapping[str, Array],
+    state: Array | None,
+) -> tuple[int, dict[str, Array]]:
+    """Calls a library with a state, or without if there is none; returns the code and the outputs.
+    `session` is that of the model, or the model itself.
+    """
+    specs = {spec.name: spec for spec in getattr(session, "_model", session).outputs}
+    inputs = [np.ascontiguousarray(feed[name]) for name in session.input_names]
+    outputs = [np.full(specs[n].shape, 77, specs[n].dtype) for n in session.output_names]
+    workspace = np.full(made.workspace_bytes, 0xAB, np.uint8)
+    memory = [workspace] if state is None else [state, workspace]
+    code = getattr(library, f"{made.prefix}_run")(
+        pointers(inputs), pointers(outputs), *(ctypes.c_void_p(m.ctypes.data) for m in memory)
+    )
+    return code, dict(zip(session.output_names, outputs, strict=True))

@@ -126,23 +126,32 @@ class CompiledModel(_Profiled, BuiltModel):
         report(self, path, profile=profile, inputs=inputs, shapes=shapes)
 
     def export_c(
-        self, folder: str | Path, name: str = "model", *, weights_file: bool = False
+        self,
+        folder: str | Path,
+        name: str = "model",
+        *,
+        weights_file: bool = False,
+        state: Mapping[str, str] | None = None,
     ) -> Exported:
         """Exports the model as a library with a C interface to a folder: object, archive, header,
         an example, and files for CMake and pkg-config (docs/c-libraries.md). `name` is the prefix
         of all C names. With `weights_file`, the weights are in a separate file, whose contents are
         the last input of a call.
 
-        The native code is that of this model, for the target that it was compiled for, which need
-        not be this machine.
+        `state` maps each state input to the output that feeds it, as in `session`; without it,
+        states are those that the model itself has. A library keeps no state itself: it is in the
+        caller's memory, which calls read and write.
 
-        Errors: I044 (see `build`), I470 (`name`), I471 (the folder), U080 to U082 (a part of the
-        model that cannot be exported), C001.
+        The native code is that of this model. It is for the target that the model was compiled for,
+        which need not be this machine.
+
+        Errors: I044 (see `build`), I470 (`name`), I471 (the folder), I371 and I372 (`state`), U080
+        to U082 (a part of the model that cannot be exported), C001.
         """
         with LOADING, held_interrupts():
             from clew.libraries import export_c  # noqa: PLC0415
 
-        return export_c(self, folder, name, weights_file=weights_file)
+        return export_c(self, folder, name, weights_file=weights_file, state=state)
 
     def explore(
         self,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from clew.cli import options as opt
-from clew.cli.arguments import need_sizes
+from clew.cli.arguments import named, need_sizes
 from clew.cli.options import (
     SAVED_SUFFIX,
     Compiling,
@@ -67,6 +67,15 @@ def compile_(
         bool,
         typer.Option("--weights-file", help="With --emit, write the weights to a separate file."),
     ] = False,
+    state: Annotated[
+        list[str],
+        typer.Option(
+            "--state",
+            metavar="INPUT=OUTPUT",
+            help="With --emit, an input that an output of the previous call feeds; repeatable.",
+            show_default="those that the model itself has",
+        ),
+    ] = [],  # noqa: B006
     json: opt.Json = False,
     *,
     how: Compiling,
@@ -78,6 +87,8 @@ def compile_(
         raise typer.BadParameter("--weights-file needs --emit c", param_hint="--weights-file")
     if name and emit is None:
         raise typer.BadParameter("--name needs --emit c", param_hint="--name")
+    if state and emit is None:
+        raise typer.BadParameter("--state needs --emit c", param_hint="--state")
     if emit is None and output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
@@ -90,7 +101,10 @@ def compile_(
     regions = region_facts(compiled.model) if stored is None else []
     if output is not None and emit is not None:
         made = compiled.model.export_c(
-            output, name or c_name(model.stem), weights_file=weights_file
+            output,
+            name or c_name(model.stem),
+            weights_file=weights_file,
+            state=named(state, "--state") if state else None,
         )
         note(library_summary(made))
     elif output is not None:
@@ -109,7 +123,9 @@ def compile_(
 
 def library_summary(made: Exported) -> str:
     """Returns a line about an exported library."""
+    state = f", its state {made.state_bytes}" if made.state_bytes else ""
     return (
         f"exported C library {made.prefix} to {made.folder}: {made.object_bytes} bytes, of which "
         f"{made.weights_bytes} are weights; a call needs {made.workspace_bytes} bytes of workspace"
+        f"{state}"
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim
+from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
 from clew.libraries.frame import CHUNKS, WEIGHTS, Frame, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
@@ -24,6 +25,11 @@ from clew.libraries.interface import (
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
 
+# The parameters of a call without and with states.
+_ARGUMENTS: Final = (
+    "ptr %inputs, ptr %outputs, ptr %workspace",
+    "ptr %inputs, ptr %outputs, ptr %state, ptr %workspace",
+)
 _FRAME, _ADDRESSES = "clew_frame", "clew_addresses"
 _RECORD_BYTES: Final = RECORD_BYTES
 _ENDS: Final = {
@@ -41,13 +47,23 @@ class Argument:
     offset_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class InState:
+    """Memory of the caller's state, from a byte on."""
+
+    offset_bytes: int
+
+
+Place: TypeAlias = "Argument | InState | Symbol | Here"
+
+
 class Move(NamedTuple):
-    """A result that is copied to an output after the run. `size_bytes` is a number, or the word
+    """A result that is copied to another place after the run. `size_bytes` is a number, or the word
     that holds it.
     """
 
-    place: Argument | Symbol | Here
-    output: int
+    place: Place
+    target: Place
     size_bytes: Dim | Here
 
 
@@ -65,16 +81,16 @@ class Entry:
     """Everything that the IR depends on.
 
     `pointer_bytes` is the target's pointer size. `bases` are the places of the segment's inputs and
-    outputs: arguments of the call, or places in the weights or the workspace. `moves` are copied
-    after the run. `layers` has the layers of the index checks of each record. The record of the
-    caller's threads is at `pool` in the workspace. The weights take `weights_bytes`, of which the
-    first are the marker `mark`, by which the exporter finds them in the object.
+    outputs: arguments of the call, or places in its state, the weights or the workspace. `moves`
+    are copied after the run. `layers` has the layers of the index checks of each record. The record
+    of the caller's threads is at `pool` in the workspace. The weights take `weights_bytes`, of
+    which the first are the marker `mark`, by which the exporter finds them in the object.
     """
 
     interface: Interface
     tables: Tables
     pointer_bytes: int
-    bases: Sequence[Argument | Symbol | Here]
+    bases: Sequence[Place]
     moves: Sequence[Move]
     layers: Sequence[Sequence[str]]
     n_loops: int
@@ -116,7 +132,7 @@ class _Text:
 
 def entry_text(entry: Entry) -> str:
     """Returns the module."""
-    prefix = entry.interface.prefix
+    prefix, arguments = entry.interface.prefix, _ARGUMENTS[bool(entry.interface.states)]
     parts = [
         *_weights(entry),
         _chunks(entry.tables),
@@ -124,6 +140,11 @@ def entry_text(entry: Entry) -> str:
         _addresses(entry.tables.frame),
         *_tensor_table(f"{prefix}_input_table", entry.interface.inputs),
         *_tensor_table(f"{prefix}_output_table", entry.interface.outputs),
+        *(
+            _tensor_table(f"{prefix}_state_table", [s.tensor for s in entry.interface.states])
+            if entry.interface.states
+            else []
+        ),
         *_errors(prefix),
         *_faults(entry),
         "declare i32 @clew_run_segment(ptr, ptr, ptr, ptr)",
@@ -131,11 +152,12 @@ def entry_text(entry: Entry) -> str:
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
         *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in entry.tables.symbols),
         _run_with(entry),
-        f"define i32 @{prefix}_run(ptr %inputs, ptr %outputs, ptr %workspace) nounwind {{\n"
-        f"  %r = call i32 @{prefix}_run_with("
-        "ptr %inputs, ptr %outputs, ptr %workspace, ptr null)\n"
+        f"define i32 @{prefix}_run({arguments}) nounwind {{\n"
+        f"  %r = call i32 @{prefix}_run_with({arguments}, ptr null)\n"
         "  ret i32 %r\n}",
     ]
+    if entry.interface.states:
+        parts += state_functions(entry.interface)
     return "\n".join(parts) + "\n"
 
 
@@ -146,9 +168,8 @@ def _weights(entry: Entry) -> list[str]:
     rest = entry.weights_bytes - MARK_BYTES
     if rest < 0:
         return []
-    mark = "".join(f"\\{byte:02X}" for byte in entry.mark)
     type_ = f"<{{ [{MARK_BYTES} x i8], [{rest} x i8] }}>"
-    value = f'<{{ [{MARK_BYTES} x i8] c"{mark}", [{rest} x i8] zeroinitializer }}>'
+    value = f'<{{ [{MARK_BYTES} x i8] c"{escaped(entry.mark)}", [{rest} x i8] zeroinitializer }}>'
     # The exporter replaces the bytes later, so LLVM must not fold them at compile time.
     kind = "internal externally_initialized constant"
     return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
@@ -197,8 +218,7 @@ def _addresses(frame: Frame) -> str:
 
 def _string(name: str, text: str) -> str:
     data = text.encode() + b"\0"
-    escaped = "".join(f"\\{byte:02X}" for byte in data)
-    return f'@{name} = private unnamed_addr constant [{len(data)} x i8] c"{escaped}"'
+    return f'@{name} = private unnamed_addr constant [{len(data)} x i8] c"{escaped(data)}"'
 
 
 def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
@@ -288,6 +308,7 @@ def _run_with(entry: Entry) -> str:
     given = [("%inputs", interface.inputs), ("%outputs", interface.outputs)]
     fields = (interface.inputs or interface.sizes, interface.outputs)
     needed = ["%workspace", *(given[n][0] for n in range(2) if fields[n])]
+    needed += ["%state"] if interface.states else []
     null = text.either([text.value(f"icmp eq ptr {name}, null") for name in needed])
     text.do(f"br i1 {null}, label %null, label %fields")
     text.label("fields")
@@ -298,7 +319,9 @@ def _run_with(entry: Entry) -> str:
         ]
         for name, tensors in given
     ]
-    _check(text, [*zip(pointers[0] + pointers[1], interface.tensors, strict=True)])
+    tensors = zip(pointers[0] + pointers[1], interface.tensors, strict=True)
+    filled = [(pointer, t.dtype.itemsize) for pointer, t in tensors if t.most_bytes]
+    _check(text, filled, [("%state", STATE_ALIGNMENT_BYTES)] if interface.states else [])
     base = _aligned(text, "%workspace")
     _copy_frame(text, entry.tables.frame, base)
     _compute_sizes(text, entry, base)
@@ -310,20 +333,20 @@ def _run_with(entry: Entry) -> str:
     bases = text.beyond(base, entry.tables.bases.offset)
     text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
     _check_run(text, entry, base)
-    for place, output, size in entry.moves:
-        source = _pointer(text, place, pointers, base)
+    for place, target, size in entry.moves:
+        source, goal = (_pointer(text, p, pointers, base) for p in (place, target))
         size_bytes = str(size)
         if isinstance(size, Here):
             size_bytes = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
         text.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {pointers[1][output]}, ptr {source}, "
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, "
             f"i64 {size_bytes}, i1 false)"
         )
     text.do(f"ret i32 {OK}")
     for label, code in _ENDS.items():
         text.label(label)
         text.do(f"ret i32 {code}")
-    head = "ptr %inputs, ptr %outputs, ptr %workspace, ptr %threads"
+    head = f"{_ARGUMENTS[bool(interface.states)]}, ptr %threads"
     body = "\n".join(text.lines)
     return f"define i32 @{interface.prefix}_run_with({head}) nounwind {{\n{body}\n}}"
 
@@ -347,14 +370,17 @@ def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
     text.label("sized")
 
 
-def _check(text: _Text, given: Sequence[tuple[str, Tensor]]) -> None:
-    """Checks the addresses of inputs and outputs."""
-    filled = [(pointer, tensor) for pointer, tensor in given if tensor.most_bytes]
+def _check(
+    text: _Text, filled: Sequence[tuple[str, int]], present: Sequence[tuple[str, int]]
+) -> None:
+    """Checks addresses, with the bytes that they are multiples of: those of inputs and outputs that
+    have elements, and others that are not NULL.
+    """
     if filled:
         null = text.either([text.value(f"icmp eq ptr {p}, null") for p, _ in filled])
         text.do(f"br i1 {null}, label %null, label %aligned")
         text.label("aligned")
-    wide = [(p, t.dtype.itemsize) for p, t in filled if t.dtype.itemsize > 1]
+    wide = [(pointer, size) for pointer, size in (*filled, *present) if size > 1]
     if wide:
         odd: list[str] = []
         for pointer, size in wide:
@@ -394,9 +420,9 @@ def _copy_frame(text: _Text, frame: Frame, base: str) -> None:
     text.label("go")
 
 
-def _pointer(
-    text: _Text, place: Argument | Symbol | Here, pointers: Sequence[Sequence[str]], base: str
-) -> str:
+def _pointer(text: _Text, place: Place, pointers: Sequence[Sequence[str]], base: str) -> str:
+    if isinstance(place, InState):
+        return text.beyond("%state", place.offset_bytes)
     if isinstance(place, Argument):
         return text.beyond(pointers[place.is_output][place.number], place.offset_bytes)
     if isinstance(place, Here):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ _LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
     """An exported library: the prefix of its names, its LLVM target triple, its files, and the
-    sizes of its object, of its weights, and of the workspace that a call needs.
+    sizes of its object, of its weights, of the workspace of a call, and of the state.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Exported(Shown):
     object_bytes: int
     weights_bytes: int
     workspace_bytes: int
+    state_bytes: int
 
     def _about(self) -> str:
         return f"{self.prefix} in {self.folder}: {self.object_bytes} bytes"
@@ -73,18 +75,28 @@ class Library(Shown):
 
 
 def export_c(
-    model: BuiltModel, folder: str | Path, name: str = "model", *, weights_file: bool = False
+    model: BuiltModel,
+    folder: str | Path,
+    name: str = "model",
+    *,
+    weights_file: bool = False,
+    state: Mapping[str, str] | None = None,
 ) -> Exported:
     """Exports a compiled model as a library with a C interface to a folder, which is created if it
     does not exist. `name` is the prefix of all C names. With `weights_file`, the weights are not in
     the object but in a separate file, whose contents are the last input. Existing files of the same
     names are replaced.
 
-    Errors: I470 (the name), I471 (the folder), U080 (a part without native code), U081 (sizes that
-    are unknown before a run or unbounded), U082 (a value that is not a numeric tensor), C001.
+    `state` maps each state input to the output that feeds it, as in `session`; without it, states
+    are those that the model itself has. They are in the caller's memory, and are neither inputs nor
+    outputs.
+
+    Errors: I470 (the name), I471 (the folder), I371 and I372 (`state`), U080 (a part without native
+    code), U081 (sizes that are unknown before a run or unbounded), U082 (a value that is not a
+    numeric tensor), C001.
     """
     with in_force(model.budgets):
-        made = library_of(model, name, weights_file)
+        made = library_of(model, name, weights_file, state)
     prefix, place = made.interface.prefix, Path(folder)
     undefined = undefined_in(made.data)
     libm = texts.needs_libm(undefined)
@@ -101,7 +113,12 @@ def export_c(
         "CMakeLists.txt": texts.cmake(made.interface, libm),
         f"{prefix}.pc": texts.pkg_config(made.interface, libm),
         "README.md": texts.readme(
-            made.interface, made.triple, sizes, undefined, _measured_us(model)
+            made.interface,
+            made.triple,
+            sizes,
+            undefined,
+            _measured_us(model),
+            has_tiles=bool(model.options.target.tile_units),
         ),
         f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
     }
@@ -124,6 +141,7 @@ def export_c(
         len(made.data),
         made.weights_bytes,
         made.workspace_bytes,
+        made.interface.state_bytes,
     )
 
 
@@ -146,11 +164,16 @@ def _measured_us(model: BuiltModel) -> float | None:
     return 1e6 * min(times)
 
 
-def library_of(model: BuiltModel, name: str = "model", weights_file: bool = False) -> Library:
+def library_of(
+    model: BuiltModel,
+    name: str = "model",
+    weights_file: bool = False,
+    state: Mapping[str, str] | None = None,
+) -> Library:
     """Returns a compiled model as a library. Errors: see `export_c`."""
-    interface, sizing = interface_of(model, name)
+    interface, sizing = interface_of(model, name, state)
     build, target = _build_of(model, interface), model.options.target
-    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.inputs])
+    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.all_inputs])
     threads = max((segment.threads for segment in build.segments), default=1)
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:

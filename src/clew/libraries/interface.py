@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -12,7 +12,10 @@ import numpy as np
 from clew.ir.dims import Dim, is_unknown
 from clew.ir.types import TensorType, Type, is_native, leaves, sizes_in, to_numpy
 from clew.libraries.sizing import Sizing
+from clew.runtime.memory import round_up
+from clew.runtime.state import first_value, given_pairs
 from clew.serving.built_model import BuiltModel
+from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError, UnsupportedError
 from clew.support.text_arrays import dtype_name
@@ -107,14 +110,41 @@ class Tensor(NamedTuple):
         return total
 
 
+class State(NamedTuple):
+    """A state: an input that an output of the previous call feeds.
+
+    `input` and `output` are their numbers among all of the model's, `offset` is the place in the
+    caller's memory, and `first` has the bytes of the first value; none for zeros.
+    """
+
+    tensor: Tensor
+    input: int
+    output: int
+    offset: int
+    first: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes from this state to the next one."""
+        return round_up(max(self.tensor.most_bytes, 1), ALIGNMENT_BYTES)
+
+
 @dataclass(frozen=True)
 class Interface:
-    """The inputs and outputs of a library, the prefix of all its names, and its free sizes."""
+    """The inputs and outputs of a library, the prefix of all its names, its free sizes, and its
+    states, which are neither inputs nor outputs.
+    """
 
     prefix: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     sizes: tuple[Size, ...] = ()
+    states: tuple[State, ...] = ()
+
+    @property
+    def state_bytes(self) -> int:
+        """The memory of all states; not empty if there are any."""
+        return sum(s.size_bytes for s in self.states)
 
     def with_weights(self, size_bytes: int) -> Interface:
         """Returns the interface with one more input, the contents of the weights file."""
@@ -122,6 +152,14 @@ class Interface:
         words = size_bytes // _WORD.itemsize
         made = Tensor("weights", field, (words,), _WORD, words)
         return replace(self, inputs=(*self.inputs, made))
+
+    @property
+    def all_inputs(self) -> list[Tensor]:
+        """The inputs of the model: those of a call and the states."""
+        found = list(self.inputs)
+        for state in sorted(self.states, key=lambda state: state.input):
+            found.insert(state.input, state.tensor)
+        return found
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -135,11 +173,15 @@ def c_name(text: str) -> str:
     return found if found and found[0].isalpha() else f"model_{found}".rstrip("_")
 
 
-def interface_of(model: BuiltModel, prefix: str) -> tuple[Interface, Sizing]:
-    """Returns the C interface of a model, and the sizing that depends on its free sizes.
+def interface_of(
+    model: BuiltModel, prefix: str, state: Mapping[str, str] | None = None
+) -> tuple[Interface, Sizing]:
+    """Returns the C interface of a model, and the sizing that depends on its free sizes. `state`
+    maps each state input to the output that feeds it; without it, states are those that the model
+    itself has.
 
-    Errors: I470 (an invalid prefix), U081 (sizes that are unknown before a run or unbounded), U082
-    (a value that is not a numeric tensor).
+    Errors: I470 (an invalid prefix), I371 and I372 (`state`), U081 (sizes that are unknown before a
+    run or unbounded; a state with free sizes), U082 (a value that is not a numeric tensor).
     """
     if not _PREFIX.fullmatch(prefix) or prefix in _KEYWORDS:
         raise InputError(
@@ -162,7 +204,45 @@ def interface_of(model: BuiltModel, prefix: str) -> tuple[Interface, Sizing]:
     sizes = tuple(_size(model, name) for name in names if not name.startswith("?"))
     sizing = Sizing([(size.name, size.low, size.high) for size in sizes])
     inputs = _tensors("input", given, sizing, {size.field for size in sizes})
-    return Interface(prefix, inputs, _tensors("output", made, sizing, set()), sizes), sizing
+    outputs = _tensors("output", made, sizing, set())
+    states = _states(model, state, inputs, outputs)
+    fed, feed = {s.input for s in states}, {s.output for s in states}
+    return Interface(
+        prefix,
+        tuple(t for n, t in enumerate(inputs) if n not in fed),
+        tuple(t for n, t in enumerate(outputs) if n not in feed),
+        sizes,
+        states,
+    ), sizing
+
+
+def _states(
+    model: BuiltModel,
+    state: Mapping[str, str] | None,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> tuple[State, ...]:
+    if state is None:
+        state = {spec.name: spec.fed_by for spec in model.inputs if spec.fed_by}
+    found: list[State] = []
+    end = 0
+    for pair in given_pairs(model.inputs, model.outputs, state):
+        number = model.input_names.index(pair.input.name)
+        output = model.output_names.index(pair.output.name)
+        tensor = inputs[number]
+        shapes = (tensor.shape, outputs[output].shape)
+        if shapes[0] != shapes[1] or not all(isinstance(size, int) for size in tensor.shape):
+            raise UnsupportedError(
+                "U081",
+                f"a library whose state {tensor.name!r} has the shape {list(tensor.shape)} before "
+                f"a call and {list(shapes[1])} after it",
+                hint="states of a library have fixed sizes: compile with --sizes NAME=N, or export "
+                "it as input and output, with state={}",
+            )
+        first = first_value(pair.input, {}, ()).tobytes()
+        found.append(State(tensor, number, output, end, first if first.strip(b"\0") else b""))
+        end += found[-1].size_bytes
+    return tuple(found)
 
 
 def _size(model: BuiltModel, name: str) -> Size:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.codegen.driver import driver as native
 from clew.ir.dims import Dim, SymDim
-from clew.libraries.entry import MARK_BYTES, Argument, Entry, Move, SizeWords
+from clew.libraries.entry import MARK_BYTES, Argument, Entry, InState, Move, Place, SizeWords
 from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, tables_of
 from clew.libraries.interface import Interface
 from clew.libraries.sizing import Sizing
@@ -41,6 +41,11 @@ class Parts:
         """With `outside`, the weights are an input."""
         self._outside = outside
         self._whole, self._interface, self._sizing = whole, interface, sizing
+        self._inputs: list[Argument | InState] = [
+            Argument(False, number) for number in range(len(interface.inputs))
+        ]
+        for state in sorted(interface.states, key=lambda state: state.input):
+            self._inputs.insert(state.input, InState(state.offset))
         plan = whole.plan
         if isinstance(plan, SegmentPlan):
             self.threads = threads
@@ -73,8 +78,9 @@ class Parts:
     def entry(self, pointer_bytes: int) -> Entry:
         """Returns the contents of the library's own module."""
         plan, outputs = self._whole.plan, self._interface.outputs
+        results = self._results()
         direct: dict[int, int] = {}
-        for number, place in enumerate(self._whole.outputs):
+        for number, place in enumerate(results):
             if (
                 isinstance(place, Made)
                 and not place.offset_bytes
@@ -82,7 +88,7 @@ class Parts:
                 and _bytes(plan.outputs[place.number]) == outputs[number].size_bytes
             ):
                 direct[place.number] = number
-        bases: list[Argument | Symbol | Here] = [self._given(p) for p in self._whole.inputs]
+        bases: list[Place] = [self._given(p) for p in self._whole.inputs]
         specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
         for number, spec in enumerate(specs):
             if number in direct:
@@ -91,10 +97,15 @@ class Parts:
                 most = self._sizing.most(_bytes(spec), "a result")
                 bases.append(Here(self._reserve(most)))
         moves = [
-            Move(self._made(place, bases[len(plan.inputs) :]), number, outputs[number].size_bytes)
-            for number, place in enumerate(self._whole.outputs)
+            Move(
+                self._made(place, bases[len(plan.inputs) :]),
+                Argument(True, number),
+                outputs[number].size_bytes,
+            )
+            for number, place in enumerate(results)
             if not (isinstance(place, Made) and direct.get(place.number) == number)
         ]
+        moves += self._state_moves(bases[len(plan.inputs) :])
         pool = self._reserve(_POOL_BYTES)
         steps = current().loop_steps
         tables = tables_of(self._bound, self._constants, self._end, steps, self._outside)
@@ -125,9 +136,35 @@ class Parts:
             words,
         )
 
-    def _given(self, place: Given | Kept) -> Argument | Symbol | Here:
+    def _results(self) -> list[Given | Kept | Made]:
+        """Returns the places of the outputs that are no states."""
+        feed = {state.output for state in self._interface.states}
+        return [place for n, place in enumerate(self._whole.outputs) if n not in feed]
+
+    def _state_moves(self, outputs: Sequence[Place]) -> list[Move]:
+        """Returns the copies that make new values the states. Values that lie in states are copied
+        before any state changes.
+        """
+        first: list[Move] = []
+        last: list[Move] = []
+        for state in self._interface.states:
+            size_bytes, target = state.tensor.most_bytes, InState(state.offset)
+            place = self._made(self._whole.outputs[state.output], outputs)
+            if place == target:
+                continue
+            if isinstance(place, InState):
+                kept = Here(self._reserve(size_bytes))
+                first.append(Move(place, kept, size_bytes))
+                place = kept
+            last.append(Move(place, target, size_bytes))
+        return first + last
+
+    def _given(self, place: Given | Kept) -> Place:
         if isinstance(place, Given):
-            return Argument(False, place.number, place.offset_bytes)
+            found = self._inputs[place.number]
+            if isinstance(found, InState):
+                return InState(found.offset_bytes + place.offset_bytes)
+            return Argument(False, found.number, place.offset_bytes)
         at = self._add(place.array) + place.offset_bytes
         return (
             Argument(False, len(self._interface.inputs), at)
@@ -135,9 +172,7 @@ class Parts:
             else Symbol(WEIGHTS, at)
         )
 
-    def _made(
-        self, place: Given | Kept | Made, outputs: Sequence[Argument | Symbol | Here]
-    ) -> Argument | Symbol | Here:
+    def _made(self, place: Given | Kept | Made, outputs: Sequence[Place]) -> Place:
         if not isinstance(place, Made):
             return self._given(place)
         found = outputs[place.number]

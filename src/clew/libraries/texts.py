@@ -13,7 +13,9 @@ from clew.version import VERSION
 
 def symbols(interface: Interface) -> list[str]:
     """Returns the names that a library defines."""
-    names = ("run", "run_with", "error", "fault", "input_table", "output_table")
+    names = ["run", "run_with", "error", "fault", "input_table", "output_table"]
+    if interface.states:
+        names += ["state_reset", "state_copy", "state_table"]
     return [f"{interface.prefix}_{name}" for name in names]
 
 
@@ -21,8 +23,8 @@ _HEADER: Final = Template("""\
 /* $name: a model compiled by clew $version for $triple. Generated; do not edit.
  *
  * $name_run reads the inputs, writes the outputs, and uses the workspace for everything else. It
- * allocates no memory and keeps no state between calls: calls with different workspaces may run
- * concurrently. Arrays are C-contiguous. An output must not overlap any other argument.
+ * allocates no memory and keeps no state between calls: calls with different workspaces$and_states
+ * may run concurrently. Arrays are C-contiguous. An output must not overlap any other argument.
  */
 #ifndef ${upper}_H
 #define ${upper}_H
@@ -67,7 +69,7 @@ typedef struct ${name}_tensor {
 
 extern const ${name}_tensor ${name}_input_table[$many_inputs];
 extern const ${name}_tensor ${name}_output_table[$many_outputs];
-
+$states
 /* Runs part `index` of some work on thread number `thread`, less than ${upper}_MAX_THREADS. */
 typedef void (*${name}_task)(void *work, int64_t index, int64_t thread);
 
@@ -81,11 +83,12 @@ typedef struct ${name}_threads {
 } ${name}_threads;
 
 /* Runs the model. Returns ${upper}_OK or an error. */
-int32_t ${name}_run(const ${name}_inputs *inputs, const ${name}_outputs *outputs, void *workspace);
+int32_t ${name}_run(const ${name}_inputs *inputs, const ${name}_outputs *outputs,
+                    ${state_parameter}void *workspace);
 
 /* The same, on the caller's threads. The results are bit-identical. */
 int32_t ${name}_run_with(const ${name}_inputs *inputs, const ${name}_outputs *outputs,
-                         void *workspace, const ${name}_threads *threads);
+                         ${state_parameter}void *workspace, const ${name}_threads *threads);
 
 /* Returns a message for an error code. */
 const char *${name}_error(int32_t code);
@@ -101,6 +104,36 @@ const char *${name}_fault(const void *workspace);
 """)
 
 
+_STATES: Final = Template("""\
+
+/* The state: memory of the caller that calls read and change, with an address that is a multiple
+ * of 8. It holds the tensors of ${name}_state_table, in this order, each at a multiple of 64 bytes
+ * from its start. It may be copied, saved and restored as bytes. A call that fails does not change
+ * it.
+ */
+#define ${upper}_STATE_BYTES ((size_t)$bytes)
+#define ${upper}_N_STATES $count
+extern const ${name}_tensor ${name}_state_table[$count];
+
+/* Sets a state to the first one, as it is before the first call. */
+int32_t ${name}_state_reset(void *state);
+
+/* Copies a state. */
+int32_t ${name}_state_copy(void *to, const void *from);
+""")
+
+
+def _states(interface: Interface) -> str:
+    if not interface.states:
+        return ""
+    return _STATES.substitute(
+        name=interface.prefix,
+        upper=interface.prefix.upper(),
+        bytes=interface.state_bytes,
+        count=len(interface.states),
+    )
+
+
 def header(interface: Interface, triple: str, workspace_bytes: int, threads: int) -> str:
     """Returns the header."""
     upper = interface.prefix.upper()
@@ -114,6 +147,9 @@ def header(interface: Interface, triple: str, workspace_bytes: int, threads: int
         threads=threads,
         n_inputs=len(interface.inputs),
         n_outputs=len(interface.outputs),
+        states=_states(interface),
+        and_states=" and states" if interface.states else "",
+        state_parameter="void *state, " if interface.states else "",
         many_inputs=max(1, len(interface.inputs)),
         many_outputs=max(1, len(interface.outputs)),
         inputs=_fields(interface.inputs, "const ", interface.sizes),
@@ -147,7 +183,8 @@ _MAIN: Final = Template("""\
 /* Runs $name once: main INPUT... OUTPUT...
  *
  * The arguments are files of raw elements: those of the inputs, then those of the outputs, in the
- * order of the header. Without arguments, all inputs are zeros. Free sizes are the largest.
+ * order of the header. Without arguments, all inputs are zeros.
+ * Free sizes are the largest.$first_state
  */
 #include "$name.h"
 
@@ -194,7 +231,7 @@ int main(int argc, char **argv) {
   ${name}_inputs inputs;
   ${name}_outputs outputs;
   void *workspace = memory(${upper}_WORKSPACE_BYTES);
-  int n, code, failed = 0;
+$declared  int n, code, failed = 0;
   const int count = ${upper}_N_INPUTS + ${upper}_N_OUTPUTS;
   if (argc != 1 && argc != 1 + count) {
     fprintf(stderr, "usage: %s INPUT... OUTPUT... (%d files)\\n", argv[0], count);
@@ -216,7 +253,7 @@ int main(int argc, char **argv) {
     return 1;
   }
 $fields
-  code = (int)${name}_run(&inputs, &outputs, workspace);
+  code = (int)${name}_run(&inputs, &outputs, ${argument}workspace);
   if (code != ${upper}_OK) {
     fprintf(stderr, "error %d: %s\\n", code, ${name}_error(code));
     return 1;
@@ -228,7 +265,7 @@ $fields
   for (n = 0; n < count; n++) {
     free(data[n]);
   }
-  free(workspace);
+$freed  free(workspace);
   return failed;
 }
 """)
@@ -246,13 +283,22 @@ def main(interface: Interface) -> str:
         for n, tensor in enumerate(tensors)
     ]
     lines += [f"  inputs.{size.field} = {size.high};" for size in interface.sizes]
+    prefix, upper, has_state = interface.prefix, interface.prefix.upper(), bool(interface.states)
+    if has_state:
+        lines.append(f"  {prefix}_state_reset(state);")
     return _MAIN.substitute(
-        name=interface.prefix, upper=interface.prefix.upper(), fields="\n".join(lines)
+        name=prefix,
+        upper=upper,
+        fields="\n".join(lines),
+        first_state=" The state is the initial one." if has_state else "",
+        declared=f"  void *state = memory({upper}_STATE_BYTES);\n" if has_state else "",
+        argument="state, " if has_state else "",
+        freed="  free(state);\n" if has_state else "",
     )
 
 
 _CPP: Final = Template("""\
-// $name in C++: a model that owns its workspace. Concurrent calls need separate objects.
+// $name in C++: a model that owns its ${owned}workspace. Concurrent calls need separate objects.
 #ifndef ${upper}_HPP
 #define ${upper}_HPP
 
@@ -263,26 +309,42 @@ _CPP: Final = Template("""\
 
 class ${name}_model {
  public:
-  ${name}_model() : workspace_(${upper}_WORKSPACE_BYTES) {}
+  ${name}_model() : ${made}workspace_(${upper}_WORKSPACE_BYTES) {$begun}
 
   void run(const ${name}_inputs &inputs, const ${name}_outputs &outputs) {
-    const int32_t code = ${name}_run(&inputs, &outputs, workspace_.data());
+    const int32_t code = ${name}_run(&inputs, &outputs, ${argument}workspace_.data());
     if (code != ${upper}_OK) {
       throw std::runtime_error(${name}_error(code));
     }
   }
-
+$reset
  private:
-  std::vector<unsigned char> workspace_;
+$member  std::vector<unsigned char> workspace_;
 };
 
 #endif
 """)
 
 
+_CPP_RESET: Final = Template("""
+  // Returns to the first state.
+  void reset() { ${name}_state_reset(state_.data()); }
+""")
+
+
 def cpp(interface: Interface) -> str:
     """Returns the header for C++."""
-    return _CPP.substitute(name=interface.prefix, upper=interface.prefix.upper())
+    prefix, upper, has_state = interface.prefix, interface.prefix.upper(), bool(interface.states)
+    return _CPP.substitute(
+        name=prefix,
+        upper=upper,
+        owned="state and " if has_state else "",
+        made=f"state_({upper}_STATE_BYTES / 8), " if has_state else "",
+        begun=" reset(); " if has_state else "",
+        argument="state_.data(), " if has_state else "",
+        reset="" if not has_state else _CPP_RESET.substitute(name=prefix),
+        member="  std::vector<uint64_t> state_;\n" if has_state else "",
+    )
 
 
 _README: Final = Template("""# $name
@@ -294,15 +356,15 @@ A model compiled by clew $version for $triple, as a library with a C interface (
 | code and tables | $code |
 | weights | $weights |
 | workspace per call, provided by the caller | $workspace |
-
+$state
 $time
 
-Inputs, then outputs:
+$kinds:
 
 $tensors
 
 External functions that the library calls: $undefined.
-
+$tiles
     cc -std=c99 main.c lib$name.a$more -o main
     ./main INPUT... OUTPUT...
 
@@ -315,15 +377,25 @@ library or program in this folder.
 """)
 
 
+_TILES: Final = """
+It uses matrix tiles (Intel AMX). On Linux, a program requests their registers once, before the
+first call, with the system call `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`, which are
+the numbers 0x1023 and 18.
+"""
+
+
 def readme(
     interface: Interface,
     triple: str,
     sizes: Sequence[int],
     undefined: Sequence[str],
     time_us: float | None,
+    *,
+    has_tiles: bool = False,
 ) -> str:
     """Returns `README.md`. `sizes` are those of code and tables, weights, and workspace, in bytes;
-    `time_us` is the time of a call on this machine, if it was measured.
+    `time_us` is the time of a call on this machine, if it was measured. With `has_tiles`,
+    the code uses Intel AMX.
     """
     time = "The time of a call was not measured."
     if time_us is not None:
@@ -339,9 +411,17 @@ def readme(
         weights=weights,
         workspace=workspace,
         time=time,
-        tensors="\n".join(f"- {shown(tensor)}" for tensor in interface.tensors),
+        state=""
+        if not interface.states
+        else f"| state, given by the caller | {interface.state_bytes} |\n",
+        kinds="Inputs, outputs, and states" if interface.states else "Inputs, then outputs",
+        tensors="\n".join(
+            f"- {shown(tensor)}"
+            for tensor in (*interface.tensors, *(s.tensor for s in interface.states))
+        ),
         undefined=", ".join(f"`{name}`" for name in undefined) or "none",
         more=" -lm" if needs_libm(undefined) else "",
+        tiles=_TILES if has_tiles else "",
     )
 
 

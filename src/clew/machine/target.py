@@ -277,10 +277,14 @@ _PLAIN: Final = {
 }  # fmt: skip
 _NAMED: Final = {
     **_PLAIN,
+    "x86-64-v4+amx": replace(
+        _PLAIN["x86-64-v4"], name="x86-64-v4+amx", l2_bytes=2 << 20,
+        features=f"{_AVX512},+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni",
+    ),
     "aarch64+i8mm": replace(
         _PLAIN["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"
     ),
-}
+}  # fmt: skip
 
 
 def target_names() -> tuple[str, ...]:

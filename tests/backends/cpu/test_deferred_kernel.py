@@ -19,6 +19,7 @@ from clew.build.specialized import KernelBuilder
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.passes.specialize import Specialize
+from clew.runtime import counted
 from clew.runtime.counted import CountedSegment
 from clew.runtime.native_loop import NativeLoop
 from clew.runtime.program import RunHost
@@ -221,6 +222,7 @@ def test_sizes_of_the_model_in_a_deferred_kernel(
 
 
 def test_a_table_is_read_by_numbers_of_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted, "COUNTED_BYTES", 0)  # kernels run one by one
     monkeypatch.setattr(DeferredKernel, "_is_rare", lambda *args: False)
     compiled = clew.compile(onnx.parser.parse_model(TABLE), threads=1, cache=False)
     (kernel,) = kernels(compiled)
@@ -275,6 +277,7 @@ def test_more_sizes_than_a_kernel_keeps(monkeypatch: pytest.MonkeyPatch) -> None
         return for_all(self, arrays, given)
 
     monkeypatch.setattr(DeferredKernel, "_for_all", noted)
+    monkeypatch.setattr(counted, "COUNTED_BYTES", 0)  # kernels run one by one
     monkeypatch.setattr(NativeLoop, "run", lambda *_: None)
     compiled = clew.compile(onnx.parser.parse_model(GROWING), threads=1)
     first = np.ones((1, 3), np.float32)
