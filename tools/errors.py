@@ -43,7 +43,7 @@ SUMMARIES: Final = {
     "M010": "the model contradicts itself: names, outputs or types",
     "M009": "the model has more nodes, once expanded, than the budget allows",
     "M030": "the model exceeds a budget, which the message names",
-    "U081": "a library of a model whose sizes only a run knows, or have no largest values",
+    "U081": "the export of a model whose sizes are unknown before a run, or unbounded",
     "I002": "a file or an object is no model: the message says what it is, the hint what to do",
     "I014": "there is no such option, or it has no effect here",
     "I043": "an input is of another dtype or kind than the model takes, or no array",

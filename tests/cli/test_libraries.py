@@ -28,7 +28,7 @@ def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
     code, out, err = _run(capsys, "compile", model, "--emit", "c", "-o", tmp_path)
     assert code == 0
     assert "rule" in out
-    assert f"wrote the C library if_branches to {tmp_path}" in err
+    assert f"exported C library if_branches to {tmp_path}" in err
     assert "if_branches_run" in (tmp_path / "if_branches.h").read_text()
     file = tmp_path / "if_branches.o"
     functions = code_lines(file.read_bytes()).functions
@@ -43,7 +43,7 @@ def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
     assert f"function  {name}" in out
     code, _, err = _run(capsys, "trace", file, "--address", "here")
     assert code == 2
-    assert "no address" in err
+    assert "not an address" in err
 
 
 def test_options_of_libraries_need_emit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

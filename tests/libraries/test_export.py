@@ -66,7 +66,7 @@ def test_the_example_runs(net: Any) -> None:
     short = subprocess.run(["./main", "y.bin", "z.bin"], cwd=made.folder, text=True,
                            capture_output=True, check=False)  # fmt: skip
     assert short.returncode == 1
-    assert "y.bin: not a file of 768 bytes" in short.stderr
+    assert "y.bin: cannot read or write 768 bytes" in short.stderr
 
 
 def test_nothing_but_memory_functions_is_undefined(net: Any) -> None:
@@ -114,7 +114,7 @@ def test_errors_are_codes_with_texts(net: Any) -> None:
     assert library.net_error(0) == b"no error"
     assert library.net_error(1) == b"a pointer is NULL"
     assert library.net_error(2) == b"an input or output is not aligned to its elements"
-    assert library.net_error(-1) == library.net_error(99) == b"no code of this library"
+    assert library.net_error(-1) == library.net_error(99) == b"unknown error code"
 
 
 def test_an_index_out_of_range_names_its_layer(tmp_path: Path) -> None:

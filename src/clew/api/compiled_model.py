@@ -133,20 +133,20 @@ class CompiledModel(_Profiled, BuiltModel):
         weights_file: bool = False,
         state: Mapping[str, str] | None = None,
     ) -> Exported:
-        """Writes the model as a library with a C interface to a folder: object, archive, header,
-        an example, and files for CMake and pkg-config (docs/c-libraries.md). All names in C begin
-        with `name`. With `weights_file`, the weights are in a file, whose contents are the last
-        input of a call.
+        """Exports the model as a library with a C interface to a folder: object, archive, header,
+        an example, and files for CMake and pkg-config (docs/c-libraries.md). `name` is the prefix
+        of all C names. With `weights_file`, the weights are in a separate file, whose contents are
+        the last input of a call.
 
         `state` maps each state input to the output that feeds it, as in `session`; without it,
-        states are those that the model itself has. A library keeps no state: it is memory of the
-        caller, which calls read and write.
+        states are those that the model itself has. A library keeps no state itself: it is in the
+        caller's memory, which calls read and write.
 
         The native code is that of this model. It is for the target that the model was compiled for,
         which need not be this machine.
 
         Errors: I044 (see `build`), I470 (`name`), I471 (the folder), I371 and I372 (`state`), U080
-        to U082 (what a library cannot hold), C001.
+        to U082 (a part of the model that cannot be exported), C001.
         """
         with LOADING, held_interrupts():
             from clew.libraries import export_c  # noqa: PLC0415

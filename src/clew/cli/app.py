@@ -42,9 +42,11 @@ _COMMANDS: Final = {
     "serve": _Place(
         "serve",
         "serve",
-        "Serve a language model, or a text encoder, over HTTP, as OpenAI's API does.",
+        "Serve a language model or a text encoder over HTTP, in the form of OpenAI's API.",
     ),
-    "compile": _Place("compile", "compile_", "Compile a model, save it, and list its kernels."),
+    "compile": _Place(
+        "compile", "compile_", "Compile a model, save or export it, and list its kernels."
+    ),
     "bench": _Place(
         "bench",
         "bench",

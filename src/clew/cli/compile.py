@@ -1,4 +1,4 @@
-"""`clew compile`: compiles a model, saves it or writes it as C library, and lists its kernels."""
+"""`clew compile`: compiles a model, saves or exports it, and lists its kernels."""
 
 from __future__ import annotations
 
@@ -50,20 +50,22 @@ def compile_(
     ] = None,
     emit: Annotated[
         Emit | None,
-        typer.Option("--emit", help="Write a library with a C interface to the folder of -o."),
+        typer.Option(
+            "--emit", metavar="c", help="Export a library with a C interface to the folder -o."
+        ),
     ] = None,
     name: Annotated[
         str,
         typer.Option(
             "--name",
             metavar="NAME",
-            help="With --emit, the prefix of all names in C.",
+            help="With --emit, the prefix of all C names.",
             show_default="the model's file name",
         ),
     ] = "",
     weights_file: Annotated[
         bool,
-        typer.Option("--weights-file", help="With --emit, write the weights to a file."),
+        typer.Option("--weights-file", help="With --emit, write the weights to a separate file."),
     ] = False,
     state: Annotated[
         list[str],
@@ -78,15 +80,15 @@ def compile_(
     *,
     how: Compiling,
 ) -> None:
-    """Compile a model, save it, and list its kernels."""
+    """Compile a model, save or export it, and list its kernels."""
     if emit is not None and output is None:
-        raise typer.BadParameter("--emit needs -o, the folder to write to", param_hint="--emit")
+        raise typer.BadParameter("--emit needs -o FOLDER", param_hint="--emit")
     if weights_file and emit is None:
-        raise typer.BadParameter("it needs --emit c", param_hint="--weights-file")
+        raise typer.BadParameter("--weights-file needs --emit c", param_hint="--weights-file")
     if name and emit is None:
-        raise typer.BadParameter("there are no names in C without --emit c", param_hint="--name")
+        raise typer.BadParameter("--name needs --emit c", param_hint="--name")
     if state and emit is None:
-        raise typer.BadParameter("it needs --emit c", param_hint="--state")
+        raise typer.BadParameter("--state needs --emit c", param_hint="--state")
     if emit is None and output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
@@ -120,10 +122,10 @@ def compile_(
 
 
 def library_summary(made: Exported) -> str:
-    """Returns a line about a library that was written."""
+    """Returns a line about an exported library."""
     state = f", its state {made.state_bytes}" if made.state_bytes else ""
     return (
-        f"wrote the C library {made.prefix} to {made.folder}: {made.object_bytes} bytes, of which "
+        f"exported C library {made.prefix} to {made.folder}: {made.object_bytes} bytes, of which "
         f"{made.weights_bytes} are weights; a call needs {made.workspace_bytes} bytes of workspace"
         f"{state}"
     )

@@ -16,7 +16,7 @@ from clew.cli.output import note, progress
 from clew.support.dataclass import dataclass
 from clew.support.shown import counted
 
-_PANEL = "Options of generation"
+_PANEL = "Generation options"
 
 
 def _option(help: str, *names: str, **more: Any) -> Any:
@@ -33,7 +33,7 @@ Folder = Annotated[
 ]
 PrefixCache = Annotated[
     Path | None,
-    _option("Keep caches of prompts in this folder.", "--prefix-cache", metavar="FOLDER"),
+    _option("Keep prompt caches in this folder.", "--prefix-cache", metavar="FOLDER"),
 ]
 _OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
     name: (default, Annotated[kind, option])
@@ -41,29 +41,30 @@ _OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
         ("system", None, str | None,
          _option("System message of the conversation.", metavar="TEXT")),
         ("max_tokens", None, int | None,
-         _option("New tokens at most; by default 256.", "--max-tokens", metavar="N", min=1)),
+         _option("Maximum number of new tokens; by default 256.", "--max-tokens",
+                 metavar="N", min=1)),
         ("temperature", None, float | None,
-         _option("Draw tokens with this temperature; 0: greedy.", metavar="X", min=0)),
+         _option("Sampling temperature; 0: greedy.", metavar="X", min=0)),
         ("top_k", None, int | None,
-         _option("Draw from the K most probable tokens.", "--top-k", metavar="K", min=0)),
+         _option("Sample from the K most probable tokens.", "--top-k", metavar="K", min=0)),
         ("top_p", None, float | None,
-         _option("Draw from the tokens that have this probability together.", "--top-p",
+         _option("Sample from the most probable tokens with this total.", "--top-p",
                  metavar="X")),
         ("min_p", None, float | None,
-         _option("Draw from tokens with this share of the best one's probability.", "--min-p",
+         _option("Sample from tokens with this share of the top probability.", "--min-p",
                  metavar="X")),
         ("repetition_penalty", None, float | None,
-         _option("Divide scores of tokens that occur before.", "--repetition-penalty",
+         _option("Divide the scores of tokens that already occur.", "--repetition-penalty",
                  metavar="X")),
         ("presence_penalty", None, float | None,
-         _option("Subtract from scores of new tokens that occur.", "--presence-penalty",
+         _option("Subtract from the scores of generated tokens.", "--presence-penalty",
                  metavar="X")),
         ("frequency_penalty", None, float | None,
-         _option("Subtract from scores for each occurrence.", "--frequency-penalty",
-                 metavar="X")),
+         _option("Subtract from the scores of generated tokens, per occurrence.",
+                 "--frequency-penalty", metavar="X")),
         ("stop", [], list[str], _option("Text that ends the answer; repeatable.", metavar="TEXT")),
         ("seed", None, int | None,
-         _option("Seed of draws; by default a new one.", "--seed", metavar="N", min=0)),
+         _option("Random seed; by default a new one.", "--seed", metavar="N", min=0)),
         ("draft", None, Path | None,
          _option("Folder of a smaller model that guesses tokens.", metavar="FOLDER")),
         ("lookup", 0, int,
@@ -75,7 +76,7 @@ _OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
 
 @dataclass(frozen=True)
 class Generating:
-    """Options of generation as given on the command line: values by the names of `_OPTIONS`."""
+    """Generation options as given on the command line: values by the names of `_OPTIONS`."""
 
     given: Mapping[str, Any]
 

@@ -221,9 +221,9 @@ def with_options(
     options: Mapping[str, tuple[Any, Any]],
     gather: Callable[[dict[str, Any]], Any],
 ) -> Callable[..., None]:
-    """Gives a command options in place of its parameter of the type `kind`, which `gather` makes
-    from their values. `options` has default and annotation by name; those that the command declares
-    itself are left out.
+    """Replaces the parameter of type `kind` of a command by options; `gather` makes the argument
+    from their values. `options` has the default and the annotation of each by name; those that the
+    command declares itself are left out.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters

@@ -26,24 +26,27 @@ def serve(
     key: Annotated[
         str,
         typer.Option(
-            metavar="KEY", help="Key that clients need.", show_default="a new one, printed"
+            metavar="KEY", help="API key that clients must send.", show_default="a new one, printed"
         ),
     ] = "",
-    no_key: Annotated[bool, typer.Option("--no-key", help="Answer clients without a key.")] = False,
+    no_key: Annotated[
+        bool, typer.Option("--no-key", help="Accept requests without a key.")
+    ] = False,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the model.", show_default="the folder's")
     ] = "",
     running: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Answers that are generated at once.")
+        int, typer.Option(metavar="N", min=1, help="Answers generated at the same time.")
     ] = 8,
     waiting: Annotated[
         int, typer.Option(metavar="N", min=0, help="Requests that may wait; more are rejected.")
     ] = 64,
     max_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Most new tokens of an answer.")
+        int, typer.Option(metavar="N", min=1, help="Maximum number of new tokens per answer.")
     ] = 4096,
     prefix_memory: Annotated[
-        int, typer.Option(metavar="MIB", min=0, help="Memory for caches of earlier prompts.")
+        int,
+        typer.Option(metavar="MIB", min=0, help="Memory for caches of earlier prompts, in MiB."),
     ] = 1024,
     prefix_cache: gen.PrefixCache = None,
     *,

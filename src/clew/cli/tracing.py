@@ -76,8 +76,8 @@ def trace(
         typer.Option(
             "--address",
             metavar="ADDRESS",
-            help="MODEL is a C library made by clew, or a program with one: show the layers that "
-            "the code at this address computes.",
+            help="Show the layers that the code at this address computes; MODEL is an exported C "
+            "library, or a program that contains one.",
         ),
     ] = None,
     verify: Annotated[
@@ -146,7 +146,7 @@ def _address(library: Path, address: str) -> View:
     try:
         found = place_of(library, int(address, 0))
     except ValueError:
-        raise typer.BadParameter(f"{address!r} is no address", param_hint="--address") from None
+        raise typer.BadParameter(f"{address!r} is not an address", param_hint="--address") from None
     lines = [
         f"function  {found.function}",
         f"kernel    {', '.join(found.kernels)}",

@@ -28,7 +28,7 @@ reduction. `none`: no passes. `O3`: LLVM's default pipeline, for comparison.
 """
 
 NEXT_MODULE = "\n; the next module\n"
-"""The border between modules that become one object."""
+"""The separator between modules that are linked into one object."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -70,7 +70,7 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
 
 
 def _is_bare(triple: str) -> bool:
-    """Whether code for a platform is linked to a program that nobody moves in memory."""
+    """Whether code for a platform is linked at fixed addresses."""
     return triple.startswith("wasm") or "-none-" in triple
 
 
@@ -85,7 +85,7 @@ _strength_reduction = [True]
 
 
 def _link(module: Any, others: list[Any]) -> None:
-    """Links other modules into one. Their functions become internal."""
+    """Links other modules into one, and gives their functions internal linkage."""
     visible = {f.name for f in module.functions if not f.is_declaration}
     for other in others:
         module.link_in(other)
@@ -113,8 +113,8 @@ def _optimize(module: Any, machine: Any, pipeline: str) -> None:
 def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> bytes:
     """Returns the object file of a module. The same arguments give the same bytes.
 
-    The text may be several modules with `NEXT_MODULE` in between. They are linked to one, whose
-    only visible functions are those that are visible in the first module.
+    The text may be several modules, separated by `NEXT_MODULE`. They are linked into one, which
+    exports only the functions of the first module.
 
     Errors: RuntimeError with LLVM's message if the module is invalid. A CPU name that LLVM does not
     know ends the process.

@@ -1,4 +1,4 @@
-"""Sequences that generate together: one call of the model gives each its next token."""
+"""Batches of sequences: each call of the model generates one token for every sequence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Step(NamedTuple):
-    """What a step did for a sequence: its new token and the text that is certain with it, or the
-    error that ended it.
+    """The result of a step for a sequence: its new token and the text that is certain with it, or
+    the error that ended it.
     """
 
     sequence: Growing
@@ -46,7 +46,7 @@ class _Member:
 
 
 class _Lane:
-    """The sequences that one call of the model continues: the rows of one decoder."""
+    """Sequences that share a call of the model: the rows of one decoder."""
 
     def __init__(self) -> None:
         self.members: list[_Member] = []
@@ -60,7 +60,7 @@ class _Lane:
         return len(self.members[0].sequence.tokens)
 
     def step(self) -> list[Step]:
-        """Gives each sequence its next token."""
+        """Generates the next token of each sequence."""
         fresh = [(m, m.logits) for m in self.members if m.logits is not None]
         old = [m for m in self.members if m.logits is None]
         steps = self._continued(old) if old else []
@@ -99,10 +99,10 @@ class _Lane:
 
 
 class Batch:
-    """Sequences that generate together; others join and leave between two steps.
+    """Sequences that are generated together, and may join and leave between two steps.
 
-    If the model takes no sequences of different lengths at once, those of one length share a call;
-    if it takes one sequence, each has its own.
+    If the model cannot mix lengths, only sequences of equal length share a call; if its batch is 1,
+    each sequence has its own call.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -113,8 +113,8 @@ class Batch:
         return sum(len(lane.members) for lane in self._lanes)
 
     def join(self, sequence: Growing, decoder: Decoder, logits: Array, row: int = 0) -> None:
-        """Adds a sequence that a row of a decoder has read; f32[vocabulary] are its next logits.
-        The batch owns the decoder from now on.
+        """Adds a sequence that a row of a decoder has read; `logits` are its next ones,
+        f32[vocabulary]. The batch takes ownership of the decoder.
         """
         lane = self._lane(len(sequence.tokens))
         if lane is None:
@@ -123,7 +123,7 @@ class Batch:
         lane.members.append(_Member(sequence, (decoder, row), logits))
 
     def _lane(self, length: int) -> _Lane | None:
-        """Returns the sequences that one of a length may join."""
+        """Returns the lane that a sequence of this length may join."""
         if not self._wiring.batches:
             return None
         mixes = self._wiring.mixes_lengths
@@ -131,7 +131,7 @@ class Batch:
         return next(found, None)
 
     def step(self) -> list[Step]:
-        """Gives each sequence its next token. Those that end, or fail, leave."""
+        """Generates the next token of each sequence. Those that end or fail leave."""
         steps = [step for lane in self._lanes for step in lane.step()]
         for step in steps:
             if step.sequence.finish:
@@ -139,7 +139,7 @@ class Batch:
         return steps
 
     def leave(self, sequence: Growing) -> None:
-        """Removes a sequence, whose caches the model keeps for later prompts."""
+        """Removes a sequence; the model keeps its caches for later prompts."""
         for lane in self._lanes:
             for member in lane.members:
                 if member.sequence is sequence:

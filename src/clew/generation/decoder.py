@@ -18,9 +18,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 class Decoder(Shown):
     """A session and the tokens in its caches, by sequence of the batch.
 
-    Sequences may have different lengths if the model takes that. All end at the same position of
-    the caches: shorter ones have padding before them. A model without caches reads all tokens again
-    in each call. If a call fails, the decoder remains as it was before it.
+    Sequences may have different lengths if the model supports that. All end at the same position of
+    the caches: shorter ones are padded on the left. A model without caches reads all tokens again
+    in each call. If a call fails, the decoder keeps its state from before the call.
     """
 
     def __init__(self, wiring: Wiring, session: Session | None = None) -> None:
@@ -47,7 +47,7 @@ class Decoder(Shown):
     def feed(self, ids: Array, scored: int | None = None) -> Array:
         """Reads more tokens of each sequence and returns the logits after the last `scored` ones
         (None: all): `ids` is i64[batch, new], the result f32[batch, scored, vocabulary]. The first
-        call decides the number of sequences.
+        call sets the number of sequences.
 
         Errors: I481 for ids out of range; those of a call of the model.
         """
@@ -76,8 +76,8 @@ class Decoder(Shown):
         return found
 
     def read(self, ids: Array) -> Array:
-        """Reads more tokens, i64[batch, new], in several calls if they are many, and returns the
-        logits after the last, f32[batch, vocabulary].
+        """Reads more tokens, i64[batch, new], in several calls if necessary, and returns the logits
+        after the last one, f32[batch, vocabulary].
 
         Errors: those of `feed`.
         """
@@ -87,9 +87,9 @@ class Decoder(Shown):
         return logits[:, -1]
 
     def rewind(self, length: int) -> bool:
-        """Returns to the first `length` tokens of sequences of equal length, and whether that was
-        possible: states that do not grow with the tokens, such as those of recurrent layers, are
-        only returned to their start.
+        """Returns to the first `length` tokens of sequences of equal length. Returns whether that
+        was possible: states that do not grow with the tokens, such as those of recurrent layers,
+        can only be reset.
         """
         if not self._rows or length >= self._end:
             return True
@@ -108,7 +108,7 @@ class Decoder(Shown):
 
     @property
     def _pads(self) -> list[int]:
-        """The number of positions without a token before each sequence."""
+        """The number of padding positions before each sequence."""
         return [self._end - len(row) for row in self._rows]
 
     def select(self, rows: Sequence[int]) -> None:
@@ -117,8 +117,8 @@ class Decoder(Shown):
             self.take([(self, row) for row in rows])
 
     def take(self, rows: Sequence[tuple[Decoder, int]]) -> None:
-        """Replaces the sequences by those of decoders of the same model, each with its number
-        there. Those of this one that keep their number are not copied.
+        """Replaces the sequences by rows of decoders of the same model, each with its number. Rows
+        of this decoder that keep their number are not copied.
         """
         was_whole, self.is_whole = self.is_whole, False
         chosen = [list(decoder.rows[row]) for decoder, row in rows]
@@ -136,8 +136,8 @@ class Decoder(Shown):
         self._rows, self._end, self.is_whole = chosen, end, was_whole
 
     def copy(self) -> Decoder:
-        """Returns an independent decoder with the same tokens, which shares the caches until one of
-        the two writes there.
+        """Returns an independent decoder with the same tokens; the two share the caches until one
+        of them writes (copy on write).
         """
         made = Decoder(self.wiring, None if self._session is None else self._session.copy())
         made._rows, made._end = [list(row) for row in self._rows], self._end
@@ -150,7 +150,7 @@ class Decoder(Shown):
         return 0 if self._session is None else self._session.nbytes
 
     def states(self, begin: int, end: int) -> dict[str, tuple[Array, int]]:
-        """Returns what the caches hold for some tokens of the only sequence, by state, with the
+        """Returns the cache contents for some tokens of the only sequence, by state, each with the
         axis of tokens.
         """
         assert self._session is not None

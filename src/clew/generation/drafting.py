@@ -30,9 +30,9 @@ class Draft(Protocol):
 def with_draft(
     decoder: Decoder, logits: Array, sequence: Growing, draft: Draft, most: int
 ) -> Iterator[Step]:
-    """Generates tokens of a sequence that the decoder has read, whose next logits are given. Those
-    of a draft are read with the last one, at most `most` at a time. The tokens are those without a
-    draft, or have the same distribution.
+    """Generates tokens of a sequence that the decoder has read, given its next logits. At most
+    `most` drafted tokens are verified in one call, together with the last token. Greedy tokens are
+    those without a draft; drawn ones have the same distribution.
     """
     token = sequence.choice.token(logits, sequence.tokens)
     yield Step(sequence, token, sequence.take(token))

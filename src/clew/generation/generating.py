@@ -187,8 +187,8 @@ def _most(model: LanguageModel, given: Options, options: Options, prompt: Sequen
 
 
 def _together(model: LanguageModel, sequences: Sequence[Growing]) -> list[Generation]:
-    """Returns the results of several sequences. Prompts of equal length are read at once if nothing
-    of them is in caches.
+    """Returns the results of several sequences. Prompts of equal length are read in one call if no
+    caches exist for any of them.
     """
     batch, clocks = Batch(model), {id(each): Clock() for each in sequences}
     cached = dict.fromkeys(clocks, 0)
@@ -219,9 +219,7 @@ def _together(model: LanguageModel, sequences: Sequence[Growing]) -> list[Genera
 
 
 def _groups(model: LanguageModel, sequences: Sequence[Growing]) -> list[list[Growing]]:
-    """Returns sequences by the length of their prompts; each alone if the model takes one at a
-    time.
-    """
+    """Groups sequences by prompt length; each is alone if the model reads one at a time."""
     found: dict[int, list[Growing]] = {}
     for number, each in enumerate(sequences):
         key = len(each.tokens) if model.wiring.batches else -number - 1

@@ -104,7 +104,7 @@ class LanguageModel(Shown):
         return self._tokenizer
 
     def keep_prefixes(self, source: Any, folder: str | os.PathLike[str] | None) -> None:
-        """Keeps caches of prompts in a folder, if one is given. `source` is the file or the folder
+        """Keeps prompt caches in a folder, if one is given. `source` is the file or the folder
         of the model.
 
         Errors: I493.
@@ -114,7 +114,7 @@ class LanguageModel(Shown):
         if not isinstance(source, (str, os.PathLike)):
             raise InputError(
                 "I493",
-                "prefix_cache needs a model in a file, which identifies it",
+                "prefix_cache needs a model from a folder or file, which identifies it",
                 hint="give the model's folder or file to clew.language_model",
             )
         if not self._wiring.states or not self._wiring.rewinds:
@@ -143,9 +143,8 @@ def language_model(
     `source` is a folder that `transformers` saved, a folder with an ONNX model (Optimum, ONNX
     Runtime GenAI), a GGUF, ONNX or `.clew` file, or a compiled model. `folder` has the tokenizer
     and the settings; by default, they are those in the model's file or next to it. `prefix_cache`
-    is a folder that keeps the caches of prompts: a prompt that begins as an earlier one, also of
-    another process, is not read again so far. It has at most 4 GiB. Options are those of
-    `clew.compile`.
+    is a folder that keeps prompt caches, of at most 4 GiB: a prefix that a prompt shares with an
+    earlier one, also of another process, is not read again. Options are those of `clew.compile`.
 
     Errors: I484 (no language model), I485 (tokenizers is not installed), I493 (`prefix_cache` for a
     model that is no file or whose caches cannot be cut), M073 to M075 (damaged files of the

@@ -1,8 +1,8 @@
-"""Caches of prompts in a folder: keys and values of blocks of tokens.
+"""Prompt caches in a folder: the keys and values of blocks of tokens.
 
-A file holds those of one block, after all blocks before it: its name is a digest of the model and
-of all tokens up to the end of the block. So prompts with a common beginning share files. Its format
-is that of saved models (`runtime/container.py`): a JSON text and arrays, with a checksum.
+A file holds one block. Its name is a digest of the model and of all tokens up to the end of the
+block, so prompts with a common prefix share files. The format is that of saved models
+(`runtime/container.py`): a JSON text and arrays, with a checksum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _BLOCK: Final = 64
-"""Tokens of a file. A prompt reads at most so many tokens more than with the shortest blocks."""
+"""Tokens per file: a prompt reads again at most this many tokens of a stored prefix."""
 _PROBE: Final = 8
 _SUFFIX: Final = ".prefix"
 _KIND: Final = "prefix"
@@ -34,16 +34,16 @@ MOST_BYTES: Final = 4 << 30
 
 
 class PrefixFiles:
-    """The files of a model in a folder, of at most `most_bytes` with those of other models: the
-    least recently used ones are removed. `model` is a digest of the model.
+    """The files of a model in a folder. All files in it, also those of other models, have at most
+    `most_bytes`; the least recently used ones are removed. `model` is a digest of the model.
     """
 
     def __init__(self, folder: Path, model: str, most_bytes: int = MOST_BYTES) -> None:
         self._folder, self._model, self._most_bytes = folder, model, most_bytes
 
     def load(self, tokens: Sequence[int], known: int) -> tuple[list[int], dict[str, Array]] | None:
-        """Returns first tokens of a prompt and the states after them, by name, if these are more
-        than `known` tokens.
+        """Returns the longest stored prefix of a prompt and its states by name; None if it has at
+        most `known` tokens.
         """
         blocks: list[Mapping[str, tuple[Array, int]]] = []
         paths = self._paths(tokens)
@@ -85,7 +85,7 @@ class PrefixFiles:
                 found = ClewWarning(
                     "I494",
                     f"prompts are not stored in {str(self._folder)!r}: {reason_of(error)}",
-                    hint="give prefix_cache a folder that can be written to",
+                    hint="give prefix_cache a writable folder",
                 )
                 warn(found, of_model=False)
                 return
@@ -144,8 +144,8 @@ class PrefixFiles:
 
 
 def digest_of(source: Path, decoder: Decoder) -> str:
-    """Returns a digest of a model: of the names, sizes and times of its files, and of what it
-    computes for a few tokens, which its options and the machine decide as well. `decoder` is new.
+    """Returns a digest of a model: of the names, sizes and modification times of its files, and of
+    its results for a few tokens, which also depend on options and machine. `decoder` is new.
 
     Errors: those of a call of the model.
     """

@@ -1,4 +1,4 @@
-"""The caches of earlier prompts, for prompts that begin in the same way."""
+"""The caches of earlier prompts, for prompts with a common prefix."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from clew.support.shown import Shown, counted
 
 
 class Prefixes(Shown):
-    """Decoders that have read prompts and texts, the most recently used ones up to a number of
-    bytes, and at least the last one; also those in a folder (`files`).
+    """Decoders that have read prompts and texts: the most recently used ones, up to `most_bytes`,
+    and at least the last one; also those in a folder (`files`).
 
-    A prompt reads only the tokens behind the longest common prefix. Several threads may use it.
+    For a prompt, only the tokens after the longest common prefix are read. Thread-safe.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -35,7 +35,7 @@ class Prefixes(Shown):
 
     @property
     def keeps_many(self) -> bool:
-        """Whether those of several texts may be kept, in memory or in files."""
+        """Whether the caches of several texts may be kept, in memory or in files."""
         return self.most_bytes > 0 or self.files is not None
 
     @property
@@ -45,8 +45,8 @@ class Prefixes(Shown):
             return sum(decoder.nbytes for decoder in self._kept)
 
     def take(self, tokens: Sequence[int]) -> Decoder:
-        """Returns a decoder that has read the first tokens of a prompt, as many as possible, but
-        not all, because logits follow the last one.
+        """Returns a decoder that has read as many first tokens of a prompt as possible, but not the
+        last one, whose logits are needed.
         """
         most = len(tokens) - 1
         with self._lock:
@@ -65,7 +65,7 @@ class Prefixes(Shown):
         return found
 
     def _taken(self, number: int, count: int) -> Decoder | None:
-        """Returns a kept decoder: itself if nothing else of it may be used, else a copy."""
+        """Returns a kept decoder, or a copy of it if other prompts may still use the rest."""
         if not self._kept:
             return None
         decoder = self._kept.pop(number)
@@ -94,7 +94,7 @@ class Prefixes(Shown):
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns how many first tokens two texts have in common."""
+    """Returns the length of the longest common prefix of two texts, in tokens."""
     size = min(len(one), len(other))
     differ = np.flatnonzero(np.array(one[:size]) != np.array(other[:size]))
     return int(differ[0]) if differ.size else size

@@ -1,4 +1,4 @@
-"""Reads the prompts of sequences, as far as the model has not read them before."""
+"""Reads prompts, except for prefixes whose caches exist already."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Reading:
-    """The prompt of a sequence on its way into caches: those of an earlier prompt that begins in
-    the same way, or new ones. `cached` is the number of tokens that are not read again.
+    """A prompt that is being read, into the caches of an earlier prompt with a common prefix, or
+    into new ones. `cached` is the number of tokens that are not read again.
     """
 
     def __init__(self, model: LanguageModel, tokens: Sequence[int]) -> None:
@@ -25,7 +25,7 @@ class Reading:
         self.cached = len(self.decoder.rows[0]) if self.decoder.count else 0
         self._read = self.cached
         self.logits: Array | None = None
-        """The logits of the next token, f32[vocabulary], when all is read."""
+        """The logits of the next token, f32[vocabulary], once the whole prompt is read."""
 
     @property
     def most(self) -> int:
@@ -38,8 +38,8 @@ class Reading:
         return len(self._tokens) - self._read
 
     def advance(self, most: int) -> bool:
-        """Reads at most `most` tokens more, and returns whether all is read. Only a model with
-        caches reads in parts.
+        """Reads at most `most` more tokens, and returns whether the whole prompt is read. Models
+        without caches read it in one call.
 
         Errors: those of a call of the model.
         """
@@ -72,8 +72,8 @@ def read_together(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> tup
 
 
 def read_again(decoder: Decoder, tokens: Sequence[int]) -> Array:
-    """Reads a text with a decoder that has read another one, as far as they differ, and returns the
-    next logits, f32[vocabulary].
+    """Reads a text with a decoder that has read another one, from their first difference on, and
+    returns the next logits, f32[vocabulary].
     """
     known = decoder.rows[0] if decoder.count else ()
     shared = common(known, tokens[: len(tokens) - 1])

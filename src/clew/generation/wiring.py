@@ -31,8 +31,8 @@ _FILLED: Final = (
 _PADDING: Final = "padding"
 _UNSCORED: Final = "unscored"
 _WITH_DEFAULT: Final = (_PADDING, _UNSCORED)
-"""Inputs of clew's own graphs: how many positions before each sequence hold no token, and, by its
-size, how many of the first tokens of a call need no logits.
+"""Inputs of clew's own graphs: the number of padding positions before each sequence, and, as a
+size, the number of first tokens of a call that need no logits.
 """
 
 

@@ -1,4 +1,4 @@
-"""The state of a module: inputs that outputs feed, and their first values; also inputs with a
+"""The state of a module: inputs that outputs feed, and their initial values; also inputs with a
 default value.
 """
 

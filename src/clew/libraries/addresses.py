@@ -1,8 +1,8 @@
-"""Which layers the code at an address of a library computes.
+"""Maps addresses in a library to the layers that the code there computes.
 
-The file `NAME.trace.json` beside a library has, for each of its functions, the kernels that it is
-part of and, for each line of their loop nest, the layers. The debug information of the library, or
-of a program that it was linked into, leads from addresses to functions and lines.
+For each function of a library, the file `NAME.trace.json` next to it lists the kernels that the
+function is part of, and the layers of each line of their loop nest. The debug information of the
+library, or of a program that it was linked into, maps addresses to functions and lines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CodePlace(Shown):
 
 
 def trace_record(build: BuildTemplate) -> dict[str, Any]:
-    """Returns what `NAME.trace.json` says of a library of a build."""
+    """Returns the contents of `NAME.trace.json` for a library of a build."""
     functions: dict[str, Any] = {}
     for use in build.uses:
         found = functions
@@ -81,11 +81,11 @@ def _layers(build: BuildTemplate, use: KernelUse) -> dict[int, list[str]]:
 
 
 def place_of(path: str | Path, address: int) -> CodePlace:
-    """Returns what the code at an address of a library does. `path` is the library, or a program
+    """Returns the place of an address in the code of a library. `path` is the library, or a program
     that it was linked into, next to `NAME.trace.json`; addresses in an object are offsets in its
     code.
 
-    Errors: I472 (no such file, or nothing to read addresses from), I473 (another library's code).
+    Errors: I472 (no trace file, or not an ELF file), I473 (code that computes no layer).
     """
     file = Path(path)
     code = _code(file)
@@ -93,7 +93,7 @@ def place_of(path: str | Path, address: int) -> CodePlace:
     if not traces:
         raise InputError(
             "I472",
-            f"there is no trace beside {file}",
+            f"there is no trace file next to {file}",
             hint=f"keep NAME{SUFFIX} of the exported library in its folder",
         )
     for name, (start, size) in code.functions.items():
@@ -101,8 +101,8 @@ def place_of(path: str | Path, address: int) -> CodePlace:
             for trace in traces:
                 if trace.get("version") == VERSION and name in trace["functions"]:
                     return _place(address, name, code.line_at(address), trace["functions"][name])
-            raise _elsewhere(address, f"function {name}")
-    raise _elsewhere(address, "none of its functions")
+            raise _elsewhere(address, f"function {name} computes none")
+    raise _elsewhere(address, "no function is there")
 
 
 def _code(file: Path) -> CodeLines:
@@ -111,7 +111,7 @@ def _code(file: Path) -> CodeLines:
     try:
         return code_lines(data)
     except error as found:
-        raise InputError("I472", f"{file} is no ELF file: {found}") from None
+        raise InputError("I472", f"{file} is not an ELF file: {found}") from None
 
 
 def _place(address: int, name: str, line: int, record: dict[str, Any]) -> CodePlace:
@@ -121,9 +121,9 @@ def _place(address: int, name: str, line: int, record: dict[str, Any]) -> CodePl
     return CodePlace(address, name, tuple(record["kernels"]), line, text, tuple(layers))
 
 
-def _elsewhere(address: int, where: str) -> InputError:
+def _elsewhere(address: int, why: str) -> InputError:
     return InputError(
         "I473",
-        f"the code at {address:#x} is in {where}, which computes no layer",
-        hint="addresses are those of nm and objdump: subtract where the file was loaded",
+        f"the code of no layer is at {address:#x}: {why}",
+        hint="addresses are those that nm and objdump print: subtract the load address of the file",
     )

@@ -1,4 +1,4 @@
-"""An archive of one object: what linkers call a static library.
+"""Archives of one object: static libraries.
 
 Source: the `ar` format of System V, as GNU binutils and LLVM write it.
 """
@@ -13,8 +13,8 @@ _MAGIC: Final = b"!<arch>\n"
 
 
 def archive(name: str, data: bytes, symbols: Sequence[str]) -> bytes:
-    """Returns an archive of an object with this name, and the index of the symbols it defines."""
-    assert len(name) <= 15, "longer names are in a table"
+    """Returns an archive of an object with this name and an index of the symbols it defines."""
+    assert len(name) <= 15, "longer names need a table of names"
     names = b"".join(symbol.encode() + b"\0" for symbol in symbols)
     index_bytes = 4 + 4 * len(symbols) + len(names)
     first = len(_MAGIC) + 60 + index_bytes + index_bytes % 2

@@ -1,4 +1,4 @@
-"""LLVM text of a library's own functions and data: what the header declares."""
+"""LLVM IR of a library's own functions and data, which the header declares."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MARK_BYTES: Final = 64
 
 @dataclass(frozen=True)
 class Argument:
-    """Memory of the caller: an input or output by number, from a byte on."""
+    """The caller's memory: the number of an input or output, and an offset in it."""
 
     is_output: bool
     number: int
@@ -58,8 +58,8 @@ Place: TypeAlias = "Argument | InState | Symbol | Here"
 
 
 class Move(NamedTuple):
-    """A result that is copied after the run, from a place to another: so many bytes, or as many as
-    a word says.
+    """A result that is copied to another place after the run. `size_bytes` is a number, or the word
+    that holds it.
     """
 
     place: Place
@@ -68,7 +68,9 @@ class Move(NamedTuple):
 
 
 class SizeWords(NamedTuple):
-    """Places of free sizes: where a call writes them, and the step that computes with them."""
+    """The words that a call writes the free sizes to, and the step that computes numbers from
+    them.
+    """
 
     sizes: Here
     step: Here
@@ -76,13 +78,13 @@ class SizeWords(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """All that the text depends on.
+    """Everything that the IR depends on.
 
-    `pointer_bytes` are the target's. `bases` are the places of the segment's inputs and outputs:
-    arguments of the call, places in its state, among the weights, or in the workspace. `moves` are
-    copied after the run. `layers` has, for each record, the layers of its checks. The memory of the
-    pool is at `pool` in the workspace. `weights_bytes` begin with `mark`, by which they are found
-    in the object.
+    `pointer_bytes` is the target's pointer size. `bases` are the places of the segment's inputs and
+    outputs: arguments of the call, or places in its state, the weights or the workspace. `moves`
+    are copied after the run. `layers` has the layers of the index checks of each record. The record
+    of the caller's threads is at `pool` in the workspace. The weights take `weights_bytes`, of
+    which the first are the marker `mark`, by which the exporter finds them in the object.
     """
 
     interface: Interface
@@ -99,7 +101,7 @@ class Entry:
 
 
 class _Text:
-    """Instructions of one function, with fresh names."""
+    """The instructions of one function, with unique value names."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -168,7 +170,7 @@ def _weights(entry: Entry) -> list[str]:
         return []
     type_ = f"<{{ [{MARK_BYTES} x i8], [{rest} x i8] }}>"
     value = f'<{{ [{MARK_BYTES} x i8] c"{escaped(entry.mark)}", [{rest} x i8] zeroinitializer }}>'
-    # The bytes are not what LLVM sees, so it must not read them at compile time.
+    # The exporter replaces the bytes later, so LLVM must not fold them at compile time.
     kind = "internal externally_initialized constant"
     return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
 
@@ -183,7 +185,7 @@ def _chunks(tables: Tables) -> str:
 
 
 def _image(frame: Frame, pointer_bytes: int) -> str:
-    """The words of the frame, as a packed struct: some are addresses of symbols."""
+    """The initial words of the frame, as a packed struct: some are addresses of symbols."""
     types: list[str] = []
     values: list[str] = []
     for word in frame.words:
@@ -242,7 +244,7 @@ def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
 
 
 def _errors(prefix: str) -> list[str]:
-    texts = [*ERRORS.values(), "no code of this library"]
+    texts = [*ERRORS.values(), "unknown error code"]
     strings = [_string(f"error.{n}", text) for n, text in enumerate(texts)]
     rows = ", ".join(f"ptr @error.{n}" for n in range(len(texts)))
     unknown = len(texts) - 1
@@ -258,7 +260,7 @@ def _errors(prefix: str) -> list[str]:
 
 
 def _faults(entry: Entry) -> list[str]:
-    """`NAME_fault(workspace)`: the layers of the first index that was out of range."""
+    """`NAME_fault(workspace)`: the layers whose index was out of range."""
     layers = [text for each in entry.layers for text in each]
     strings = [_string(f"layer.{n}", text) for n, text in enumerate(layers)]
     rows = ", ".join(f"ptr @layer.{n}" for n in range(len(layers))) or "ptr null"
@@ -292,7 +294,7 @@ def _faults(entry: Entry) -> list[str]:
 
 
 def _aligned(text: _Text, pointer: str) -> str:
-    """The workspace from the first address on that is aligned."""
+    """Returns the first aligned address in the workspace."""
     number = text.value(f"ptrtoint ptr {pointer} to i64")
     beyond = text.value(f"add i64 {number}, {ALIGNMENT_BYTES - 1}")
     begin = text.value(f"and i64 {beyond}, -{ALIGNMENT_BYTES}")
@@ -350,7 +352,7 @@ def _run_with(entry: Entry) -> str:
 
 
 def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
-    """Lets the driver compute the numbers that depend on sizes."""
+    """Has the driver compute the numbers that depend on free sizes."""
     if entry.sizes is None:
         text.do("br label %sized")
         text.label("sized")
@@ -392,7 +394,7 @@ def _check(
 
 
 def _copy_frame(text: _Text, frame: Frame, base: str) -> None:
-    """Copies the tables to the workspace, and adds its address where it belongs."""
+    """Copies the tables to the workspace, and adds its address to the words that need it."""
     place = text.beyond(base, frame.start)
     text.do(
         f"call void @llvm.memcpy.p0.p0.i64(ptr align 8 {place}, ptr align 8 @{_FRAME}, "
@@ -429,7 +431,7 @@ def _pointer(text: _Text, place: Place, pointers: Sequence[Sequence[str]], base:
 
 
 def _pool(text: _Text, entry: Entry, base: str) -> str:
-    """The pool of this call: the caller's function, if there is one."""
+    """Returns the pool of this call, which holds the caller's function; null without threads."""
     pool = text.beyond(base, entry.pool)
     text.do("%alone = icmp eq ptr %threads, null")
     text.do("br i1 %alone, label %begin, label %shared")

@@ -31,14 +31,14 @@ from clew.support.errors import ClewError, InputError, UnsupportedError
 from clew.support.shown import Shown
 from clew.support.writing import write_bytes, write_text
 
-# A call is timed so often, or for so long.
+# Fewest and most timed calls, and the time after which no further call is timed.
 _LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
 
 
 @dataclass(frozen=True, repr=False)
 class Exported(Shown):
-    """A library that was written: the prefix of its names, LLVM's name of the platform, its files,
-    and the bytes of its object, of the weights in it, of the workspace of a call, and of the state.
+    """An exported library: the prefix of its names, its LLVM target triple, its files, and the
+    sizes of its object, of its weights, of the workspace of a call, and of the state.
     """
 
     folder: Path
@@ -56,9 +56,9 @@ class Exported(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Library(Shown):
-    """A library in memory: its interface, its object, the bytes of its weights, of the workspace,
-    the most threads that share its work, the record of its trace, and the weights if they are a
-    file of their own.
+    """A library in memory: its interface, its object, the sizes of its weights and workspace, the
+    number of threads that its work is divided among, its trace record, and the weights if they are
+    in a separate file.
     """
 
     interface: Interface
@@ -82,16 +82,18 @@ def export_c(
     weights_file: bool = False,
     state: Mapping[str, str] | None = None,
 ) -> Exported:
-    """Writes a compiled model as a library with a C interface to a folder, which is made if it does
-    not exist. `name` begins all names in C. With `weights_file`, the weights are not in the object,
-    but in a file, whose contents are the last input. Files of these names are replaced.
+    """Exports a compiled model as a library with a C interface to a folder, which is created if it
+    does not exist. `name` is the prefix of all C names. With `weights_file`, the weights are not in
+    the object but in a separate file, whose contents are the last input. Existing files of the same
+    names are replaced.
 
-    `state` has the output that feeds each state input, as in `session`; without it, states are
-    those that the model itself has. They are in memory of the caller, neither inputs nor outputs.
+    `state` maps each state input to the output that feeds it, as in `session`; without it, states
+    are those that the model itself has. They are in the caller's memory, and are neither inputs nor
+    outputs.
 
-    Errors: I470 (the name), I471 (the folder), I371 and I372 (`state`), U080 (a part
-    that has no native code), U081 (sizes known only in a run), U082 (a value that is no tensor of
-    numbers), C001.
+    Errors: I470 (the name), I471 (the folder), I371 and I372 (`state`), U080 (a part without native
+    code), U081 (sizes that are unknown before a run or unbounded), U082 (a value that is not a
+    numeric tensor), C001.
     """
     with in_force(model.budgets):
         made = library_of(model, name, weights_file, state)
@@ -144,8 +146,8 @@ def export_c(
 
 
 def _measured_us(model: BuiltModel) -> float | None:
-    """Returns the microseconds of a call with random inputs, the shortest of some; None for code
-    that cannot run here or with such inputs.
+    """Returns the shortest time of some calls with random inputs, in microseconds; None if the code
+    cannot run here, or not with random inputs.
     """
     if model.options.target.name != HERE:
         return None
@@ -202,10 +204,11 @@ def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:
         return model.build
     found = model.sized
     if found is None or found.unsized:
-        what = next(iter(found.unsized.items()), ("", "")) if found is not None else ("", "")
+        parts = () if found is None else tuple(found.unsized.items())[:1]
+        why = "".join(f" ({part}: {reason})" for part, reason in parts)
         raise UnsupportedError(
             "U081",
-            f"a library of a model without one build for all sizes: {what[0]}, {what[1]}",
+            f"cannot export a model without one build for all sizes{why}",
             hint="compile the model for fixed sizes: --sizes NAME=N",
         )
     return found.build
@@ -217,5 +220,5 @@ def _kernels(build: BuildTemplate, plan: SegmentPlan | SegmentTemplate) -> list[
     keys = dict.fromkeys(step.code.key for step in plan.steps)
     missing = [key for key in keys if key not in sources]
     if missing:
-        raise UnsupportedError("U080", "kernels that are compiled in a run have no fixed code")
+        raise UnsupportedError("U080", "cannot export kernels that are compiled during a run")
     return [sources[key].emitted.llvm for key in keys]

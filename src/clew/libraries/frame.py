@@ -1,8 +1,8 @@
-"""The tables of the native driver as data of a library.
+"""The tables of the native driver as constant data of a library.
 
-A library keeps nothing between calls: its tables are constant data. Each call copies them to the
-caller's workspace, where they are a *frame*, and adds the workspace's address to the words that
-are addresses in it.
+A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
+they are a *frame*, and relocates them: it adds the workspace's address to the words that are
+addresses in it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WORD = 8
 
 
 class Here(NamedTuple):
-    """An address in the workspace, by its distance from the start."""
+    """An address in the workspace, as an offset from its start."""
 
     offset: int
 
 
 class Symbol(NamedTuple):
-    """An address in the library: a symbol, and a distance from it."""
+    """An address in the library: a symbol and an offset."""
 
     name: str
     offset: int = 0
@@ -45,15 +45,15 @@ Word: TypeAlias = "int | Here | Symbol"
 
 
 class Sized(NamedTuple):
-    """A number that sizes add to a word."""
+    """A word to which the driver adds a number that depends on sizes."""
 
     base: int | Here
     dim: SymDim
 
 
 class Frame:
-    """The words of the tables. `start` is their place in the workspace. `sized` has the words that
-    depend on sizes, by their places.
+    """The words of the tables. `start` is their offset in the workspace. `sized` maps the places of
+    words that depend on sizes to their values.
     """
 
     def __init__(self, start: int) -> None:
@@ -95,8 +95,8 @@ class Frame:
 
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
-    the records of index checks and the words of loops. `chunks` are the functions and ranges that
-    its steps name, constant data named `CHUNKS`; `symbols` are the functions that the frame names.
+    the records of index checks and the words of loops. `chunks` are the functions and ranges of its
+    steps, which become the constant `CHUNKS`; `symbols` are the functions that the frame refers to.
     """
 
     frame: Frame
@@ -109,7 +109,7 @@ class Tables(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """The numbers of a segment's run; see `Bound`. Chunks are the number of a function among the
+    """The numbers of a segment's run; see `Bound`. A chunk is the index of a function in the
     layout's symbols, and its ranges.
     """
 
@@ -165,9 +165,9 @@ def tables_of(
     bound: Numbers, weights: Sequence[int], start: int, loop_steps: int, outside: bool = False
 ) -> Tables:
     """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
-    of all threads (`Bound.working_bytes`), and has the frame at `start`. `weights` are the places
-    of its constants among the library's, or with `outside`, in memory whose address is one more
-    base. Each loop may take `loop_steps` iterations.
+    of all threads (`Numbers.working_bytes`), and has the frame at `start`. `weights` are the
+    offsets of its constants in the library's weights, or with `outside`, in memory whose address is
+    one more base. Each loop may take `loop_steps` iterations.
     """
     layout = bound.layout
     frame = Frame(start)
@@ -192,14 +192,14 @@ def tables_of(
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
-    """A word, and what sizes add to it."""
+    """Returns the sum of a word and a dimension."""
     if isinstance(dim, SymDim):
         return Sized(base, dim)
     return Here(base.offset + dim) if isinstance(base, Here) else base + dim
 
 
 def _chunk_table(frame: Frame, bound: Numbers) -> Here | Symbol:
-    """The place of the chunks: in the frame if sizes decide their ranges."""
+    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes."""
     if not bound.is_sized:
         return Symbol(CHUNKS)
     return frame.add(

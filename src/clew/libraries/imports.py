@@ -1,4 +1,4 @@
-"""The functions that an object needs from others."""
+"""The undefined functions of an object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _IMPORTS, _FUNCTION, _TABLE, _MEMORY, _GLOBAL = 2, 0, 1, 2, 3
 
 
 def undefined_in(data: bytes) -> list[str]:
-    """Returns the names of the functions that an object does not define, sorted."""
+    """Returns the names of an object's undefined symbols, sorted."""
     if data.startswith(_WASM):
         return sorted(_wasm_imports(data))
     elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
@@ -62,7 +62,7 @@ class _Reader:
         return self._data[self.at - 1]
 
     def number(self) -> int:
-        """An unsigned LEB128."""
+        """Reads an unsigned LEB128 number."""
         found = shift = 0
         while True:
             byte = self.byte()

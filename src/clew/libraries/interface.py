@@ -21,14 +21,14 @@ from clew.support.errors import InputError, UnsupportedError
 from clew.support.text_arrays import dtype_name
 
 FREE: Final = -1
-"""What stands for a free size in the tables of tensors."""
+"""The value of a free size in the tables of tensors."""
 OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE = range(6)
 ERRORS: Final = {
     "OK": "no error",
     "ERROR_NULL": "a pointer is NULL",
     "ERROR_ALIGNMENT": "an input or output is not aligned to its elements",
     "ERROR_INDEX": "an index is out of range",
-    "ERROR_LOOP": "a loop takes more iterations than the limit that the library was made with",
+    "ERROR_LOOP": "a loop exceeded the iteration limit that was set when the library was compiled",
     "ERROR_SIZE": "a size is out of its range, or the model has no results at these sizes",
 }
 """The error codes in their order, with the texts that `NAME_error` returns."""
@@ -41,7 +41,7 @@ C_TYPES: Final = {
     "float32": "float",
     "float64": "double",
 }
-"""C's types of elements. Those of 16-bit floats hold their bits."""
+"""The C types of elements; 16-bit floats are passed as bit patterns."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
 _PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -59,15 +59,15 @@ _KEYWORDS: Final = frozenset(
         """,
     )
 )
-"""The keywords of C99 and C++, which cannot name fields."""
+"""The keywords of C99 and C++, which cannot be names of fields."""
 
 
-# The weights of a library are aligned to these elements.
+# The element type of the weights input, which sets its alignment.
 _WORD: Final = np.dtype(np.uint64)
 
 
 class Size(NamedTuple):
-    """A free size: the model's name, the name of its field in C, and its range."""
+    """A free size: the model's name for it, the name of its field in C, and its range."""
 
     name: str
     field: str
@@ -76,8 +76,8 @@ class Size(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """An input or output: the model's name, the name of its field in C, shape and dtype, and its
-    number of elements at the largest sizes.
+    """An input or output: the model's name for it, the name of its field in C, its shape and dtype,
+    and its number of elements at the largest sizes.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Tensor(NamedTuple):
 
     @property
     def dtype_name(self) -> str:
-        """NumPy's name of the dtype, or `bfloat16`."""
+        """NumPy's name for the dtype, or `bfloat16`."""
         return dtype_name(self.dtype)
 
     @property
     def c_type(self) -> str:
-        """C's type of an element."""
+        """The C type of an element."""
         return C_TYPES[self.dtype_name]
 
     @property
@@ -147,7 +147,7 @@ class Interface:
         return sum(s.size_bytes for s in self.states)
 
     def with_weights(self, size_bytes: int) -> Interface:
-        """Returns the interface with one more input, the file of weights."""
+        """Returns the interface with one more input, the contents of the weights file."""
         field = field_of("weights", {tensor.field for tensor in self.inputs}, "weights")
         words = size_bytes // _WORD.itemsize
         made = Tensor("weights", field, (words,), _WORD, words)
@@ -168,7 +168,7 @@ class Interface:
 
 
 def c_name(text: str) -> str:
-    """Returns a C name for a model's name, such as that of its file."""
+    """Returns a C name made from another name, such as that of a model's file."""
     found = _NOT_IN_NAMES.sub("_", text).strip("_").lower()[:64]
     return found if found and found[0].isalpha() else f"model_{found}".rstrip("_")
 
@@ -176,25 +176,26 @@ def c_name(text: str) -> str:
 def interface_of(
     model: BuiltModel, prefix: str, state: Mapping[str, str] | None = None
 ) -> tuple[Interface, Sizing]:
-    """Returns the C interface of a model, and what its free sizes decide. `state` has the output
-    that feeds each state input; without it, states are those that the model itself has.
+    """Returns the C interface of a model, and the sizing that depends on its free sizes. `state`
+    maps each state input to the output that feeds it; without it, states are those that the model
+    itself has.
 
-    Errors: I470 (a prefix that is no C name), I371 and I372 (`state`), U081 (sizes known only in a
-    run, or without largest ones; a state with free sizes), U082 (a value that is no tensor of
-    numbers).
+    Errors: I470 (an invalid prefix), I371 and I372 (`state`), U081 (sizes that are unknown before a
+    run or unbounded; a state with free sizes), U082 (a value that is not a numeric tensor).
     """
     if not _PREFIX.fullmatch(prefix) or prefix in _KEYWORDS:
         raise InputError(
             "I470",
-            f"{prefix!r} cannot begin the names of a C library",
-            hint="names have letters, digits and underscores, and begin with a letter",
+            f"{prefix!r} is not a valid prefix for C names",
+            hint="a prefix has up to 64 letters, digits and underscores, begins with a letter, and "
+            "is not a keyword of C or C++",
         )
     for spec in model.inputs:
         if spec.decides or spec.is_count:
             raise UnsupportedError(
                 "U081",
-                f"a library of a model whose input {spec.name!r} decides sizes by its value",
-                hint="export a model in which this value is a constant",
+                f"cannot export a model whose input {spec.name!r} decides sizes by its value",
+                hint="compile the model with this value as a constant",
             )
     main = model.module.main
     given = [(p.name, p.type) for p in main.params]
@@ -249,7 +250,7 @@ def _size(model: BuiltModel, name: str) -> Size:
     if found.high is None:
         raise UnsupportedError(
             "U081",
-            f"a library of a model whose size {name!r} has no largest value",
+            f"cannot export a model whose size {name!r} has no upper bound",
             hint=f"give its range or fix it when compiling: --sizes {name}=1:64, or {name}=64",
         )
     return Size(name, field_of(name, set(), "size"), found.low, found.high)
@@ -261,12 +262,12 @@ def _tensors(
     found: list[Tensor] = []
     for name, type_ in values:
         if not isinstance(type_, TensorType) or not is_native(type_):
-            raise UnsupportedError("U082", f"{kind} {name!r} is no tensor of numbers")
+            raise UnsupportedError("U082", f"{kind} {name!r} is not a numeric tensor")
         if any(map(is_unknown, type_.shape)):
-            raise UnsupportedError("U081", f"{kind} {name!r} has sizes that the data decide")
+            raise UnsupportedError("U081", f"{kind} {name!r} has data-dependent sizes")
         dtype = to_numpy(type_.dtype)
         if dtype_name(dtype) not in C_TYPES:
-            raise UnsupportedError("U082", f"{kind} {name!r} is no tensor of numbers in C")
+            raise UnsupportedError("U082", f"{kind} {name!r} has a dtype without a C type")
         field = field_of(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
         made = Tensor(name, field, type_.shape, dtype, 0)
         most = sizing.most(made.size_bytes, f"{kind} {name!r}") // dtype.itemsize
@@ -275,7 +276,7 @@ def _tensors(
 
 
 def field_of(name: str, taken: set[str], default: str) -> str:
-    """Returns the name of a field in C for a model's name, which is not one of those `taken`."""
+    """Returns the name of a field in C for a name in the model, other than those `taken`."""
     found = _NOT_IN_NAMES.sub("_", name).strip("_") or default
     if found[0].isdigit() or found in _KEYWORDS:
         found = f"{default}_{found}"

@@ -1,4 +1,4 @@
-"""The layout of a library: its weights, and the memory of a call."""
+"""The layout of a library's weights and of the workspace of a call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Parts:
             self.threads = threads
             self._bound = Numbers.of(Bound.of(plan, threads))
         else:
-            self.threads = 1  # costs, which decide how work is divided, depend on sizes
+            self.threads = 1  # the division of work follows from costs, which depend on sizes
             self._bound = _sized_numbers(plan, sizing)
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._places: dict[int, int] = {}
@@ -61,7 +61,7 @@ class Parts:
         self.workspace_bytes = self._end
 
     def _add(self, array: np.ndarray[Any, Any]) -> int:
-        """Returns the place of a constant among the weights."""
+        """Returns the offset of a constant in the weights."""
         found = self._places.get(id(array))
         if found is None:
             found = self._places[id(array)] = self.weights_bytes
@@ -70,13 +70,13 @@ class Parts:
         return found
 
     def _reserve(self, size_bytes: int) -> int:
-        """Returns the place of new memory in the workspace."""
+        """Reserves memory in the workspace, and returns its offset."""
         place = self._end
         self._end += round_up(size_bytes, ALIGNMENT_BYTES)
         return place
 
     def entry(self, pointer_bytes: int) -> Entry:
-        """Returns the data of the library's own module."""
+        """Returns the contents of the library's own module."""
         plan, outputs = self._whole.plan, self._interface.outputs
         results = self._results()
         direct: dict[int, int] = {}
@@ -186,10 +186,10 @@ class Parts:
         return hashlib.sha512(f"{self._interface.prefix} weights of clew".encode()).digest()
 
     def with_weights(self, data: bytes) -> bytes:
-        """Returns an object with the weights in place of their mark."""
+        """Returns an object with the weights written over their marker."""
         if not self._arrays or self._outside:
             return data
-        assert data.count(self._mark) == 1, "the mark is only where the weights begin"
+        assert data.count(self._mark) == 1, "the marker occurs once, where the weights begin"
         start = data.index(self._mark)
         return data[:start] + self.weights() + data[start + self.weights_bytes :]
 

@@ -1,8 +1,7 @@
-"""Free sizes: the driver's table that computes numbers of a frame from them.
+"""Free sizes: the table by which the driver computes numbers of a frame from them.
 
-Polynomials of sizes are instructions on registers (`runtime.size_code`), which the driver runs
-where data decide sizes. Here the caller gives the sizes. The arena is laid out once, for the
-largest of them.
+Polynomials of sizes are instructions on registers (`runtime.size_code`), as for data-dependent
+sizes; here, the caller gives the sizes. The arena is laid out once, for the largest sizes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from clew.support.errors import UnsupportedError
 
 
 class Sizing:
-    """The numbers of a library that depend on its sizes, given as names with lowest and highest
-    values.
+    """The numbers of a library that depend on its free sizes, which are given as names with lowest
+    and highest values.
     """
 
     def __init__(self, sizes: Sequence[tuple[str, int, int]]) -> None:
@@ -29,7 +28,7 @@ class Sizing:
             self.need(SymDim.symbol(name) - low)
 
     def most(self, dim: Dim, what: str) -> int:
-        """Returns a number that a dimension does not exceed, 0 or more.
+        """Returns an upper bound of a dimension, at least 0.
 
         Errors: U081 if it may not fit in 64 bits.
         """
@@ -38,7 +37,7 @@ class Sizing:
         return max(0, self._code.intervals[self._register(dim, what)][1])
 
     def need(self, dim: Dim) -> None:
-        """Makes calls fail in which a dimension is negative."""
+        """Makes calls fail if a dimension is negative."""
         register = self._register(dim, "a condition")
         if self._code.intervals[register][0] < 0:
             self._needs.append(register)
@@ -49,13 +48,13 @@ class Sizing:
         except TooLarge:
             raise UnsupportedError(
                 "U081",
-                f"a library of a model where {what}, {dim}, may not fit in 64 bits",
+                f"cannot export a model in which {what}, {dim}, may not fit in 64 bits",
                 hint="give smaller ranges when compiling: --sizes NAME=1:64",
             ) from None
 
     def add_to(self, frame: Frame) -> tuple[Here, Here]:
-        """Adds the table to a frame whose words are all there. Returns the places of the sizes,
-        which a call writes, and of the step that computes the numbers.
+        """Adds the table to a frame that has all its other words. Returns the place that a call
+        writes the sizes to, and that of the step that computes the numbers.
         """
         code, nothing = self._code, frame.add([0])
         targets: list[Word] = []

@@ -1,4 +1,4 @@
-"""The texts beside a library's object: header, example, and what builds and finds it."""
+"""The text files of a library: headers, example, README and build files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _HEADER: Final = Template("""\
 /* $name: a model compiled by clew $version for $triple. Generated; do not edit.
  *
  * $name_run reads the inputs, writes the outputs, and uses the workspace for everything else. It
- * allocates nothing and keeps nothing between calls: calls with different workspaces$and_states may
- * run at the same time. Arrays are C-contiguous. An output overlaps with no other argument.
+ * allocates no memory and keeps no state between calls: calls with different workspaces$and_states
+ * may run concurrently. Arrays are C-contiguous. An output must not overlap any other argument.
  */
 #ifndef ${upper}_H
 #define ${upper}_H
@@ -36,11 +36,11 @@ _HEADER: Final = Template("""\
 extern "C" {
 #endif
 
-/* The bytes of a workspace, whatever its alignment. Its contents before a call do not matter. */
+/* The size of a workspace, which may have any alignment and any contents before a call. */
 #define ${upper}_WORKSPACE_BYTES ((size_t)$workspace)
 #define ${upper}_N_INPUTS $n_inputs
 #define ${upper}_N_OUTPUTS $n_outputs
-/* The most threads that ${name}_run_with makes use of. */
+/* The maximum number of threads that ${name}_run_with uses. */
 #define ${upper}_MAX_THREADS $threads
 
 typedef struct ${name}_inputs {
@@ -55,8 +55,8 @@ enum {
 $errors
 };
 
-/* What an input or output is. The shape has `rank` sizes; a scalar's rank is 0. A free size is -1,
- * and `bytes` are those of the largest sizes.
+/* The type of an input or output. The shape has `rank` sizes, and a scalar has rank 0. Free sizes
+ * are -1, and `bytes` is the number of bytes at the largest sizes.
  */
 typedef struct ${name}_tensor {
   const char *name;
@@ -70,12 +70,12 @@ typedef struct ${name}_tensor {
 extern const ${name}_tensor ${name}_input_table[$many_inputs];
 extern const ${name}_tensor ${name}_output_table[$many_outputs];
 $states
-/* Part `index` of some work, done by a thread with this number, less than ${upper}_MAX_THREADS. */
+/* Runs part `index` of some work on thread number `thread`, less than ${upper}_MAX_THREADS. */
 typedef void (*${name}_task)(void *work, int64_t index, int64_t thread);
 
-/* The caller's threads. `parallel` calls `task(work, index, thread)` once for each index less than
- * `count`, in any order and in parallel if it likes, and returns when all are done. Parts that run
- * at the same time have different thread numbers.
+/* The caller's threads. `parallel` calls `task(work, index, thread)` exactly once for each index
+ * less than `count`, in any order, possibly in parallel, and returns when all calls have returned.
+ * Parts that run at the same time must have different thread numbers.
  */
 typedef struct ${name}_threads {
   void (*parallel)(void *context, ${name}_task task, void *work, int64_t count);
@@ -86,14 +86,14 @@ typedef struct ${name}_threads {
 int32_t ${name}_run(const ${name}_inputs *inputs, const ${name}_outputs *outputs,
                     ${state_parameter}void *workspace);
 
-/* The same, on the caller's threads. The results have the same bits. */
+/* The same, on the caller's threads. The results are bit-identical. */
 int32_t ${name}_run_with(const ${name}_inputs *inputs, const ${name}_outputs *outputs,
                          ${state_parameter}void *workspace, const ${name}_threads *threads);
 
-/* A text for an error. */
+/* Returns a message for an error code. */
 const char *${name}_error(int32_t code);
 
-/* After ${upper}_ERROR_INDEX: the layer whose index was out of range; otherwise NULL. */
+/* After ${upper}_ERROR_INDEX, returns the layer whose index was out of range; otherwise NULL. */
 const char *${name}_fault(const void *workspace);
 
 #ifdef __cplusplus
@@ -166,7 +166,7 @@ def _fields(tensors: Sequence[Tensor], qualifier: str, sizes: Sequence[Size] = (
         f"  int64_t {size.field}; /* {quoted(size.name)}: {size.low} to {size.high} */"
         for size in sizes
     ]
-    return "\n".join(lines or ["  const void *none; /* there is nothing */"])
+    return "\n".join(lines or ["  const void *none; /* no fields */"])
 
 
 def shown(tensor: Tensor) -> str:
@@ -182,8 +182,9 @@ def quoted(name: str) -> str:
 _MAIN: Final = Template("""\
 /* Runs $name once: main INPUT... OUTPUT...
  *
- * Each argument is a file of the raw elements of an input, then of an output, in the order of the
- * header. Without arguments, all inputs are zeros. Free sizes are the largest.$first_state
+ * The arguments are files of raw elements: those of the inputs, then those of the outputs, in the
+ * order of the header. Without arguments, all inputs are zeros.
+ * Free sizes are the largest.$first_state
  */
 #include "$name.h"
 
@@ -210,7 +211,7 @@ static int transfer(const char *path, const char *mode, void *data, uint64_t byt
     closed = fclose(file);
   }
   if (file == NULL || done != bytes || closed != 0) {
-    fprintf(stderr, "%s: not a file of %lu bytes\\n", path, (unsigned long)bytes);
+    fprintf(stderr, "%s: cannot read or write %lu bytes\\n", path, (unsigned long)bytes);
     return 1;
   }
   return 0;
@@ -289,7 +290,7 @@ def main(interface: Interface) -> str:
         name=prefix,
         upper=upper,
         fields="\n".join(lines),
-        first_state=" The state is the first one." if has_state else "",
+        first_state=" The state is the initial one." if has_state else "",
         declared=f"  void *state = memory({upper}_STATE_BYTES);\n" if has_state else "",
         argument="state, " if has_state else "",
         freed="  free(state);\n" if has_state else "",
@@ -297,8 +298,7 @@ def main(interface: Interface) -> str:
 
 
 _CPP: Final = Template("""\
-// $name in C++: a model that owns its ${owned}workspace. Calls of one model must not overlap in
-// time.
+// $name in C++: a model that owns its ${owned}workspace. Concurrent calls need separate objects.
 #ifndef ${upper}_HPP
 #define ${upper}_HPP
 
@@ -355,7 +355,7 @@ A model compiled by clew $version for $triple, as a library with a C interface (
 |---|---|
 | code and tables | $code |
 | weights | $weights |
-| workspace of a call, given by the caller | $workspace |
+| workspace per call, provided by the caller | $workspace |
 $state
 $time
 
@@ -363,17 +363,17 @@ $kinds:
 
 $tensors
 
-The library needs these functions from others: $undefined.
+External functions that the library calls: $undefined.
 $tiles
     cc -std=c99 main.c lib$name.a$more -o main
     ./main INPUT... OUTPUT...
 
-or, for a shared library as well:
+Or, with the shared library:
 
     cmake -B build . && cmake --build build
 
-`clew trace FILE --address ADDRESS` names the layers of code at an address of a library or program
-in this folder.
+`clew trace FILE --address ADDRESS` names the layers that the code at an address computes; FILE is a
+library or program in this folder.
 """)
 
 
@@ -393,10 +393,11 @@ def readme(
     *,
     has_tiles: bool = False,
 ) -> str:
-    """Returns `README.md`. `sizes` are the bytes of code and tables, weights and workspace;
-    `time_us` is that of a call here, if it was measured. With `has_tiles`, code uses Intel AMX.
+    """Returns `README.md`. `sizes` are those of code and tables, weights, and workspace, in bytes;
+    `time_us` is the time of a call on this machine, if it was measured. With `has_tiles`,
+    the code uses Intel AMX.
     """
-    time = "The time of a call was not measured: the target is another machine."
+    time = "The time of a call was not measured."
     if time_us is not None:
         time = (
             f"A call of the compiled model took {time_us:.1f} µs on the machine that exported it."
@@ -425,7 +426,7 @@ def readme(
 
 
 def needs_libm(undefined: Sequence[str]) -> bool:
-    """Whether any of these functions is in C's library of mathematics."""
+    """Whether any of these functions is in the C math library."""
     return any(not name.startswith(("mem", "__")) for name in undefined)
 
 

@@ -1,4 +1,6 @@
-"""What a library runs: the only segment of a program, and where its inputs and outputs are."""
+"""The part of a program that a library runs: its only segment, with the places of its inputs and
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +31,29 @@ _LAYERS_SHOWN = 3
 
 
 class Given(NamedTuple):
-    """Memory of the caller: an input by number, from a byte on."""
+    """The caller's memory: the number of an input, and an offset in it."""
 
     number: int
     offset_bytes: int = 0
 
 
 class Kept(NamedTuple):
-    """A constant that no kernel reads from the weights of its segment."""
+    """A constant of the program that is not among the constants of its segment."""
 
     array: np.ndarray[Any, Any]
     offset_bytes: int = 0
 
 
 class Made(NamedTuple):
-    """An output of the segment by number, from a byte on."""
+    """The number of an output of the segment, and an offset in it."""
 
     number: int
     offset_bytes: int = 0
 
 
 class WholeProgram(NamedTuple):
-    """The plan of a program's only segment, which may have free sizes. `inputs` says where those of
-    the segment are, and `outputs` where the program's results are.
+    """The plan of a program's only segment, which may have free sizes. `inputs` are the places of
+    the segment's inputs, and `outputs` those of the program's results.
     """
 
     plan: SegmentPlan | SegmentTemplate
@@ -63,11 +65,11 @@ _EMPTY = SegmentPlan((), (), (), (), 0)
 
 
 def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
-    """Returns what a library runs for a program. `itemsizes` are the bytes of an element of each
-    input.
+    """Returns the part of a program that a library runs. `itemsizes` are the element sizes of the
+    inputs in bytes.
 
-    Errors: U080 if Python or another backend runs a part of the program, U081 if sizes are known
-    only in a run.
+    Errors: U080 if Python or another backend runs a part of the program, U081 if sizes are unknown
+    before a run.
     """
     found: dict[int, Given | Kept | Made] = {
         slot: Given(number) for number, slot in enumerate(program.inputs)
@@ -81,7 +83,7 @@ def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
     for instruction in program.instructions:
         if isinstance(instruction, View):
             if isinstance(instruction.offset, SymDim):
-                raise _free("a view whose place depends on sizes")
+                raise _free("a view whose offset depends on free sizes")
             size = sizes[instruction.target] = sizes[instruction.source]
             place = found[instruction.source]
             offset = place.offset_bytes + instruction.offset * size
@@ -102,11 +104,11 @@ def _plan_of(instruction: RunSegment) -> SegmentPlan | SegmentTemplate:
     if isinstance(segment, SizedSegment):
         template = segment.template
         if template.order or template.loops or template.copied:
-            raise _free("branches and loops")
+            raise _free("branches or loops together with free sizes")
         return template
     assert isinstance(segment, NativeSegment)
     if segment.plan.stacks:
-        raise _free("the results of a loop whose number of rows is known only in a run")
+        raise _free("a loop that stacks a data-dependent number of rows")
     return segment.plan
 
 
@@ -118,13 +120,13 @@ def _outside(place: Given | Kept | Made) -> Given | Kept:
 def _free(what: str) -> UnsupportedError:
     return UnsupportedError(
         "U081",
-        f"a library of {what} with sizes that are known only in a run",
+        f"cannot export {what}",
         hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
     )
 
 
 def _refused(instruction: Instruction) -> UnsupportedError:
-    what, layers = "several parts of the program", ""
+    what, layers = "the program has several native segments", ""
     if isinstance(instruction, RunRegion):
         what = f"backend {instruction.backend!r} runs {instruction.label}"
     elif isinstance(instruction, RunHost):
@@ -136,7 +138,7 @@ def _refused(instruction: Instruction) -> UnsupportedError:
         layers = ", ".join(instruction.layers[:_LAYERS_SHOWN])
     return UnsupportedError(
         "U080",
-        f"{what}, and a library has native code only",
-        hint="docs/c-libraries.md lists what libraries cannot hold",
+        f"{what}, but a library is one segment of native code",
+        hint="docs/c-libraries.md lists the limitations of libraries",
         layer=layers,
     )

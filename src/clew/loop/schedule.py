@@ -359,7 +359,7 @@ class Schedule(Shown):
         return self.apply("sum_in_blocks", stage=stage, loop=loop)
 
     def hold_sums(self, stage: str, loop: str) -> Schedule:
-        """Adds up a stage in memory in registers, in each iteration of a loop over tiles."""
+        """Accumulates a stage of scratch memory in registers, per iteration of a tile loop."""
         return self.apply("hold_sums", stage=stage, loop=loop)
 
     def sum_parts(self, stage: str, loop: str) -> str:

@@ -187,7 +187,7 @@ class Op(Computed):
 
     def scatter(self, rule: Compute) -> Compute:
         """Decorator: maps operands and attributes to the result as updates of the first operand: a
-        tensor whose body is a `te.scatter` that starts from that operand. A kernel then can write
+        tensor whose body is a `te.scatter` that starts from that operand. A kernel can then write
         the updates alone, into the operand's memory (`WriteInPlace`).
         """
         self.scatter_rule = rule

@@ -78,8 +78,8 @@ class Traits:
     """
 
     fits_always: bool = False
-    """Operands have to fit the result even if it has no elements: an update in an empty axis is an
-    error. Read by the CPU backend, which does not run other kernels of empty results.
+    """Operands must fit the result even if it has no elements: an update in an empty axis is an
+    error. Read by the CPU backend, which skips other kernels with empty results.
     """
 
     sizes: Literal["", "read", "computed", "computed from integers"] = ""

@@ -1,14 +1,15 @@
 """States in buffers: the form of a module that a session runs.
 
-A state that grows, `past -> past + seq`, is read and joined by every call. In this form, its input
-is a buffer with room for more, and a call writes only the new elements: the graph overwrites a part
-of the buffer (`overwrite`), and reads a slice of the result. `WriteInPlace` makes it a write.
+A growing state, `past -> past + seq`, is concatenated with new elements in every call. In this
+form, its input is a buffer with spare room, and a call writes only the new elements: the graph
+overwrites a part of the buffer (`overwrite`) and reads a slice of the result. `WriteInPlace` turns
+the overwrite into an in-place write.
 
-A state of fixed capacity, of which a call replaces some elements (`Op.scatter`), has this form
-already, except that a range of it may be replaced by a concatenation with the rest.
+A state of fixed capacity, of which a call replaces some elements (`Op.scatter`), already has this
+form, unless a concatenation with the rest of the state replaces a range: that becomes `overwrite`.
 
-A state that is padded to a total before its elements are replaced, `past -> max(past, total)`,
-grows as well. Its buffer has room for the total and more, so the padding disappears.
+A state that is padded to a total before its elements are replaced, `past -> max(past, total)`, also
+grows. Its buffer has room for the total and more, so the padding disappears.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class _Growing:
 
 @dataclass(frozen=True, eq=False)
 class _Fixed:
-    """A state of which the value of an output differs in some elements. `begin` and `axis` say
-    where a concatenation replaces a range of it.
+    """A state whose next value, an output, differs in some elements. If a concatenation replaces a
+    range of it, `begin` and `axis` are the place of that range.
     """
 
     param: Var
@@ -104,8 +105,8 @@ def _names(module: Module) -> set[str]:
 def _with_rooms(
     module: Module, pairs: Sequence[tuple[str, str]]
 ) -> tuple[Module, Mapping[str, str]]:
-    """Returns a module in which states that are padded to a total have room for more, and the names
-    of these rooms, by those of the lengths.
+    """Returns a module in which states that are padded to a total have spare room, and the names of
+    the sizes of that room, by the names of the lengths.
     """
     readers, taken = _readers(module), _names(module)
     padded: dict[str, tuple[Dim, set[int]]] = {}
@@ -131,8 +132,8 @@ def _with_rooms(
 def _total(
     param: Var, result: Expr, axis: int, length: SymDim, readers: Mapping[int, list[Expr]]
 ) -> Dim | None:
-    """Returns the total to which a state is padded before its elements are replaced, if its result
-    is not read beyond that; None for other states.
+    """Returns the total to which a state is padded before its elements are replaced, if nothing
+    reads the result beyond the total; None for other states.
     """
     if not isinstance(result, Call) or not isinstance(result.op, Op):
         return None
@@ -151,7 +152,7 @@ def _total(
 
 
 class _Unpadded(Specializer):
-    """Substitutes sizes, and removes paddings of nothing."""
+    """Substitutes sizes, and removes pads of width 0."""
 
     def __init__(self, sizes: Mapping[str, Dim]) -> None:
         super().__init__(sizes, {}, {})
@@ -165,7 +166,7 @@ class _Unpadded(Specializer):
 
 
 def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns the names of the sizes of states along the axes along which they grow."""
+    """Returns the names of the lengths of growing states."""
     return list(dict.fromkeys(str(length) for *_, length in _candidates(module, pairs)))
 
 
@@ -229,8 +230,8 @@ def _reads(value: Expr, param: Var) -> bool:
 
 
 def _replaced(param: Var, result: Call) -> Dim | None:
-    """Returns the first of the elements that a concatenation replaces by others; None if it does
-    not consist of the state's own elements at their places and of others between these.
+    """Returns the first position that a concatenation replaces; None unless it consists of the
+    state's own elements at unchanged positions and one range of new elements.
     """
     if result.op_name != "concatenate" or len(result.args) not in (2, 3):
         return None
@@ -254,7 +255,7 @@ def _replaced(param: Var, result: Call) -> Dim | None:
 
 
 def _range(value: Expr, whole: Expr, axis: int) -> tuple[Dim, Dim] | None:
-    """Returns the range of an axis of another value that a value is, if it is one."""
+    """Returns the range of an axis of `whole` if a value is a slice of it along this axis."""
     if not isinstance(value, Call) or value.op_name != "slice" or value.args[0] is not whole:
         return None
     attrs = value.attrs
@@ -335,7 +336,7 @@ class _Holder(Rewriter):
             return new.with_functions({"main": self._main(module.main, new.main)})
 
     def _buffer(self, state: _Growing) -> TensorType:
-        """Returns the type of a buffer: what it holds, the new elements, and room for more."""
+        """Returns the type of a buffer: valid elements, new elements, and spare room."""
         spare = SymDim.symbol(self._spares[str(state.length)], least=0)
         shape = list(state.joined.tensor.shape)
         shape[state.axis] = shape[state.axis] + spare

@@ -93,8 +93,7 @@ class Observer:
         ]
 
     def channels(self, wanted: Sequence[bool]) -> list[Channels | None]:
-        """Returns the distribution of the channels of those points that are `wanted`, over all
-        samples.
+        """Returns the channel distributions of the points that are `wanted`, over all samples.
 
         Errors: I393 for a point that has NaN or infinite numbers.
         """
@@ -128,9 +127,9 @@ class Observer:
     def ranges(
         self, numbers: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[tuple[Extremes, Histogram]]:
-        """Returns the extremes of each point over all samples, which include 0, and its
-        distribution after the division of its channels by `numbers`; that of points that are not
-        `wanted` is empty.
+        """Returns the extremes of each point over all samples, which include 0, and its histogram
+        after the division of its channels by `numbers`. Histograms of points that are not `wanted`
+        are empty.
 
         Errors: I393 for a point that has NaN or infinite numbers.
         """
@@ -172,5 +171,5 @@ def _check(point: Point, low: Any, high: Any) -> None:
             "I393",
             "a value in the model is NaN or infinite on the calibration data",
             layer=", ".join(point.value.span.layers[:3]),
-            hint="keep the layers that read it in floats, or mend the data",
+            hint="keep the layers that read it in floats, or fix the data",
         )

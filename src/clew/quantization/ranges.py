@@ -15,7 +15,7 @@ from clew.ir.types import integer_limits
 Array = NDArray[Any]
 
 BINS: Final = 4096
-"""Of a distribution. At least half of them less two are between its extremes."""
+"""Bins of a histogram. At least half of them, minus two, are between its extremes."""
 _PART: Final = 1 << 15  # elements that are counted at once: they stay in the cache
 _MOST_HALVINGS: Final = 62  # of a number in 64 bits
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
@@ -29,11 +29,11 @@ Loss = Callable[["Histogram", Sequence["Grid"]], Array]
 
 
 class Histogram:
-    """The distribution of a tensor's elements, in bins that grow with the extremes of what is
-    added: `low` and `high`, which include 0.
+    """A histogram of a tensor's elements, whose bins widen with the extremes of its elements: `low`
+    and `high`, which include 0.
 
-    Bin `n` of `counts` holds elements from `(first + n) * width`. Where new elements do not fit,
-    two bins become one, so that one pass over data is enough, in any order.
+    Bin `n` of `counts` holds elements from `(first + n) * width`. If new elements do not fit, pairs
+    of bins are merged, so one pass over the data is enough, in any order.
     """
 
     def __init__(self, bins: int = BINS) -> None:
@@ -54,7 +54,7 @@ class Histogram:
         return float(self.counts[outside].sum() / max(self.counts.sum(), 1))
 
     def add(self, values: Array, extremes: tuple[float, float] | None = None) -> None:
-        """Counts more elements, which are finite; their `extremes` are found if not given."""
+        """Adds finite elements; their `extremes` are computed if not given."""
         if not values.size:
             return
         low, high = extremes or (float(values.min()), float(values.max()))
@@ -63,7 +63,7 @@ class Histogram:
         if not self.width:
             self.counts[0] += values.size  # of zeros
             return
-        # In f32, the reciprocal of the width would overflow, or the numbers.
+        # In f32, the reciprocal of the width or the scaled elements could overflow.
         narrow = self.width > _TINY and self.high - self.low < _HUGE
         dtype: Any = np.float32 if narrow else np.float64
         by, first = dtype(1 / self.width), dtype(self.first)
@@ -74,7 +74,7 @@ class Histogram:
             self.counts += np.bincount(scaled.astype(np.intp), minlength=bins)
 
     def _widen(self) -> None:
-        """Makes the bins cover the extremes, with one to spare on each side for rounding."""
+        """Makes the bins cover the extremes, with a spare bin on each side for rounding."""
         if self.high <= self.low:
             return
         before, bins = self.width, len(self.counts)

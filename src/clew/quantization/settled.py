@@ -1,7 +1,7 @@
-"""Errors from the first samples, as many as make them certain enough.
+"""Error estimates from as many samples as their precision requires.
 
-A pass over calibration data that measures errors ends as soon as further samples would change
-little. Ranges come from all samples, since few may have the largest numbers.
+A pass over calibration data that measures errors ends once their standard errors are small. Ranges
+come from all samples, since few samples may contain the extremes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_FIRST_SAMPLES: Final = 8  # from fewer, deviations between samples are not known
-_OF_ERRORS: Final = 0.05  # of an error: its standard error that is small enough; 0.4 dB
-_OF_MEANS: Final = 0.01  # of a layer's squared error: that which uncertain corrections may add
+_FIRST_SAMPLES: Final = 8  # with fewer, the deviation between samples is too uncertain
+_OF_ERRORS: Final = 0.05  # largest standard error of an error, relative to it; 0.4 dB
+_OF_MEANS: Final = 0.01  # largest part of a layer's squared error from uncertain corrections
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 class Ratios:
-    """Roots of the sum of squared errors over that of squares, of each of so many values, over
-    samples.
+    """Relative RMS errors of `count` values, over samples: the root of the sum of squared errors
+    over the sum of squares.
     """
 
     def __init__(self, count: int) -> None:
@@ -30,7 +30,7 @@ class Ratios:
         self._count = count
 
     def add(self, errors: Sequence[float], squares: Sequence[float]) -> None:
-        """Takes in the sums of a sample: of the squared errors and of the squares of each value."""
+        """Adds a sample: the sum of squared errors and the sum of squares of each value."""
         self._errors.append(np.asarray(errors, np.float64))
         self._squares.append(np.asarray(squares, np.float64))
 
@@ -58,19 +58,19 @@ class Ratios:
         errors, squares = np.stack(self._errors), np.stack(self._squares)
         rest = errors - squares * self.values**2
         deviation = np.sqrt((rest**2).sum(axis=0) / (count * (count - 1)))
-        # The root of a ratio has half of the relative deviation of the ratio.
+        # The relative standard error of a root is half of that of its argument.
         return bool((deviation <= 2 * _OF_ERRORS * errors.mean(axis=0)).all())
 
 
 class Means:
-    """The mean of each channel's error, `f64[C]`, and its mean square, over samples."""
+    """The mean error of each channel, `f64[C]`, and the mean squared error, over samples."""
 
     def __init__(self, channels: int) -> None:
         self._sums, self._squares = np.zeros(channels), np.zeros(channels)
         self._error, self._count = 0.0, 0
 
     def add(self, means: Array, error: float) -> None:
-        """Takes in a sample: the mean error of each channel, and the mean square of all errors."""
+        """Adds a sample: the mean error of each channel, and the mean square of all errors."""
         self._sums += means
         self._squares += means**2
         self._error += error
@@ -89,7 +89,7 @@ class Means:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the uncertainty of the means adds little to the error of corrected layers."""
+        """Whether uncertain means add little to the squared error after correction."""
         count = self._count
         if count < _FIRST_SAMPLES:
             return False

@@ -155,8 +155,8 @@ class Simulation:
         return float(max(sums.values))
 
     def local(self) -> list[LocalError]:
-        """Returns the local error of each site, from as many samples as make corrections and
-        errors certain.
+        """Returns the local error of each site, from as many samples as errors and corrections need
+        to be precise.
         """
         means = [Means(p.site.channels) for p in self._parameters]
         squares = Ratios(len(self._parameters))
@@ -171,8 +171,8 @@ class Simulation:
         return [LocalError(m.values, m.error, float(s)) for m, s in zip(means, found_, strict=True)]
 
     def _local_sums(self, means: list[Means], found: list[Any]) -> Array:
-        """Takes the errors of a sample into `means`; returns the mean squares of the error and of
-        the product for each site, `f64[N, 2]`.
+        """Adds the errors of a sample to `means`; returns the mean squares of the error and of the
+        product for each site, `f64[N, 2]`.
         """
         places = {r.name: n for n, r in enumerate(self._results)}
         exacts, quantized = found[: len(places)], found[len(places) :]
@@ -191,8 +191,8 @@ class Simulation:
 
     def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
         """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
-        that has these sites quantized: over the `whole` data, or as many samples as make them
-        certain.
+        that has these sites quantized: over the `whole` data, or over as many samples as precise
+        errors need.
         """
         of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
         first, last = self._count, self._count + len(self._results)
@@ -226,7 +226,7 @@ def _passes(options: CompileOptions) -> list[Pass]:
 
 
 def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
-    """Takes in the values of a sample."""
+    """Adds the values of a sample."""
     squares = np.zeros((len(exact), 2))
     for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
         rows = channels_first(wanted, -1)

@@ -380,7 +380,7 @@ class Tables:
         del memory  # was needed for as long
         if stopped is not None:
             return self._after(stopped)
-        # Counts of loops may have been larger in earlier iterations.
+        # Counts in loops may have been larger in earlier iterations.
         limits = list(context.registers[: len(self.limits)])
         while True:
             found = Tables(self.source, limits)._guarded(given, side)
@@ -434,7 +434,7 @@ class _Context(Context):
         self._run = driver().run_segment
         self._no_records = bytes(len(self.records))
         self._limits = tables.limits
-        # The loops that stack rows, each with the number of the count of these.
+        # The loops that stack rows, each with the number of the count of its rows.
         self._capacities = {n: body.names.index(name) for n, name in body.capacities.items()}
         for loop, number in self._capacities.items():
             self.loops.limit_rows(loop, tables.limits[number])
@@ -444,7 +444,8 @@ class _Context(Context):
         steps = address_of(self._steps)
         zero = self._zero = ctypes.c_int64()
         nothing = ctypes.addressof(zero)
-        # Registers, the addresses that they go to, and what is added: a number, and one in memory.
+        # Targets: a register, its destination address, and two addends: a number, and one in
+        # memory.
         goals: list[tuple[int, int, int, int]] = []
         slots = self._layout.size_slots.tolist()
         goals += [

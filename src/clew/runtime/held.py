@@ -1,18 +1,18 @@
-"""Buffers for the states of sessions: key-value caches with room for more, and those of fixed
+"""Buffers for the states of sessions: key-value caches with spare room, and states of fixed
 capacity.
 
 A session runs the form of its model that overwrites a part of a buffer (`passes/hold_states.py`).
-Of a state of fixed capacity, a call may replace any element. Its arrays belong to one session
-(`Hold`), which copies them first if others see them.
+A call may replace any element of a state of fixed capacity. The arrays belong to one session
+(`Hold`), which copies them before a write if they are shared.
 
-Of a growing state, the valid elements are the first ones along the axis that grows. A call writes
-behind them, so a call that fails changes nothing that is valid.
+The valid elements of a growing state are the first ones along the axis that grows. A call writes
+behind them, so a failed call changes no valid element.
 
-Several sessions may share buffers, and arrays that were given away show their first elements. The
-buffers belong to one session; `lent` is the number of elements that others see. The owner writes
-behind these. Any other write needs buffers of its own first.
+Several sessions, and arrays from `session.state`, may share the first elements of buffers. The
+buffers belong to one session, and `lent` is the number of shared elements. The owner writes behind
+these. Any other write requires a copy of the buffers first.
 
-Buffers may have room for more sequences, too: the session runs on the first rows of `whole`.
+Buffers may also have room for more sequences: the session runs on the first rows of `whole`.
 Sequences join and leave without a copy of those that remain (`take_rows`).
 """
 
@@ -36,11 +36,11 @@ from clew.support.locks import Lock
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Lengths: TypeAlias = "Mapping[str, int]"
 
-# Positions by which buffers grow at least.
+# The fewest positions by which buffers grow.
 _LEAST_ROOM: Final = 64
 # Sets of sizes whose new elements are remembered.
 _KEPT_SIZES: Final = 64
-# Several threads may lend elements of the same buffers, and none may undo what another has lent.
+# Guards the numbers of shared elements: several threads may share elements of the same buffers.
 _LENDING: Final = Lock()
 
 
@@ -170,8 +170,8 @@ class HeldForm:
 
 
 class Hold:
-    """Who may write to the arrays of the states of fixed capacity: `owner`, while nobody else sees
-    them. They are torn while a call writes to them, and remain so if it fails.
+    """Write permission for the arrays of states of fixed capacity: only `owner` has it, while the
+    arrays are not shared. They are torn while a call writes to them, and remain so if it fails.
     """
 
     def __init__(self, owner: object) -> None:
@@ -180,7 +180,7 @@ class Hold:
         self.is_torn = False
 
     def begin(self, owner: object) -> bool:
-        """Whether the owner may write to the arrays, which are torn from now on in that case."""
+        """Returns whether the owner may write to the arrays; if so, they are torn from now on."""
         with _LENDING:
             if self._owner is not owner or self._is_lent:
                 return False
@@ -188,14 +188,18 @@ class Hold:
             return True
 
     def lend(self) -> bool:
-        """Keeps the owner from writing to the arrays. Returns whether they are whole."""
+        """Marks the arrays as shared: the owner no longer writes to them. Returns whether they are
+        not torn.
+        """
         with _LENDING:
             self._is_lent = True
             return not self.is_torn
 
 
 class Caches:
-    """The buffers of held states, by name. `owner` writes to them, behind `lent` elements."""
+    """The buffers of held states, by name. `owner` writes behind the first `lent` elements, which
+    are shared.
+    """
 
     def __init__(self, form: HeldForm, arrays: dict[str, Array], owner: object) -> None:
         self.form = form
@@ -234,7 +238,7 @@ class Caches:
 
     def takes_rows(self, owner: object, batch: Mapping[str, int], count: int, end: int) -> bool:
         """Whether a session may rearrange the rows in place: `count` of them, up to position `end`.
-        First rows of a buffer are one only along its first axis.
+        The first rows of a buffer are contiguous only if the batch is its first axis.
         """
         return (
             self.owner is owner
@@ -245,7 +249,7 @@ class Caches:
         )
 
     def lend(self, lengths: Lengths) -> None:
-        """Keeps the owner from changing the first elements."""
+        """Marks the first elements as shared: the owner no longer changes them."""
         with _LENDING:
             for name, length in lengths.items():
                 self.lent[name] = max(self.lent[name], length)
@@ -263,7 +267,7 @@ class Caches:
         )
 
     def given(self, lengths: Lengths, added: Lengths) -> list[Array]:
-        """Returns the inputs that tell the lengths and the room behind the new elements."""
+        """Returns the inputs whose sizes are the lengths and the room behind the new elements."""
         counts = []
         for name, length in lengths.items():
             spare = self.capacity(name) - length - added[name]
@@ -273,8 +277,8 @@ class Caches:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A sequence in states: row `number` of arrays by name. Those that grow hold its elements at
-    the `length` positions before `end`. `stays`: it is where it shall be.
+    """A sequence in states: row `number` of arrays by name. Growing states hold its elements at the
+    `length` positions before `end`. `stays`: the row is in its place already.
     """
 
     arrays: Mapping[str, Array]
@@ -284,8 +288,8 @@ class Row:
     stays: bool = False
 
     def elements(self, name: str, batch: int, axis: int) -> Array:
-        """Returns its elements of a state, whose axis of sequences is `batch`, as a view. It grows
-        along `axis`, or not at all (-1).
+        """Returns the elements of the sequence in a state as a view. `batch` is the axis of
+        sequences, and `axis` the one along which the state grows (-1: none).
         """
         found = _between(self.arrays[name], batch, self.number, self.number + 1)
         return found if axis < 0 else _between(found, axis, self.end - self.length, self.end)
@@ -294,8 +298,8 @@ class Row:
 def put_rows(
     target: Array, rows: Sequence[Row], name: str, batch: int, axis: int, end: int
 ) -> None:
-    """Writes the elements of rows into a state, those that grow before the position `end`, with
-    zeros before them. Rows that stay are not written.
+    """Writes the elements of rows into a state; in a growing state, they end at position `end`,
+    with zeros before them. Rows that stay are not written.
     """
     moved = [(n, row.elements(name, batch, axis)) for n, row in enumerate(rows) if not row.stays]
     # Elements from the same memory are read before any is overwritten.
@@ -343,7 +347,7 @@ def make_caches(
     added: Lengths,
     owner: object,
 ) -> Caches:
-    """Returns buffers with room for new elements, and for as many again as they hold then.
+    """Returns buffers with room for new elements, and for as many again.
 
     `values` are the valid parts of the states.
 

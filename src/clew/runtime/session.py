@@ -5,8 +5,8 @@ The arrays of other states are never written to: each call makes new ones, which
 ones when it has succeeded. So copies of a session share both, and a failed call changes nothing.
 
 States of fixed capacity are the exception: a call that replaces some of their elements writes to
-the session's own arrays. Copies of the session, and arrays that were shown, make it copy these
-first. A call that fails while it writes to the only ones loses the state (I377).
+the session's own arrays. If copies of the session, or arrays from `session.state`, share these,
+they are copied first. A call that fails while it writes to the only ones loses the state (I377).
 """
 
 from __future__ import annotations
@@ -342,10 +342,10 @@ class Session(Shown):
         return found
 
     def take_rows(self, rows: Sequence[tuple[Session, int, int]], batch: Mapping[str, int]) -> int:
-        """Makes sequences of sessions of the model those of this one: each is a session, the number
-        of a row of its states, and the number of the last positions that belong to it. All end at
-        the same position, which is returned; what is before shorter ones is 0. `batch` has the axis
-        of sequences by state.
+        """Replaces the sequences of this session by rows of sessions of the same model: each is a
+        session, the number of a row of its states, and the number of its valid last positions. All
+        end at the same position, which is returned; shorter ones have zeros before them. `batch`
+        has the axis of sequences by state.
 
         Rows of this session that keep their number are not copied, if there is room.
 
@@ -625,10 +625,9 @@ def _is_running() -> InputError:
 def _is_torn() -> InputError:
     return InputError(
         "I377",
-        "the session has lost its state: a call failed while it wrote to the arrays of states of "
-        "fixed capacity",
-        hint="session.reset() starts again; a copy made before the call, session.copy(), still has "
-        "the state",
+        "the session has lost its state: a call failed while it wrote to states of fixed capacity",
+        hint="session.reset() starts again; a session.copy() made before the call still has the "
+        "state",
     )
 
 

@@ -37,8 +37,8 @@ from clew.te.walk import nodes, substitute
 
 
 def _distance(place: Scalar, own: set[int]) -> Scalar:
-    """Returns the loop variable whose distance from the first position a position is, which may
-    wrap around at the end of the axis; else the position.
+    """Returns the loop variable if a position is this variable plus a start, possibly wrapped
+    around at the end of the axis; otherwise the position.
     """
     moved = place
     if isinstance(moved, Binary) and moved.op == "mod" and isinstance(moved.b, (Size, Imm)):

@@ -1,8 +1,8 @@
 """Generates texts for several clients at once, in one thread.
 
-All generations share the calls of the model: one call gives each its next token (`Batch`). They
-join and leave between two calls. Prompts are read in parts between these, so that a long prompt
-does not stop the others.
+Continuous batching: each call of the model generates a token for every running generation
+(`Batch`), and generations join and leave between two calls. Prompts are read in parts in between,
+so that a long prompt does not stall the others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clew.support.exhausted import exhausted
 
 _SEED_BITS: Final = 63
 _READ_BETWEEN: Final = 128
-"""Tokens of prompts that are read between two calls for all generations. Fewer read the weights
-more often; more delay the others.
+"""The most prompt tokens that are read between two calls of the batch. Smaller parts read the
+weights more often; larger ones delay the running generations.
 """
 
 
@@ -54,7 +54,7 @@ class Work:
 
 
 class _Turn:
-    """A generation that has begun: its work, its sequence, and the prompt as far as it is read."""
+    """A generation that has begun: its work, its sequence, and the progress of its prompt."""
 
     def __init__(self, work: Work, sequence: Growing, reading: Reading) -> None:
         self.work, self.sequence, self.reading = work, sequence, reading
@@ -192,7 +192,7 @@ class Engine:
         self._reading.append(_Turn(work, sequence, reading))
 
     def _drop_cancelled(self) -> None:
-        """Ends the generations that nobody waits for."""
+        """Ends the generations whose clients are gone."""
         for turn in [t for t in self._reading if t.work.is_cancelled]:
             self._reading.remove(turn)
             self._end(turn, "cancelled")
@@ -202,7 +202,7 @@ class Engine:
             self._end(turn, "cancelled")
 
     def _read(self) -> None:
-        """Reads some tokens of prompts, which take turns. Those that are read join the others."""
+        """Reads some tokens of prompts in turns. Sequences join the batch once they are read."""
         left = _READ_BETWEEN
         while self._reading and left > 0:
             turn = self._reading.popleft()

@@ -1,8 +1,8 @@
-"""Joins loops to a sequence of native steps whose sizes the run finds (`joined_counts`).
+"""Joins loops to a sequence of native steps with data-dependent sizes (`joined_counts`).
 
-The sizes of a loop's states that change from one iteration to the next lie in memory. A `SIZES`
-step at the beginning of each iteration reads them as counts, and another one does after the loop.
-So a state may grow or shrink by any amount, and loops may be nested.
+State sizes that change between iterations are stored in memory. A `SIZES` step at the beginning of
+each iteration reads them as counts, and so does another one after the loop. A state may therefore
+grow or shrink by any amount, and loops may be nested.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from clew.runtime.segment_template import LoopTemplate
 
 
 class LoopsJoiner(StepsJoiner):
-    """Joins instructions to native steps, with loops whose sizes the run finds."""
+    """Joins instructions to native steps, including loops with data-dependent sizes."""
 
     def __init__(self) -> None:
         super().__init__()
         # The steps that compute sizes: their places, and the names of the counts that they read.
         self._stages: list[tuple[int, tuple[str, ...]]] = []
         self._read_as_values: list[tuple[int, BufferRef, tuple[Dim, ...]]] = []
-        # The loops whose stacks have as many rows as the run finds: the name of that number.
+        # By loop with stacks: the name of its number of rows, which is known only in the run.
         self._capacities: dict[int, str] = {}
         self._counts = 0
-        # Instructions of a program that only append to a state: the state's value.
+        # By instruction of a program that only appends to a state: the state's value.
         self._appending: dict[tuple[int, int], Value] = {}
 
     # --- sizes ---
 
     def _new_count(self) -> SymDim:
-        """Returns the name for a size that the run finds."""
+        """Returns a new name for a size that is known only in the run."""
         self._counts += 1
         return SymDim.symbol(f"?count{self._counts}", 0)
 
@@ -49,12 +49,12 @@ class LoopsJoiner(StepsJoiner):
         return [self._new_count() for _ in range(number)]
 
     def _stage(self, counts: Sequence[BufferRef], names: Sequence[Dim]) -> None:
-        """Adds the step that reads counts, and computes what follows from them."""
+        """Adds the step that reads counts and computes the sizes that depend on them."""
         place = self._flow(Flow(FlowKind.SIZES, tuple(counts)))
         self._stages.append((place, tuple(map(str, names))))
 
     def _stored(self, sizes: Sequence[Dim]) -> BufferRef:
-        """Has the latest step that computes sizes write some to memory, and returns where."""
+        """Makes the latest step that computes sizes write some to memory; returns the place."""
         if not self._stages:
             self._stage([], [])
         ref = self._room(COUNTER_BYTES * len(sizes))
@@ -80,7 +80,7 @@ class LoopsJoiner(StepsJoiner):
     def _loop(self, part: Part, loop: Repeat) -> None:
         """Adds a loop. Errors: Refused."""
         if loop.types is None or any(isinstance(i, RunHost) for i in loop.cond.instructions):
-            raise Refused  # sizes in a condition would be those of the iteration before
+            raise Refused  # a condition would see the sizes of the previous iteration
         _Loop(self, part, loop).add()
 
     def _append(self, part: Part, host: RunHost, state: Value) -> None:
@@ -138,7 +138,7 @@ class _Loop:
         return type_
 
     def _bind_sizes(self) -> None:
-        """Finds which sizes change. Those that do not are what they are before the loop."""
+        """Finds which sizes change. The others keep their values from before the loop."""
         changing = set()
         for n in self._moving:
             after = self._types.after[n]
@@ -238,7 +238,7 @@ class _Loop:
         if not isinstance(type_, TensorType) or not is_native(type_):
             raise Refused
         if any(isinstance(d, SymDim) and d.symbols & self._changing.keys() for d in type_.shape):
-            raise Refused  # errors of the run, if it has different rows
+            raise Refused  # rows of different sizes are an error in the run
         shape = tuple([substitute(dim, self._names) for dim in type_.shape])
         size = product(shape) * to_numpy(type_.dtype).itemsize
         if not isinstance(size, int):
@@ -246,7 +246,7 @@ class _Loop:
         return size
 
     def _cells(self) -> list[BufferRef]:
-        """Returns where the sizes that change lie, which have their first values there."""
+        """Returns the memory of the sizes that change, initialized with their first values."""
         joiner = self._joiner
         if not self._changing:
             return []
@@ -257,7 +257,7 @@ class _Loop:
         return cells
 
     def _values(self, program: Program, clock: BufferRef, now: Sequence[Value]) -> Part:
-        """Returns a program of the loop with the values of its inputs."""
+        """Returns the condition or body of the loop with the values of its inputs."""
         counter, *slots = program.inputs
         values = {counter: Value(clock, np.dtype(np.int64), ())}
         values.update(zip(slots[: self._count], now, strict=True))
@@ -268,7 +268,7 @@ class _Loop:
         return Part(program, dict(self._names), values, {}, sizes)
 
     def _condition(self, clock: BufferRef, now: Sequence[Value]) -> BufferRef:
-        """Adds the condition; returns where its result is."""
+        """Adds the condition; returns the place of its result."""
         part = self._values(self._loop.cond, clock, now)
         self._joiner._add(part)
         return self._joiner._value(part, part.program.outputs[0]).ref
@@ -323,8 +323,8 @@ class _Loop:
         rooms: Mapping[int, Sequence[BufferRef]],
         names: Mapping[str, Dim],
     ) -> None:
-        """Adds the final states to the values of the part; `names` has their sizes. Gives their
-        buffers the bytes that they may need.
+        """Adds the final states to the values of the part; `names` has their sizes. Sets the sizes
+        of their buffers to the largest that they may need.
         """
         joiner, part = self._joiner, self._part
         nexts = {n: self._next_size(n, following) for n in self._changing}

@@ -38,7 +38,7 @@ from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.runtime.sized_segment import SizedSegment
 
 _COUNTS: Final = ("room", "first_rows")
-# Host steps that show the memory of their first argument.
+# Host steps whose result is a view of their first argument.
 _VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows")
 _PASSING: Final = (*_COUNTS, *_VIEWS, "size_of", "shape_of")
 
@@ -81,7 +81,7 @@ def _stretches(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int]]
 
 
 def _counts(instruction: Instruction) -> bool:
-    """Whether sizes follow from the results of an instruction."""
+    """Whether sizes depend on the results of an instruction."""
     match instruction:
         case Repeat():
             return True
@@ -117,7 +117,7 @@ class _Joiner(LoopsJoiner):
         self.at = first  # the instruction that is being joined
         self._inputs: dict[int, tuple[BufferRef, SizedSpec]] = {}
         self._segment_of: NativeSegment | SizedSegment | None = None
-        # The sizes of counts, by the program that reads them and where they are.
+        # The sizes that counts become, by the program that reads the counts and their place.
         self._sizes: dict[tuple[int, BufferRef], SymDim] = {}
         self._current: Instruction | None = None
         self._shown: Sequence[int] = ()  # slots that are read elsewhere
@@ -287,8 +287,8 @@ class _Joiner(LoopsJoiner):
         return self._sizes[key]
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
-        """A kernel whose results are empty does not run, and needs nothing, unless its operands
-        have to fit nevertheless.
+        """A kernel whose results are empty does not run and has no conditions, unless its operands
+        must fit the result even then.
         """
         types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
         shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]
@@ -343,7 +343,7 @@ class _Joiner(LoopsJoiner):
 
 
 def _reads_elements(instructions: Sequence[Instruction], slot: int) -> bool:
-    """Whether an instruction reads more than the size of what `room` returns: it has no memory
+    """Whether an instruction reads more than the size of the result of `room`, which has no memory
     here.
     """
     return any(

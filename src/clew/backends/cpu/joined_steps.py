@@ -145,8 +145,8 @@ class StepsJoiner(FlowWriter):
             part.values[slot] = self._value(inner, own)
 
     def _bind(self, part: Part, host: RunHost, kernel: DeferredKernel) -> None:
-        """Learns what the names in a kernel's parameters stand for from its arguments, and requires
-        that these have the parameters' shapes.
+        """Binds the names in a kernel's parameters to the sizes of its arguments, and requires that
+        the arguments have the parameters' shapes.
         """
         given = host.inputs[: parameter_count(host)]
         pairs: list[tuple[Dim, Dim]] = []
@@ -161,8 +161,8 @@ class StepsJoiner(FlowWriter):
         self._unify(part.names, pairs)
 
     def _unify(self, names: dict[str, Dim], pairs: Sequence[tuple[Dim, Dim]]) -> None:
-        """Adds what unknown sizes stand for, given dimensions and what they are. Requires that all
-        of them are so.
+        """Binds unknown size names, given pairs of dimensions and their sizes, and requires that
+        all pairs are equal.
         """
         for dim, size in pairs:
             name = plain_size(dim)
@@ -178,15 +178,15 @@ class StepsJoiner(FlowWriter):
             self._need(b - a)
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
-        """Requires what a kernel needs: that numbers are at least 0. Returns 1, or a factor that is
-        0 where it must not run, since its results are empty.
+        """Requires the conditions of a kernel: numbers that must be at least 0. Returns 1, or a
+        factor that is 0 if the kernel must not run because its results are empty.
         """
         for dim in needs:
             self._need(dim)
         return 1
 
     def _size(self, part: Part, host: RunHost) -> None:
-        """Notes the size that a host step returns."""
+        """Records the size that a host step returns."""
         assert isinstance(host.function, HostStep)
         if host.inputs[0] in part.values:
             value, axis = part.values[host.inputs[0]], host.function.attrs["axis"]
@@ -295,7 +295,7 @@ class StepsJoiner(FlowWriter):
         raise Refused
 
     def _stacked(self, loop: int, clock: BufferRef, rows: SymDim) -> None:
-        """Has the run find how many rows a loop has stacked, given its counter."""
+        """Adds the step that reads the number of stacked rows from the counter of a loop."""
 
     # --- memory ---
 
@@ -318,7 +318,7 @@ class StepsJoiner(FlowWriter):
 
 
 def _stacks_of(plan: SegmentPlan | SegmentTemplate) -> dict[int, int]:
-    """Returns the outputs of unknown numbers of rows, each with the loop that stacks these."""
+    """Returns the outputs with unknown numbers of rows, each with the loop that stacks them."""
     found: dict[int, int] = {}
     for entry in plan.order:
         if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:

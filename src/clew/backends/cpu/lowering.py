@@ -168,9 +168,9 @@ class KernelSource(Shown):
 
     @cached_property
     def own_key(self) -> str:
-        """A hash that is equal for kernels that differ only in the model's sizes for which their
-        own names stand (`sizes`); empty if there are no such names, or if the kernel depends on
-        other things than its function.
+        """A hash that is equal for kernels that differ only in the model's sizes that their local
+        names stand for (`sizes`); empty if there are no such names, or if the kernel depends on
+        more than its function.
         """
         ops = (call.op for call in operator_calls(self.function))
         is_plain = all(isinstance(op, Op) and op.is_builtin for op in ops)
@@ -180,8 +180,8 @@ class KernelSource(Shown):
         return own.key
 
     def share(self, twin: KernelSource) -> None:
-        """Makes this the same code as a kernel with an equal `own_key`, which is scheduled for the
-        sizes of that kernel. Must come before the first access to the levels.
+        """Makes this kernel share the code of one with an equal `own_key`, which is scheduled for
+        the sizes of that kernel. Must be called before the first access to the levels.
         """
         self._twin = twin
 
@@ -369,7 +369,7 @@ class KernelSource(Shown):
 
     @cached_property
     def own_code(self) -> KernelCode:
-        """The description of the kernel with its own names for sizes."""
+        """The description of the kernel with its local names for sizes."""
         if self._twin is not None:
             return self._twin.own_code
         made = self.emitted
@@ -455,7 +455,7 @@ class _SourceOfOneQuery(_SpecialSource):
 @dataclass(frozen=True, repr=False)
 class KernelBinary(Brief):
     """A kernel's native code in the form of the cache, with the names of its schedule rules. `code`
-    describes it with the model's sizes, and `own` with its own names for sizes.
+    describes it with the model's sizes, and `own` with its local names for sizes.
     """
 
     code: KernelCode

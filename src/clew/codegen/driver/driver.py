@@ -202,8 +202,8 @@ def driver_text(triple: str, counter: bool = False) -> str:
 
 
 def library_text() -> str:
-    """Returns the LLVM module of the driver inside an exported library: without a clock, threads of
-    its own or calls of the system. A pool there is a `LIBRARY_POOL_...` block.
+    """Returns the LLVM module of the driver for exported libraries, without a clock, threads of its
+    own, or system calls. Its pool is a `LIBRARY_POOL_...` block.
     """
     words: dict[str, object] = {**_OFFSETS, **_FLOW, "ticks": "add i64 0, 0"}
     return _filled(native_library.TEXT + _CHUNK + _TABLES, words)

@@ -1,7 +1,8 @@
-"""LLVM text of what replaces the pool of threads in exported libraries: the caller's function.
+"""LLVM IR that replaces the thread pool in exported libraries by the caller's function.
 
-A library has no threads. If its caller gives a function that runs tasks in parallel
-(`NAME_threads` in the header), each phase whose work is divided passes its chunks to it as tasks.
+A library has no threads. If its caller passes a function that runs tasks in parallel
+(`NAME_threads` in the header), each phase whose work is divided passes its chunks to that function
+as tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 # The rest of a pool's bytes is unused, except for the lock that the driver releases after a run.
 LIBRARY_POOL_PARALLEL, LIBRARY_POOL_CONTEXT = 0, 8
 
-# What a task gets: the step. A task is `void(ptr work, i64 index, i64 thread)`.
+# A task is `void(ptr work, i64 index, i64 thread)`; its `work` is the step.
 TEXT: Final = """
 define internal i32 @clew_pool_lock(ptr %pool) nounwind {
   ret i32 1

@@ -46,11 +46,11 @@ SHARE_OF_CONV_PANEL: Final = threshold(
     tunable=True,
 )  # fmt: skip
 SHARE_OF_CONV_CHUNK: Final = threshold(
-    0.3, "of L1", "for weights of a chunk of input channels, beside the lines that windows read: "
-    "1 and 4 blocks of 3x3 weights are slower than 2", measured="Zen 3", tunable=True,
+    0.3, "of L1", "for the weights of a chunk of input channels, beside the image lines that "
+    "windows read: 1 and 4 blocks of 3x3 weights are slower than 2", measured="Zen 3", tunable=True,
 )  # fmt: skip
 SHARE_OF_POINTWISE_CHUNK: Final = threshold(
-    0.16, "of L1", "the same without windows: each tile reads other pixels",
+    0.16, "of L1", "the same for 1x1 convolutions, whose tiles read different pixels",
     measured="Zen 3", tunable=True,
 )  # fmt: skip
 SHARE_OF_WAYS: Final = threshold(

@@ -77,12 +77,12 @@ MANY_BLOCKS: Final = threshold(
     measured="Zen 3", tunable=True,
 )  # fmt: skip
 CHUNKS_OF_CONV: Final = threshold(
-    2, "chunks", "of a panel of weights: with fewer, it nearly fits the first-level cache",
+    2, "chunks", "of a weight panel at least: with fewer, it nearly fits the first-level cache",
     measured="Zen 3",
 )  # fmt: skip
 TILES_OF_CONV_CHUNK: Final = threshold(
-    32, "tiles", "that use a chunk of weights before the next: with 8, loading it takes longer; "
-    "more leave threads too few groups", measured="Zen 3",
+    32, "tiles", "that use a chunk of weights before the next: with 8, loading it costs too much; "
+    "with more, threads have too few groups", measured="Zen 3",
 )  # fmt: skip
 GOOD_FIT: Final = threshold(
     0.95, "ratio", "tiles of an image as one line over those of its lines, below which it is one",

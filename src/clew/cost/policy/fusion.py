@@ -31,7 +31,7 @@ READS_OF_TABLES: Final = threshold(
 STATE_BYTES: Final = threshold(
     256 << 10,
     "bytes",
-    "of all states of fixed capacity, from which a session writes to them in place: less is copied "
-    "sooner than Python starts such a call",
+    "of all states of fixed capacity together, from which a session writes them in place: copying "
+    "less takes less time than Python needs to start such a call",
     measured="Zen 3",
 )

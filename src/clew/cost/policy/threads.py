@@ -40,8 +40,8 @@ KERNELS_FOR_WORKERS: Final = threshold(
 SIMILAR_COSTS: Final = threshold(
     0.125,
     "ratio",
-    "between costs of work that share one division among threads, as at the next length of a "
+    "between costs up to which work keeps its division among threads, as at the next length of a "
     "cache: from 128 to 288 positions, a decoder is divided 11 times, with half the ratio 13 "
-    "times, with an eighth of it 33 times, each time at the cost of half of a call",
+    "times, with an eighth of it 33 times, and each division costs half of a call",
     measured="Zen 3",
 )

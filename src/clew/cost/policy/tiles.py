@@ -84,11 +84,11 @@ VECTORS_OF_STREAM: Final = threshold(
     "1x1024x4096, 128 take 1.6 times as long", measured="Zen 3", tunable=True,
 )  # fmt: skip
 ROWS_OF_STREAM: Final = threshold(
-    4, "rows", "that a large matrix is multiplied by as it is read in its own order: with 5, the "
+    4, "rows", "of the other operand, up to which a large matrix is read in row order: with 5, the "
     "factors of 8 steps take too many registers", measured="Zen 3",
 )  # fmt: skip
 DEPTH_OF_STREAM: Final = threshold(
-    16, "rows", "of such a matrix: with fewer, storing and loading sums of parts of it takes a "
+    16, "rows", "of such a matrix at least: with fewer, storing and loading partial sums takes "
     "noticeable time",
 )  # fmt: skip
 STEPS_OF_STREAM: Final = threshold(

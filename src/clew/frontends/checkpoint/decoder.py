@@ -78,8 +78,8 @@ class DecoderGraph(WeightedGraph):
         return self._builder.module([logits, *results], ["logits", *presents], attrs)
 
     def _defaults(self) -> list[State]:
-        """Adds the inputs that have a default value: one row of a batch has no padding, and a
-        fixed number of tokens has the logits of all of them.
+        """Adds the inputs that have a default value. With a fixed batch, there is no `padding`;
+        with a fixed number of tokens, all have logits.
         """
         found = []
         if isinstance(self._batch, SymDim):
@@ -251,8 +251,8 @@ class DecoderGraph(WeightedGraph):
         return Rotation(call("cos", turned), call("sin", turned), interleaved=False)
 
     def _held_keys(self, padding: Expr) -> Expr:
-        """Returns a mask of the keys that are no padding: bool[batch, 1, seq, past + seq]. Padding
-        sees itself, so that its values are finite.
+        """Returns a mask of the keys that are not padding: bool[batch, 1, seq, past + seq]. A
+        padding position attends to itself, so that its values are finite.
         """
         rows, keys = self._rows, self._past + self._rows
         row = reshaped(places(rows, self._past), (1, 1, rows, 1))

@@ -18,7 +18,7 @@ TOKENS: Final = "input_ids"
 PAST: Final = "past_key_values.{}.{}"
 PRESENT: Final = "present.{}.{}"
 PADDING: Final = "padding"
-"""The input for the number of positions before the first token of each sequence."""
+"""The input with the number of padding positions before each sequence."""
 UNSCORED: Final = "unscored"
 """The input whose size is the number of tokens of a call without logits."""
 _LEAST: Final = {"batch": 1, "seq": 1, "past": 0}

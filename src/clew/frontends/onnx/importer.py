@@ -267,8 +267,8 @@ class Importer:
         return self._graph(graph, scope)
 
     def stated_shape(self, name: str) -> tuple[str, ...] | None:
-        """Returns the shape that the model states for one of its outputs, each size as a text (""
-        for one without a number or name); None if there is none.
+        """Returns the shape that the model declares for one of its outputs, each size as a string
+        ("" for an unknown one); None without a declared shape.
         """
         for value in self.model.graph.output:
             if value.name == name and value.type.tensor_type.HasField("shape"):

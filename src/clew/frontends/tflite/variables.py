@@ -152,7 +152,7 @@ class Variables:
         return self.memory.values[variable]
 
     def _start_of_rows(self, memory: Memory, variable: Variable, count: Dim) -> Expr | None:
-        """Returns what a variable of a branch or a loop begins with; None if it has changed."""
+        """Returns the initial value of a variable in a branch or a loop; None if it has changed."""
         start = self.starts.get(variable)
         if not isinstance(start, Constant) or memory.values[variable] is not start:
             return None

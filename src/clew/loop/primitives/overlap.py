@@ -102,8 +102,8 @@ def overlap(
 
 
 def _first_loop(stmt: Stmt) -> tuple[list[Index], For | None]:
-    """Returns the outermost loop that has several iterations, and the indices of the loops around
-    it, each of which has one and does nothing else. None if there is no such loop.
+    """Returns the outermost loop with several iterations, and the indices of the loops around it,
+    which have one iteration each and contain nothing else. None if there is no such loop.
     """
     outer: list[Index] = []
     while isinstance(stmt, For):
@@ -155,8 +155,8 @@ class _Twice:
 
 @dataclass(frozen=True)
 class _Work:
-    """The statements that compute the stage for an iteration: a loop of several iterations, in
-    loops of one whose indices are `outer`.
+    """The statements that compute the stage for an iteration: a loop with several iterations,
+    inside loops with one iteration each, whose indices are `outer`.
     """
 
     ahead: Index

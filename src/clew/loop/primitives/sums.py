@@ -1,5 +1,5 @@
-"""Primitives for sums in registers that are added to a total in memory: in blocks, whose rounding
-errors do not grow with the length of a sum, or by chunks of its operands, which stay in a cache.
+"""Primitives that split sums into partial sums, which are added to a total in memory: blocks, to
+bound rounding errors; chunks of operands, which stay in a cache; and parts, which threads share.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ def sum_in_blocks(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) 
 
 @primitive
 def hold_sums(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
-    """Adds up a stage that lies in memory in registers, from zero, in each iteration of `loop`, and
-    adds the sums to the stage at the end of the iteration.
+    """In each iteration of `loop`, accumulates a stage in registers, from zero, and adds these sums
+    to the stage in memory at the end of the iteration.
 
     `for c: for t: for k: for i: y[t, i] += x` becomes
     `for c: for t: {for i: acc[i] = 0; for k: for i: acc[i] += x; for i: y[t, i] += acc[i]}` with
-    the loop `t`. The chunks `c` of a long reduction can then be outside of the tiles `t`, and those
-    of the operands stay in a cache. All three loops over `i` have the same name, so later
+    the loop `t`. The chunks `c` of a long reduction can then be outside of the tiles `t`, so that
+    chunks of the operands stay in a cache. All three loops over `i` have the same name, so later
     primitives apply to each.
 
-    Errors: S001; S036 if the loop contains anything but one sum of the stage in memory, or if a
-    condition decides which of its elements are computed.
+    Errors: S001; S036 if the loop contains anything but one sum of the stage in memory, or if the
+    computed elements depend on a condition.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -100,8 +100,8 @@ def hold_sums(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> N
 
 
 def _held(around: For, stage: str) -> Stmt | None:
-    """Returns the loop with the sums of its body in registers; None if the body is another one. A
-    loop of the same name that only sets the stage stays as it is.
+    """Returns the loop with the sums of its body in registers; None if the body has another form. A
+    loop of the same name that only initializes the stage is returned unchanged.
     """
     stores = stores_in(around.body)
     if len(stores) != 1 or stores[0].stage != stage or stores[0].buffer.scope == "register":
@@ -141,8 +141,8 @@ def _held(around: For, stage: str) -> Stmt | None:
 
 @primitive
 def sum_parts(nest: Nest, simplifier: Simplifier, *, stage: str, loop: str) -> Nest:
-    """Sums each iteration of a reduction loop of a stage into a workspace; a new stage
-    `<stage>@sum` adds up these parts.
+    """Sums each iteration of a stage's reduction loop into its own part of a workspace; a new stage
+    `<stage>@sum` adds up the parts (split-K).
 
     `for i: y[i] = 0; for c: for k: for i: y[i] += x` becomes
     `for c: {for i: parts[c, i] = 0; for k: for i: parts[c, i] += x}` and then
@@ -192,8 +192,8 @@ def _not_in_parts(stage: str, loop: str) -> ScheduleError:
 
 
 def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
-    """Returns a sum whose outermost loop sets and sums one of `parts` in each iteration, the first
-    of them that of number `before`; None for a statement of another form.
+    """Returns a sum in which each iteration of the outermost loop initializes and sums one of
+    `parts`, beginning with part `before`; None for a statement of another form.
     """
     stores = stores_in(stmt)
     others = [s for s in stores if not s.combiner or s.buffer is not stores[0].buffer]
@@ -202,7 +202,7 @@ def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
     place = binary("add", stmt.index, Imm(before, INDEX)) if before else stmt.index
 
     def divided(inner: Stmt) -> Stmt | None:
-        """Returns loops over results with the reductions inside them divided."""
+        """Returns loops over results with the reductions inside them split into parts."""
         if isinstance(inner, Block):
             made = [divided(s) for s in inner.stmts]
             return None if None in made else block(*(s for s in made if s is not None))
@@ -221,7 +221,7 @@ def _part(stmt: For, loop: str, parts: Buffer, before: int) -> For | None:
 
 
 def _set_and_summed(stmt: For, parts: Buffer, place: Scalar) -> Stmt | None:
-    """Returns a sum into one of `parts`, and before it, zeros; None if it is no plain nest."""
+    """Returns a sum into one of `parts`, which is set to zero first; None for other forms."""
     stores = stores_in(stmt)
     if len(stores) != 1 or any(isinstance(s, If) for s in walk(stmt)):
         return None

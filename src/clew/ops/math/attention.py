@@ -144,7 +144,7 @@ def attention(
     a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
     Without keys, the result is 0, the sum over no values. Narrow floats accumulate in `f32`, which
     is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too. Keys and values
-    may be narrow while queries are `f32`, as in a cache of few bytes.
+    may be narrow while queries are `f32`, as in a compact cache.
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction

@@ -531,9 +531,9 @@ scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-typ
     ),
 )
 def index_copy(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int) -> Tensor:
-    """`x` with slices along an axis replaced by those of `updates`, at `indices`; of several
-    updates for one position, the last. Negative indices count from the end; an index out of range
-    raises an error in the run.
+    """`x` with slices along an axis replaced by those of `updates`, at `indices`. If an index
+    occurs several times, the last update wins. Negative indices count from the end; an index out of
+    range raises an error in the run.
 
     Errors: T101, T104, T105, T108, T110, I320. Source: PyTorch `Tensor.index_copy`.
     """
@@ -649,7 +649,7 @@ def tensor_scatter(
 ) -> Tensor:
     """`x` with `updates` written along `axis`, starting at `begin[n]` for element `n` of axis 0.
     With `circular`, they wrap around at the end; otherwise all of them must fit, and a start out of
-    range is clamped if it is no error.
+    range is an error or clamped (`bounds`).
 
     Errors: T101, T104, T105, T108, I320. Source: ONNX TensorScatter-24.
     """

@@ -168,7 +168,7 @@ class _Widener(Rewriter):
 
 
 def _is_stored(value: Expr) -> bool:
-    """Whether a value is an input, such as a cache, or one of which some elements were replaced."""
+    """Whether a value is an input, such as a cache, or an input with some elements replaced."""
     while isinstance(value, Call) and isinstance(value.op, Op):
         types = [a.tensor for a in value.args]
         if value.op.scatter_rule is None and not value.op.selects(types, value.attrs):

@@ -145,8 +145,8 @@ _image = _surrounded | _turned | _whole | _centered | _short
 
 @rule(is_op("nn.conv1d", "nn.conv2d", "nn.conv3d")(_image, _c), REORDERED)
 def zeros_around_an_image(found: Match) -> Expr | None:
-    """Zeros that are added around an image, or zero points around a quantized one, are padding of
-    the convolution, which stores none. The products of infinite weights and zeros would be lost, so
+    """Zeros padded around an image, or zero points around a quantized one, become padding of the
+    convolution, which is not stored. The products of infinite weights and zeros would be lost, so
     all weights must be finite.
     """
     attrs, image = found.attrs, found[_x]
@@ -174,7 +174,7 @@ def zeros_around_an_image(found: Match) -> Expr | None:
 
 
 def _pads_with_zeros(found: Match, value: float) -> bool:
-    """Whether a value becomes 0 on its way from the padding to the convolution."""
+    """Whether a padding value is 0 when it reaches the convolution."""
     if _centered not in found:
         return value == 0
     offset = found.constant(_zero).data

@@ -159,7 +159,7 @@ def _is_rows(node: Expr) -> bool:
 
 
 def _least(size: Dim) -> int:
-    """Returns a number of rows that a tensor has at least: 0, 1 or 2."""
+    """Returns a lower bound of a tensor's number of rows: 0, 1 or 2."""
     names = size.symbols if isinstance(size, SymDim) else ()
     from_zero = substitute(size, {n: SymDim.symbol(n, 0) for n in names if n.startswith("?")})
     return sum(at_least(from_zero, low) for low in (1, 2))

@@ -1,5 +1,5 @@
-"""Convolutions summed by chunks of the input channels, many tiles for each: a chunk of a panel of
-weights stays in the first-level cache while the image streams by.
+"""Convolutions blocked over input channels, with many tiles per chunk: a chunk of a weight panel
+stays in the first-level cache while the image streams through.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from clew.te import roles
 
 
 def chunk_of_channels(info: StageInfo, panel_bytes: int, target: Target) -> int:
-    """Returns the number of iterations of the outermost reduction loop, over channels or blocks of
-    them, in a chunk of a panel of weights; 0 if the convolution is better summed tile by tile.
+    """Returns the number of iterations of the outermost reduction loop, over channels or channel
+    blocks, per chunk of a weight panel; 0 if summing the whole depth tile by tile is better.
     """
     depth, *others = (n for n in info.loops if n.name in info.reduction_axes)
     known = all(isinstance(n.size, int) for n in info.loops)
@@ -36,9 +36,9 @@ def sum_chunks(
     lanes: int,
     unroll: int,
 ) -> list[str]:
-    """Sums a convolution in scratch in register tiles of (lines, columns) pixels, for `chunk`
-    iterations of the outermost reduction loop at a time. Returns the loops around the sums of a
-    tile, outermost first.
+    """Accumulates a convolution in scratch memory, in register tiles of (lines, columns) pixels,
+    with `chunk` iterations of the outermost reduction loop at a time. Returns the loops around the
+    sums of a tile, outermost first.
     """
     n, co, *rows, ow, ci = info.axes
     depth, *others = info.reduction_axes

@@ -51,8 +51,8 @@ def tile_loops(
     unroll: int = 0,
     apart: int = STEPS_OF_PREFETCH,
 ) -> list[str]:
-    """Orders the loops of a register tile: `over`, those of the reduction, outside, and `axes`,
-    those of the tile, inside; see `register_tile`.
+    """Orders the loops of a register tile: the reduction loops `over` outside, and the tile loops
+    `axes` inside; see `register_tile`.
     """
     *others, column = axes
     if blocks is not None:

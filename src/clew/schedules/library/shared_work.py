@@ -93,8 +93,8 @@ def _divide(schedule: Schedule, name: str, costs: Costs) -> bool:
 
 def _run_worth_claiming(loops: Sequence[For], costs: Costs) -> int:
     """Returns the number of iterations of these loops that are worth claiming together; 0 if none
-    divides all of them. The position in a fused loop is divided, which short iterations would
-    notice.
+    divides all of them. In a fused loop, positions cost a division, which is noticeable in short
+    iterations.
     """
     shortest = min(ns_of(cost_fs(loop.body, costs)) for loop in loops)
     if shortest >= costs.least_chunk:

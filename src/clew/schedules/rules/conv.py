@@ -79,7 +79,7 @@ class Conv(Rule[Convolution]):
     name = "conv"
     demands: ClassVar[Sequence[Demand]] = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
     has_chunks: ClassVar[bool] = True
-    """Whether a register tile may sum a chunk of the input channels at a time."""
+    """Whether register tiles may accumulate one chunk of the input channels at a time."""
 
     def match(self, work: Work, target: Target) -> Convolution | None:
         info = work.reduction

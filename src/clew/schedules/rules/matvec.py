@@ -1,8 +1,8 @@
-"""Products of one row, or of a few, with a matrix, limited by memory bandwidth.
+"""Memory-bound products of one row, or of a few, with a matrix.
 
 Several vectors of columns are computed together. This keeps as many memory streams and sums in
-flight, and hides the latency of additions. A large matrix that is not packed is read in its own
-order, once for all rows.
+flight, and hides the latency of additions. A large matrix that is not packed is read in row order,
+once for all rows of the other operand.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ ROWS_OF_A_STREAM: Final = Demand(
 
 @dataclass(frozen=True)
 class Row(TailMatch):
-    """A row of results whose columns are contiguous in the matrix. `streams` if the matrix is a
-    large one that is read in its own order, by one row or by a few.
+    """A row of results whose columns are contiguous in the matrix. `streams`: the matrix is large
+    and read in row order, for one row of the other operand or a few.
     """
 
     lanes: int
@@ -129,8 +129,9 @@ def _choices_of_stream(match: Row) -> Space:
 
 
 def _sum_parts(match: Row, settings: Settings) -> Schedule:
-    """Sums parts of the depth in memory, which is read in its own order, and adds them up. Threads
-    share the parts. Sums of a part are loaded and stored once for a few steps of the depth.
+    """Reads the matrix in row order, sums parts of the depth in memory, and adds up the parts
+    (split-K). Threads share the parts. The sums of a part are loaded and stored once for a few
+    steps of the depth.
     """
     schedule, infos = match.begin()
     info, lanes = infos[match.anchor], match.lanes
@@ -181,9 +182,9 @@ def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
 
 
 def _stream_rows(info: StageInfo, target: Target) -> int:
-    """Returns the number of rows that are multiplied by one matrix of known size that does not fit
-    the second-level cache: memory is then read fastest in its own order. Returns 0 if there are too
-    many rows, or if the matrix is a smaller, a shallow or a packed one.
+    """Returns the number of rows that are multiplied by a matrix of known size that exceeds the
+    second-level cache and is therefore read fastest in row order. Returns 0 if there are too many
+    rows, or if the matrix is smaller, shallow or packed.
     """
     *over, columns = info.store.buffer.typical_shape
     known = all(isinstance(n.size, int) for n in info.loops)

@@ -85,8 +85,8 @@ def _heads_of(layer: Layer, width: Dim, heads: int, half: Dim) -> tuple[Dim, Dim
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes of attention over a cache: rows and keys of this call, valid keys (None if only the run
-    knows their number), and positions of the cache afterwards.
+    """Sizes of attention over a cache: rows and keys of this call, valid keys (None if their number
+    is known only in the run), and positions of the cache afterwards.
     """
 
     batch: Dim
@@ -100,8 +100,8 @@ def group_query_attention(layer: Layer) -> Result:
     """Attention of queries to all keys before them, cached ones and those of this call, which are
     appended to each row's part of the cache; also the cache afterwards.
 
-    The cache has room for its previous number of keys, or for the total, if that is more; where the
-    model states that its size stays, the total must fit. Source: ONNX Runtime,
+    The cache has room for its previous number of keys, or for the total, if that is more; if the
+    model declares that its size stays the same, the total must fit. Source: ONNX Runtime,
     `gqa_attention_base.h`.
     """
     _refuse(layer)

@@ -76,7 +76,7 @@ def _renamed(source: Any, has_blocks: bool) -> ModelProto:
     """
     least = _OPSET_OF_BLOCKS if has_blocks else _OPSET
     budgets = current()
-    # Only the names of layers count, which no value or size changes.
+    # Only the names of layers matter, and they do not depend on values or sizes.
     importer = Importer(read(source, budgets), budgets, late=True)
     importer.run()
     model = ModelProto()

@@ -150,7 +150,7 @@ def stored(value: Expr, tensor: TensorInfo, between: tuple[int, int] | None = No
 def rounded(value: Expr) -> Expr:
     """Rounds floats to `i32`, ties away from zero."""
     dtype = value.tensor.dtype
-    # A half itself would round up the number just below a half.
+    # Adding exactly 0.5 would round up the largest float below 0.5.
     below = float(np.nextafter(to_numpy(dtype).type(0.5), to_numpy(dtype).type(0)))
     half = call(
         "where", call("less", value, scalar(0, dtype)), scalar(-below, dtype), scalar(below, dtype)

@@ -1,5 +1,5 @@
-"""Products of floats with weights of 8-bit codes: the data are quantized in each call, by their own
-range, and integers are multiplied.
+"""Dynamic range quantization: products of floats with 8-bit weights. Each call quantizes the data
+by their own range and multiplies integers.
 
 Source: LiteRT's hybrid kernels; SymmetricQuantizeFloats and AsymmetricQuantizeFloats.
 """
@@ -28,20 +28,20 @@ _BY_ROW: Final = (-1,)
 
 @dataclass(frozen=True)
 class Quantized8:
-    """Floats as `scale * (codes - zero)`; codes and zero points are `i8`, no zero point is 0."""
+    """Floats as `scale * (codes - zero)`; codes and zero points are `i8`, and None means 0."""
 
     codes: Expr
     zero: Expr | None
     scale: Expr
 
     def centered(self) -> Expr:
-        """Returns the codes less their zero point."""
+        """Returns the codes minus their zero point."""
         codes = cast(self.codes, SUM)
         return codes if self.zero is None else call("subtract", codes, cast(self.zero, SUM))
 
 
 def by_largest(x: Expr, axes: Sequence[int]) -> Quantized8:
-    """Quantizes symmetrically: the largest magnitude along the axes becomes 127."""
+    """Quantizes symmetrically: the largest magnitude along the axes maps to 127."""
     largest = call("max", call("abs", x), axes=_axes(x, axes), keepdims=True)
     most = scalar(_LARGEST, "f32")
     largest = call("where", call("greater", largest, scalar(0, "f32")), largest, most)
@@ -59,7 +59,7 @@ def by_range(x: Expr, axes: Sequence[int]) -> Quantized8:
     span = call("subtract", high, low)
     some = call("greater", span, zero)
     step = call("where", some, call("divide", span, scalar(_HIGH - _LOW, "f64")), scalar(1, "f64"))
-    # Of both ends, the one with the smaller error gives the zero point.
+    # The zero point comes from the end of the range with the smaller error.
     below, above = call("divide", low, step), call("divide", high, step)
     errors = [
         call("add", scalar(abs(limit), "f64"), call("abs", steps))
@@ -153,7 +153,7 @@ def _axis_of_channels(layer: TfliteLayer, rank: int) -> int:
 
 
 def _signed(weight: Expr) -> Expr:
-    """Returns codes with a sign: old files call them unsigned."""
+    """Returns signed codes: old files declare them as unsigned."""
     if isinstance(weight, Constant) and weight.tensor.dtype == "u8":
         return constant(np.asarray(weight.data).view(np.int8))
     return weight

@@ -1,4 +1,4 @@
-"""Quotients of codes: a table of all pairs of codes, because LiteRT approximates reciprocals.
+"""Quotients of codes, from a table of all pairs, because LiteRT approximates reciprocals.
 
 Source: TFLite's reference kernel of DIV, and gemmlowp's fixedpoint.h.
 """
@@ -39,7 +39,7 @@ _LONGEST: Final = 62
 
 @on_codes("DIV")
 def divide(layer: TfliteLayer) -> Quantized:
-    """Looks up the quotient of two 8-bit codes. Quotients of 16-bit codes are floats."""
+    """Looks up the quotient of two 8-bit codes. Other quotients are computed in floats."""
     a, b, out = operand(layer, 0), operand(layer, 1), result(layer)
     between = limits(layer, out) if of_whole(a, b, out) else None
     if between is None or a.dtype not in ("i8", "u8") or not a.dtype == b.dtype == out.dtype:
@@ -55,21 +55,21 @@ def divide(layer: TfliteLayer) -> Quantized:
 
 
 def _quotients(a: Codes, b: Codes, real: Any) -> Codes:
-    """Returns `real * a / b`, rounded as TFLite does, which refuses `b = 0`."""
+    """Returns `real * a / b`, rounded as in TFLite, which rejects `b = 0`."""
     factor, shift = (int(part) for part in multiplier(real))
     a, b = np.where(b < 0, -a, a), np.abs(b)
-    # A divisor is a power of two times a number from 1 to 2, whose reciprocal is approximated.
+    # A divisor is a power of two times a mantissa from 1 to 2, whose reciprocal is approximated.
     length = np.frexp(b)[1]
     inverse = _reciprocal(np.maximum((b << (32 - length)) - (1 << _FRACTION), 0))
     room = _FRACTION - np.frexp(np.where(a < 0, ~a, a))[1]
     quotient = upper_half(a << room, inverse)
     right = length - 1 + room - shift
-    # LiteRT's own shift is undefined past 31 bits, where quotients are less than half a step.
+    # LiteRT's shift is undefined past 31 bits, where quotients are less than half a step.
     return divided_by_power(upper_half(quotient, factor), np.clip(right, 0, _LONGEST))
 
 
 def _reciprocal(x: Codes) -> Codes:
-    """Returns `1 / (1 + x)` for fractions, by three steps of Newton's method."""
+    """Returns `1 / (1 + x)` for fixed-point fractions, by three Newton iterations."""
     total = x + _ONE
     half = np.where(total >= 0, (total + 1) // 2, -((1 - total) // 2))
     found = 1515870810 + upper_half(half, -1010580540)  # 48/17, -32/17 with two integer bits
