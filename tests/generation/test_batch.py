@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import clew
 from clew.generation.batch import Batch
@@ -20,7 +21,7 @@ from clew.generation.reading import Reading
 from clew.runtime import container, held
 from clew.runtime.session import Session
 
-from .folders import VOCABULARY, write_fixed_onnx, write_model, write_tiny_onnx
+from .folders import VOCABULARY, write_fixed_onnx, write_model, write_narrow_onnx, write_tiny_onnx
 
 LENGTHS = (5, 2, 17, 9, 1, 40)
 
@@ -323,6 +324,17 @@ def test_files_of_prompts_that_do_not_fit_the_model(stored: Any, tmp_path: Path)
             assert clew.generate(model, ask, max_tokens=1).cached_tokens == 0
         model.forget()
         assert clew.generate(model, ask, max_tokens=1).cached_tokens == 64
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_files_of_narrow_caches(tmp_path: Path, kind: int) -> None:
+    write_narrow_onnx(tmp_path / "model.onnx", kind)
+    found = []
+    for _ in range(2):
+        model = clew.language_model(tmp_path / "model.onnx", prefix_cache=tmp_path, threads=1)
+        found.append(clew.generate(model, [*range(13)] * 5, max_tokens=3))
+    assert [result.cached_tokens for result in found] == [0, 64]
+    assert found[0].ids == found[1].ids
 
 
 def test_files_of_prompts_in_the_folder_of_the_model(stored: Any, tmp_path: Path) -> None:

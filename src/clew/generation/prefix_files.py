@@ -104,8 +104,8 @@ class PrefixFiles:
         return found
 
     def _read(self, path: Path) -> dict[str, Array] | None:
-        """Returns the states of a block; None if there is no file that can be read, or a damaged
-        one, which is removed.
+        """Returns the states of a block; None if there is no file, or it cannot be read, or is
+        damaged; a damaged one is removed.
         """
         if not os.path.isfile(path):
             return None
@@ -129,7 +129,7 @@ class PrefixFiles:
                 hint="the model reads the prompt again and stores it; no result changes",
             )
             warn(damaged, of_model=False)
-            if getattr(error, "code", "") != "C050":  # one that cannot be read may be sound
+            if not isinstance(error.__cause__, OSError):  # one that cannot be read may be sound
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
