@@ -144,6 +144,65 @@ def write_tiny_onnx(path: Path, vocabulary: int = 13, recurrent: bool = False) -
     save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
 
 
+def write_narrow_onnx(path: Path, kind: int, vocabulary: int = 13) -> None:
+    """Writes a model with a cache of a narrow type, f16 or bf16."""
+    i64, f32 = TensorProto.INT64, TensorProto.FLOAT
+    value, node = helper.make_tensor_value_info, helper.make_node
+    past, present = "past_key_values.0.key", "present.0.key"
+    inputs = [
+        value("input_ids", i64, ["batch", "seq"]),
+        value(past, kind, ["batch", "past", vocabulary]),
+    ]
+    outputs = [
+        value("logits", f32, ["batch", "seq", vocabulary]),
+        value(present, kind, ["batch", "past + seq", vocabulary]),
+    ]
+    nodes = [
+        node("Gather", ["eye", "input_ids"], ["rows"]),
+        node("Cast", ["rows"], ["narrow"], to=kind),
+        node("Concat", [past, "narrow"], [present], axis=1),
+        node("Cast", [present], ["wide"], to=f32),
+        node("ReduceSum", ["wide", "axis"], ["sum"], keepdims=1),
+        node("Add", ["sum", "rows"], ["logits"]),
+    ]
+    constants = {"eye": np.eye(vocabulary, dtype="f4"), "axis": np.array([1])}
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "narrow", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", 20)]
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+
+
+def write_fixed_onnx(path: Path, room: int = 8, vocabulary: int = 13) -> None:
+    """Writes a model with a cache of `room` tokens, which is large enough to be written in place.
+    It reads one token at a time.
+    """
+    width, rng = (1 << 16) // room, np.random.default_rng(0)
+    i64, f32 = TensorProto.INT64, TensorProto.FLOAT
+    value, node = helper.make_tensor_value_info, helper.make_node
+    table, weight = rng.standard_normal((2, vocabulary, width)).astype("f4")
+    inputs = [
+        value("input_ids", i64, [1, 1]),
+        value("cache_position", i64, [1]),
+        value("past_key_values.0.key", f32, [1, room, width]),
+    ]
+    outputs = [
+        value("logits", f32, [1, 1, vocabulary]),
+        value("present.0.key", f32, [1, room, width]),
+    ]
+    cached = ["past_key_values.0.key", "rows", "cache_position"]
+    nodes = [
+        node("Gather", ["table", "input_ids"], ["rows"]),
+        node("TensorScatter", cached, ["present.0.key"], axis=1),
+        node("ReduceSum", ["present.0.key", "axis"], ["sum"], keepdims=1),
+        node("MatMul", ["sum", "weight"], ["logits"]),
+    ]
+    constants = {"table": table, "weight": weight.T.copy(), "axis": np.array([1])}
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "fixed", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", 24)]
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=11), path)
+
+
 def write_encoder(folder: Path, tokens: int) -> Path:
     """Writes an encoder that reads at most `tokens` tokens, with a tokenizer."""
     weights = {"embeddings.word_embeddings.weight": (VOCABULARY, ENCODER_HIDDEN),

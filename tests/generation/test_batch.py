@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import clew
 from clew.generation.batch import Batch
 from clew.generation.decoder import Decoder
 from clew.generation.generating import sequence_of
 from clew.generation.reading import Reading
-from clew.runtime import held
+from clew.runtime import container, held
 from clew.runtime.session import Session
 
-from .folders import VOCABULARY, write_model, write_tiny_onnx
+from .folders import VOCABULARY, write_fixed_onnx, write_model, write_narrow_onnx, write_tiny_onnx
 
 LENGTHS = (5, 2, 17, 9, 1, 40)
 
@@ -271,6 +274,85 @@ def test_prompts_share_beginnings_in_files(folder: Path, tmp_path: Path) -> None
     os.utime(tmp_path / "model" / "model.safetensors", ns=(1, 1))  # another model
     assert clew.generate(opened(), asked[1], max_tokens=5).cached_tokens == 0
     assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+@pytest.fixture
+def stored(folder: Path, tmp_path: Path) -> tuple[Path, Callable[..., tuple[int, Any]]]:
+    """The file of a prompt, and a function that asks a new model with a folder of such files. It
+    returns the number of cached tokens and the new ones.
+    """
+    shutil.copytree(folder, tmp_path / "model")
+
+    def asked(kept: Path = tmp_path / "kept") -> tuple[int, Any]:
+        model = clew.language_model(tmp_path / "model", prefix_cache=kept, threads=1)
+        found = clew.generate(model, prompts((70,), 3)[0], max_tokens=4)
+        return found.cached_tokens, found.ids
+
+    asked()
+    (file,) = (tmp_path / "kept").iterdir()
+    return file, asked
+
+
+def test_files_of_prompts_may_be_for_reading_only(
+    stored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Any, *args: Any, **named: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    file, asked = stored
+    monkeypatch.setattr(os, "utime", refused)
+    assert asked()[0] == 64
+    monkeypatch.setattr(container, "open_plain", refused)
+    with pytest.warns(clew.ClewWarning, match="I494"):
+        assert asked()[0] == 0
+    assert file.exists()
+
+
+def test_files_of_prompts_that_do_not_fit_the_model(stored: Any, tmp_path: Path) -> None:
+    file, _ = stored
+    held, ask = container.read_container(file), prompts((70,), 3)[0]
+    key, value = (np.array(blob) for blob in held.blobs)
+    model: Any = clew.language_model(tmp_path / "model", prefix_cache=file.parent, threads=1)
+    digest, pair = held.text["model"], [key, value]
+    shorter = [[key, value[:-64]], [key, value[:-3]]]
+    for name, blobs in (
+        ("x", pair), *((digest, b) for b in ([], [key], [*pair, key], *shorter)),
+    ):  # fmt: skip
+        model.forget()
+        container.write_container(file, {"kind": "prefix", "model": name}, blobs)
+        with pytest.warns(clew.ClewWarning, match="I494"):
+            assert clew.generate(model, ask, max_tokens=1).cached_tokens == 0
+        model.forget()
+        assert clew.generate(model, ask, max_tokens=1).cached_tokens == 64
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_files_of_narrow_caches(tmp_path: Path, kind: int) -> None:
+    write_narrow_onnx(tmp_path / "model.onnx", kind)
+    found = []
+    for _ in range(2):
+        model = clew.language_model(tmp_path / "model.onnx", prefix_cache=tmp_path, threads=1)
+        found.append(clew.generate(model, [*range(13)] * 5, max_tokens=3))
+    assert [result.cached_tokens for result in found] == [0, 64]
+    assert found[0].ids == found[1].ids
+
+
+def test_files_of_prompts_in_the_folder_of_the_model(stored: Any, tmp_path: Path) -> None:
+    _, asked = stored
+    (tmp_path / "model" / "link").symlink_to("nowhere")
+    assert [asked(tmp_path / "model")[0] for _ in range(2)] == [0, 64]
+
+
+def test_a_lost_state_is_not_kept(tmp_path: Path) -> None:
+    """The text is longer than the cache, which calls write in place."""
+    write_fixed_onnx(tmp_path / "model.onnx", room=8)
+    tiny = clew.language_model(tmp_path / "model.onnx", threads=1)
+    wanted = clew.generate(tiny, [3, 4], max_tokens=7).ids
+    tiny.forget()
+    with pytest.raises(clew.ClewError, match="I320"):
+        clew.generate(tiny, [3, 4], max_tokens=8)
+    assert len(tiny.prefixes) == 0
+    assert clew.generate(tiny, [3, 4, *wanted[:3]], max_tokens=4).ids == wanted[3:]
 
 
 def test_files_of_prompts_are_bounded(folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import clew
 from clew.passes.hold_states import with_held_states
 from clew.runtime.guard import GuardSide
+from clew.runtime.held import Hold
 from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs
 from clew.support.errors import ClewError
@@ -186,8 +187,10 @@ def test_a_position_out_of_range_loses_the_state() -> None:
         held(*given("linear", 0))
     copy = session.copy()
     session(*given("linear", 1))
+    assert not session.is_lost
     with pytest.raises(ClewError, match="I320"):
         session(x, np.array([0, ROOM]))
+    assert session.is_lost
     for lost in (session, session.copy, lambda *_: session.state):
         with pytest.raises(ClewError, match="I377"):
             lost(*given("linear", 2)) if lost is session else lost()
@@ -228,6 +231,26 @@ def test_the_state_is_not_shown_during_a_call(monkeypatch: pytest.MonkeyPatch) -
         session(*given("linear", 1))
     assert seen == ["I374"]
     session.copy()
+
+
+def test_the_state_is_shown_if_a_call_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread's call writes when the state is asked for, and ends before the answer."""
+    session, other = compiled().session(), whole(compiled())
+    for held in (session, other):
+        held(*given("linear", 0))
+    calls, real = [given("linear", 1)], Hold.lend
+
+    def late(hold: Hold) -> bool:
+        if not calls:
+            return real(hold)
+        call = calls.pop()
+        session(*call)
+        other(*call)
+        return False
+
+    monkeypatch.setattr(Hold, "lend", late)
+    np.testing.assert_array_equal(session.state["past"], other.state["past"])
+    assert not calls
 
 
 @pytest.mark.parametrize("kind", ["linear", "free"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import socket
 import threading
 import time
@@ -16,6 +17,8 @@ from tests.generation.folders import write_model, write_tokenizer
 from tests.server.running import KEY, Running
 
 import clew
+from clew.generation.batch import Batch
+from clew.generation.reading import Reading
 from clew.server import Asked
 from clew.server.answers import Answer
 from clew.server.asked import Question
@@ -218,6 +221,34 @@ class Held:
 
     def work(self, **options: Any) -> Work:
         return Work([5, 6], {"max_tokens": 2, **options}, lambda event: None)
+
+
+def test_an_error_of_the_engine_fails_those_that_run(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later requests are answered, and figures count a prompt while it is read."""
+    engine, told, counts = Engine(model, 2, 4), queue.Queue[Event](), list[tuple[int, int]]()
+    real = Reading.advance
+
+    def noted(reading: Reading, most: int) -> bool:
+        counts.append((engine.figures.running, engine.figures.reading))
+        return real(reading, most)
+
+    def broken(batch: Batch) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Reading, "advance", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(Batch, "step", broken)
+        assert engine.accept([Work([5, 6], {"max_tokens": 3}, told.put)])
+        assert str(told.get(timeout=10).error) == "broken"
+    assert counts == [(1, 1)]
+    assert engine.accept([Work([5, 6], {"max_tokens": 3}, told.put)])
+    while (event := told.get(timeout=10)).result is None:
+        assert event.error is None
+    assert event.result.ids == clew.generate(model, [5, 6], max_tokens=3).ids
+    assert (engine.figures.failed, engine.figures.finished) == (1, 1)
+    engine.end()
 
 
 def test_too_many_requests_are_refused(model: Any) -> None:

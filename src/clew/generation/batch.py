@@ -9,6 +9,7 @@ import numpy as np
 from clew.generation.decoder import Decoder
 from clew.generation.language_model import LanguageModel
 from clew.generation.sequence import Growing
+from clew.support.errors import ClewError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -154,7 +155,10 @@ class Batch:
             return
         if lane.is_shared or decoder.count > 1:
             shared, decoder = decoder, Decoder(self._wiring)
-            decoder.take([(shared, row)])
+            try:
+                decoder.take([(shared, row)])
+            except ClewError:  # there is no memory for it, but the sequence has its result
+                return
         prefixes.keep(decoder)
 
     def close(self) -> None:

@@ -58,8 +58,9 @@ class Decoder(Shown):
         self.is_whole = False
         try:
             logits = self._logits(ids, rows, count)
-        except ClewError:  # the session has its state from before the call
-            self.is_whole = True
+        except ClewError:
+            # The session has its state from before the call, or none.
+            self.is_whole = self._session is None or not self._session.is_lost
             raise
         self._rows, self._end, self.is_whole = rows, self._end + ids.shape[1], True
         return logits[:, logits.shape[1] - count :]

@@ -10,7 +10,7 @@ from typing import Any
 from clew.generation.companions import Companions
 from clew.generation.decoder import Decoder
 from clew.generation.opening import opened
-from clew.generation.prefix_files import PrefixFiles, digest_of
+from clew.generation.prefix_files import PrefixFiles, model_of_files
 from clew.generation.prefixes import Prefixes
 from clew.generation.settings import Settings
 from clew.generation.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ class LanguageModel(Shown):
 
     def _need_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            raise self._no_tokenizer
+            raise self._no_tokenizer.with_traceback(None)  # it would hold the frames of all raises
         return self._tokenizer
 
     def keep_prefixes(self, source: Any, folder: str | os.PathLike[str] | None) -> None:
@@ -123,8 +123,8 @@ class LanguageModel(Shown):
                 "prefix_cache needs a model whose caches grow with the tokens",
                 hint="leave out prefix_cache",
             )
-        digest = digest_of(Path(source), Decoder(self._wiring))
-        self.prefixes.files = PrefixFiles(Path(folder), digest)
+        model = model_of_files(Path(source), Decoder(self._wiring))
+        self.prefixes.files = PrefixFiles(Path(folder), model)
 
     def forget(self) -> None:
         """Frees the caches of earlier prompts in memory."""

@@ -236,6 +236,14 @@ class Caches:
         made._whole = wholes
         return made
 
+    def after(self, arrays: dict[str, Array]) -> Caches:
+        """Returns the buffers after a call. Copies of the session still have those before it, since
+        the call may have written to a copy.
+        """
+        made = Caches(self.form, arrays, self.owner)
+        made._whole, made.lent = self._whole, self.lent
+        return made
+
     def takes_rows(self, owner: object, batch: Mapping[str, int], count: int, end: int) -> bool:
         """Whether a session may rearrange the rows in place: `count` of them, up to position `end`.
         The first rows of a buffer are contiguous only if the batch is its first axis.

@@ -279,6 +279,14 @@ class Session(Shown):
         return made
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the session has lost its state: the last call failed while it wrote to states of
+        fixed capacity (I377).
+        """
+        hold = self._now.hold
+        return hold is not None and hold.is_torn and not self._turn.held
+
+    @property
     def length(self) -> int:
         """The number of positions in the growing states, such as key-value caches: the size of the
         axis along which they grow; 0 before the first call.
@@ -428,14 +436,18 @@ class Session(Shown):
         """Returns the state between two calls, whose buffers keep its elements from now on."""
         while True:
             now = self._now
-            if now.hold is not None and not now.hold.lend():
-                raise _is_running() if self._turn.held else _is_torn()
-            if now.caches is None:
+            is_whole = now.hold is None or now.hold.lend()
+            if now.caches is not None:
+                now.caches.lend(now.lengths)
+            # Another thread may have made a call, or rewound the session, just before.
+            if self._held_form is not None and self._now is not now:
+                continue
+            if is_whole:
                 return now
-            now.caches.lend(now.lengths)
-            # Another thread may have rewound the session, and overwritten elements, just before.
-            if self._now is now:
-                return now
+            if self._turn.held:
+                raise _is_running()
+            if self._now is now and now.hold is not None and now.hold.is_torn:
+                raise _is_torn()
 
     def _begin(self, call: object) -> None:
         """Errors: I374 if another call is running."""
@@ -496,7 +508,7 @@ class Session(Shown):
             hold = self._begun(form, taken, now.hold, given, is_new=is_new)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
-        caches.arrays = {name: kept.pop(name) for name in caches.arrays}
+        caches = caches.after({name: kept.pop(name) for name in caches.arrays})
         after = {name: length + max(added[name], 0) for name, length in now.lengths.items()}
         self._now = _Now(self._next_plain(kept), caches, after, hold)
         if hold is not None:

@@ -171,13 +171,30 @@ class Engine:
                     arrived.append(self._waiting.popleft())
             for work in arrived:
                 self._start(work)
-            self._drop_cancelled()
-            self._read()
-            if len(self._batch):
-                self._counts["steps"] += 1
-                for step in self._batch.step():
-                    self._tell(step)
+            try:
+                self._advance()
+            except Exception as error:  # ours: later requests are answered all the same
+                self._fail_all(error)
         self._batch.close()
+
+    def _advance(self) -> None:
+        """Reads parts of prompts, and gives each generation its next token."""
+        self._drop_cancelled()
+        self._read()
+        if len(self._batch):
+            self._counts["steps"] += 1
+            for step in self._batch.step():
+                self._tell(step)
+
+    def _fail_all(self, error: Exception) -> None:
+        """Ends the generations that have begun."""
+        turns = {id(turn): turn for turn in (*self._reading, *self._turns.values())}
+        self._reading.clear()
+        self._turns.clear()
+        self._batch = Batch(self.model)
+        for turn in turns.values():
+            self._end(turn, "")
+            self._fail(turn.work, error)
 
     def _start(self, work: Work) -> None:
         if work.is_cancelled:
@@ -205,20 +222,22 @@ class Engine:
         """Reads some tokens of prompts in turns. Sequences join the batch once they are read."""
         left = _READ_BETWEEN
         while self._reading and left > 0:
-            turn = self._reading.popleft()
+            turn = self._reading[0]
             reading = turn.reading
             most = min(left, reading.left) if self._turns else reading.most
             try:
                 is_read = reading.advance(most)
             except Exception as error:
+                self._reading.popleft()
                 self._end(turn, "")
                 self._fail(turn.work, error)
                 continue
             left -= most
             if is_read:
                 self._join(turn)
+                self._reading.popleft()
             else:
-                self._reading.append(turn)
+                self._reading.rotate(-1)
 
     def _join(self, turn: _Turn) -> None:
         reading = turn.reading

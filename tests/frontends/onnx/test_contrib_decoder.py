@@ -130,6 +130,29 @@ def test_caches_that_grow_to_a_total_lie_in_buffers(side: GuardSide | None) -> N
     assert [session.length for session in both] == [7, 7]
 
 
+def test_copies_keep_their_caches() -> None:
+    """A row that begins again writes before the positions of a copy of the session."""
+    compiled = clew.compile(decoder(), threads=1, cache=False)
+    pairs = conventional_pairs(compiled.inputs, compiled.outputs)
+    both = [compiled.session(), Session(compiled, pairs)]
+    rng = np.random.default_rng(4)
+
+    def step(sessions: list[Session], lengths: tuple[int, int], rows: int = 1) -> None:
+        x = rng.standard_normal((2, rows, HEADS * WIDTH)).astype("f4")
+        mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype("i8")
+        found, wanted = (session(x, mask) for session in sessions)
+        np.testing.assert_array_equal(found, wanted)
+
+    step(both, (6, 6), 6)
+    step(both, (7, 7))
+    copies = [session.copy() for session in both]
+    step(both, (8, 1))
+    for session, other in (both, copies):
+        np.testing.assert_array_equal(session.state[KEY], other.state[KEY], strict=True)
+    step(copies, (8, 8))
+    step(both, (9, 2))
+
+
 def buffer(session: Session) -> int:
     caches = session._now.caches
     assert caches is not None
