@@ -190,7 +190,7 @@ class _Loop:
             value, shape = self._first[n], self._shape(n, self._names)
             if n in appended:
                 rooms[n] = [joiner._room(0)]
-                # Even of no bytes: the iterations' rows live from before the loop on.
+                # Even if it is empty: its memory must be in use from before the loop on.
                 joiner._set(rooms[n][0], value.ref, value.size_bytes)
                 now[n] = Value(rooms[n][0], value.dtype, shape)
             elif n in moved:
