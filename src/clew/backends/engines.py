@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from clew.backends.loop_types import LoopTypes
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call
-from clew.runtime.program import Program, Repeat, Runnable, Stretch
+from clew.runtime.program import Program, Repeat, Segment, Stretch
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 from clew.support.dataclass import dataclass
@@ -22,7 +22,7 @@ class KernelEngine(Protocol):
         """The compiled kernel of each primitive function, by the function's node id."""
         ...
 
-    def segment(self, template: SegmentTemplate) -> Runnable:
+    def segment(self, template: SegmentTemplate) -> Segment:
         """Returns the segment of a template: ready to run, or for all sizes."""
         ...
 

@@ -37,7 +37,7 @@ from clew.passes.manager import PassManager
 from clew.runtime.cache import default_cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.program import Program, Repeat, Runnable, Stretch
+from clew.runtime.program import Program, Repeat, Segment, Stretch
 from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.spaces import HOST
@@ -181,16 +181,24 @@ class _NoRegions:
         return RegionCall(backend, name, space, tuple, results_of(function))
 
 
+@dataclass(frozen=True)
+class _NoSegment:
+    """A segment of which only the interface is known."""
+
+    has_stacks: bool
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        raise AssertionError("a plan is not run")
+
+
 @dataclass
 class _NoKernels:
     """Kernels of which only the interface is known."""
 
     codes: Mapping[int, KernelCode]
 
-    def segment(self, template: SegmentTemplate) -> Runnable:
-        run: Any = _not_run
-        made: Runnable = run
-        return made
+    def segment(self, template: SegmentTemplate) -> Segment:
+        return _NoSegment(any(output.is_stack for output in template.outputs))
 
     def loop(self, loop: Repeat, types: LoopTypes) -> Repeat:
         return loop

@@ -38,9 +38,9 @@ from clew.runtime.program import (
     Program,
     Repeat,
     RunHost,
-    Runnable,
     RunRegion,
     RunSegment,
+    Segment,
     Stretch,
     View,
 )
@@ -340,7 +340,7 @@ class BuildReader:
             return data.view(f"V{max(1, size_bytes)}").reshape(shape)
         return self._array(record)
 
-    def _program(self, record: Json, segments: Sequence[Runnable]) -> Program:
+    def _program(self, record: Json, segments: Sequence[Segment]) -> Program:
         spaces = {slot: self._space(name) for slot, name in record.get("spaces", ())}
         instructions = [self._instruction(i, segments, spaces) for i in record["instructions"]]
         constants = {slot: self._array(array) for slot, array in record["constants"]}
@@ -374,7 +374,7 @@ class BuildReader:
     def _instruction(
         self,
         record: Json,
-        segments: Sequence[Runnable],
+        segments: Sequence[Segment],
         spaces: Mapping[int, MemorySpace],
     ) -> Instruction:
         if record["do"] == "view":

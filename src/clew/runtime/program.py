@@ -49,10 +49,19 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Runnable(Protocol):
-    """A callable that runs as a segment."""
+    """A function of arrays."""
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Returns the outputs for the inputs."""
+        ...
+
+
+class Segment(Runnable, Protocol):
+    """Native code that runs as one step."""
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether it has outputs of as many rows as the run finds."""
         ...
 
 
@@ -66,7 +75,7 @@ _MOST_REFUSED: Final = 4
 class RunSegment:
     """Runs native code."""
 
-    segment: Runnable
+    segment: Segment
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -592,7 +601,7 @@ class Program(Shown):
             return partial(_collected, only, constants, read)
         if not isinstance(only, RunSegment) or not given.keys() >= set(only.inputs):
             return None
-        if getattr(only.segment, "has_stacks", False):
+        if only.segment.has_stacks:
             return None  # a stretch takes less time
         reads = [given[slot] for slot in only.inputs]
         return only.segment if only.inputs == self.inputs else _reordered(only.segment, reads)

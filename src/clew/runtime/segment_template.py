@@ -125,14 +125,15 @@ class SegmentTemplate:
 
     def at(self, sizes: Sizes, threads: int = 2) -> SegmentPlan:
         """Returns the plan at given sizes, to run on a number of threads."""
-        known: dict[str, KernelCode] = {}
+        # By object: after `meaning`, codes of one key have other sizes.
+        known: dict[int, KernelCode] = {}
         steps: list[Step] = []
         for step in self.steps:
             code = step.code
             if code.sizes:
-                if code.key not in known:
-                    known[code.key] = code.at(sizes, is_shared=threads > 1)
-                code = known[code.key]
+                if id(step.code) not in known:
+                    known[id(step.code)] = code.at(sizes, is_shared=threads > 1)
+                code = known[id(step.code)]
             steps.append(Step(code, _at(step.args, sizes), step.label, step.checked))
         arena, total = self.arena.at(sizes)
         order = [

@@ -26,6 +26,15 @@ APPENDS = """c2 = Identity (c)
     s2 = Concat <axis = 0> (s, r)
     low = ReduceMean <keepdims = 1> (s2, ax)
     r2 = Tanh (low)"""
+# Some rows of the input, other ones in each iteration.
+CHOOSES = """c2 = Identity (c)
+    low = ReduceMean <keepdims = 0> (r, axis1)
+    above = Greater (means, low)
+    some = Compress <axis = 0> (x, above)
+    r2 = Neg (r)"""
+FROM_NOTHING = """axis1 = Constant <value = int64[1] {1}> ()
+    means = ReduceMean <keepdims = 0> (x, axis1)
+    none = Slice (x, ax, ax)"""
 CONSTANTS = """zero = Constant <value = int64 {0}> ()
     one = Constant <value = int64 {1}> ()
     minus = Constant <value = int64 {-1}> ()
@@ -118,6 +127,37 @@ LOOPS = {
             s2 = Concat <axis = 0> (s, r)
             low = ReduceMean <keepdims = 1> (s2, ax)
             r2 = Tanh (low)
+        }}>"""
+    ),
+    "from nothing": model(
+        f"""{FROM_NOTHING}
+        z, y = Loop (n, , row, none) <body = inner {STEP.format(i="i", c="c", r="r", s="s")} {{
+            {CHOOSES}
+            s2 = Concat <axis = 0> (s, some)
+        }}>"""
+    ),
+    "two from nothing": model(
+        f"""{FROM_NOTHING}
+        z, y, w = Loop (n, , row, none, none) <body = inner
+            (int64 i, bool c, float[1, 3] r, float[m, 3] s, float[l, 3] t)
+            => (bool c2, float[1, 3] r2, float[k, 3] s2, float[j, 3] t2) {{
+            {CHOOSES}
+            s2 = Concat <axis = 0> (s, some)
+            t2 = Concat <axis = 0> (t, r, r2)
+        }}>""",
+        "float y, float z, float w",
+    ),
+    "from nothing in each iteration of another loop": model(
+        f"""{FROM_NOTHING}
+        z, y = Loop (three, , row, none) <body = outer
+            {STEP.format(i="j", c="d", r="o", s="g")} {{
+            d2 = Identity (d)
+            o2, part = Loop (n, , o, none) <body = inner
+                {STEP.format(i="i", c="c", r="r", s="s")} {{
+                {CHOOSES}
+                s2 = Concat <axis = 0> (s, some)
+            }}>
+            g2 = Concat <axis = 0> (g, part)
         }}>"""
     ),
     "list appends": over_list("r2 = Identity (t)\n s2 = SequenceInsert (s, t)"),

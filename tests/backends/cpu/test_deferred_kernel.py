@@ -224,6 +224,7 @@ def test_sizes_of_the_model_in_a_deferred_kernel(
 def test_a_table_is_read_by_numbers_of_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counted, "COUNTED_BYTES", 0)  # kernels run one by one
     monkeypatch.setattr(DeferredKernel, "_is_rare", lambda *args: False)
+    monkeypatch.setattr(CountedSegment, "run", lambda *_: None)
     compiled = clew.compile(onnx.parser.parse_model(TABLE), threads=1, cache=False)
     (kernel,) = kernels(compiled)
     assert {bool(r.indices) for r in kernel._rows} == {True, False}
@@ -279,6 +280,7 @@ def test_more_sizes_than_a_kernel_keeps(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(DeferredKernel, "_for_all", noted)
     monkeypatch.setattr(counted, "COUNTED_BYTES", 0)  # kernels run one by one
     monkeypatch.setattr(NativeLoop, "run", lambda *_: None)
+    monkeypatch.setattr(CountedSegment, "run", lambda *_: None)
     compiled = clew.compile(onnx.parser.parse_model(GROWING), threads=1)
     first = np.ones((1, 3), np.float32)
 

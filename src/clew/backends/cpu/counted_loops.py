@@ -190,7 +190,8 @@ class _Loop:
             value, shape = self._first[n], self._shape(n, self._names)
             if n in appended:
                 rooms[n] = [joiner._room(0)]
-                joiner._copy(rooms[n][0], value.ref, value.size_bytes)
+                # Even if it is empty: its memory must be in use from before the loop on.
+                joiner._set(rooms[n][0], value.ref, value.size_bytes)
                 now[n] = Value(rooms[n][0], value.dtype, shape)
             elif n in moved:
                 rooms[n] = [joiner._room(0), joiner._room(0)]

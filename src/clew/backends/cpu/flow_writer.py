@@ -39,8 +39,11 @@ class FlowWriter:
 
     def _copy(self, to: BufferRef, source: BufferRef, size_bytes: Dim) -> None:
         """Writes a copy, unless there is nothing to copy."""
-        if to == source or size_bytes == 0:
-            return
+        if to != source and size_bytes != 0:
+            self._set(to, source, size_bytes)
+
+    def _set(self, to: BufferRef, source: BufferRef, size_bytes: Dim) -> None:
+        """Writes a copy, even of no bytes: the lifetime of `to` begins here."""
         if isinstance(size_bytes, int):
             self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
         else:

@@ -117,8 +117,6 @@ class _Joiner(LoopsJoiner):
         self.at = first  # the instruction that is being joined
         self._inputs: dict[int, tuple[BufferRef, SizedSpec]] = {}
         self._segment_of: NativeSegment | SizedSegment | None = None
-        # The sizes that counts become, by the program that reads the counts and their place.
-        self._sizes: dict[tuple[int, BufferRef], SymDim] = {}
         self._current: Instruction | None = None
         self._shown: Sequence[int] = ()  # slots that are read elsewhere
 
@@ -280,11 +278,10 @@ class _Joiner(LoopsJoiner):
         count = self._value(part, slot)
         if count.dtype != np.int64 or product(count.shape) != 1:
             raise Refused
-        key = id(part), count.ref
-        if key not in self._sizes:
-            self._sizes[key] = self._new_count()
-            self._stage([count.ref], [self._sizes[key]])
-        return self._sizes[key]
+        if count.ref not in part.counts:
+            part.counts[count.ref] = self._new_count()
+            self._stage([count.ref], [part.counts[count.ref]])
+        return part.counts[count.ref]
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
         """A kernel whose results are empty does not run and has no conditions, unless its operands

@@ -56,7 +56,8 @@ class Value:
 @dataclass
 class Part:
     """A program, what the names of its sizes stand for, its values by slot, and the places that
-    wait for some of them. `sizes` are those of its slots that hold one.
+    wait for some of them. `sizes` are those of its slots that hold one, and `counts` those that
+    the run reads in memory.
     """
 
     program: Program
@@ -64,6 +65,7 @@ class Part:
     values: dict[int, Value]
     wanted: Mapping[int, BufferRef]
     sizes: dict[int, Dim] = field(default_factory=dict)
+    counts: dict[BufferRef, SymDim] = field(default_factory=dict)
 
 
 class StepsJoiner(FlowWriter):
