@@ -57,10 +57,10 @@ class Sizing:
         """Adds the table to a frame whose words are all there. Returns the places of the sizes,
         which a call writes, and of the step that computes the numbers.
         """
-        code = self._code
+        code, nothing = self._code, frame.add([0])
         targets: list[Word] = []
         for place, (base, dim) in frame.sized.items():
-            targets += [self._register(dim, "a number"), place, base]
+            targets += [self._register(dim, "a number"), place, base, nothing]
         (first,), n_counts = code.first, self._n_sizes
         sizes = frame.add([0] * n_counts)
         args = frame.add([Here(sizes.offset + 8 * n) for n in range(n_counts)])
@@ -74,7 +74,7 @@ class Sizing:
             native.SIZES_CODE: frame.add(words),
             native.SIZES_N_NEEDS: len(self._needs),
             native.SIZES_NEEDS: frame.add(self._needs),
-            native.SIZES_N_TARGETS: len(targets) // 3,
+            native.SIZES_N_TARGETS: len(frame.sized),
             native.SIZES_TARGETS: frame.add(targets),
         }
         place = frame.add([table.get(at, 0) for at in range(0, native.SIZES_BYTES, 8)])
