@@ -90,7 +90,9 @@ int32_t ${name}_run_with(const ${name}_inputs *inputs, const ${name}_outputs *ou
 /* A text for an error. */
 const char *${name}_error(int32_t code);
 
-/* After ${upper}_ERROR_INDEX: the layer whose index was out of range; otherwise NULL. */
+/* The layer whose index was out of range, if the last call with this workspace returned
+ * ${upper}_ERROR_INDEX. Otherwise NULL, or any layer.
+ */
 const char *${name}_fault(const void *workspace);
 
 #ifdef __cplusplus
@@ -167,13 +169,14 @@ static void *memory(uint64_t bytes) {
 static int transfer(const char *path, const char *mode, void *data, uint64_t bytes) {
   FILE *file = fopen(path, mode);
   size_t done = 0;
-  int closed = -1;
+  int closed = -1, longer = 0;
   if (file != NULL) {
     done = mode[0] == 'r' ? fread(data, 1, (size_t)bytes, file)
                           : fwrite(data, 1, (size_t)bytes, file);
+    longer = mode[0] == 'r' && fgetc(file) != EOF;
     closed = fclose(file);
   }
-  if (file == NULL || done != bytes || closed != 0) {
+  if (file == NULL || done != bytes || longer || closed != 0) {
     fprintf(stderr, "%s: not a file of %lu bytes\\n", path, (unsigned long)bytes);
     return 1;
   }
@@ -310,8 +313,8 @@ or, for a shared library as well:
 
     cmake -B build . && cmake --build build
 
-`clew trace FILE --address ADDRESS` names the layers of code at an address of a library or program
-in this folder.
+`clew trace FILE --address ADDRESS` names the layers of code at an address. FILE is a shared
+library, program or object, not stripped, in the folder of `$name.trace.json`.
 """)
 
 
