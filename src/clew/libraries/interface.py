@@ -49,14 +49,14 @@ _KEYWORDS: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
-        char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
-        constinit continue decltype default delete do double dynamic_cast else enum explicit export
-        extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
-        nullptr operator or or_eq private protected public register reinterpret_cast requires restrict
-        return short signed sizeof static static_assert static_cast struct switch template this
-        thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
-        virtual void volatile wchar_t while xor xor_eq
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+        char32_t char8_t class co_await co_return co_yield compl concept const const_cast consteval
+        constexpr constinit continue decltype default delete do double dynamic_cast else enum
+        explicit export extern false float for friend goto if inline int long mutable namespace new
+        noexcept not not_eq nullptr operator or or_eq private protected public register
+        reinterpret_cast requires restrict return short signed sizeof static static_assert
+        static_cast struct switch template this thread_local throw true try typedef typeid typename
+        typeof typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
         """,
     )
 )
@@ -73,9 +73,9 @@ _FILES: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign
-        stdarg stdatomic stdbool stdckdint stdbit stddef stdint stdio stdlib stdnoreturn string tgmath
-        threads time uchar wchar wctype
+        assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal
+        stdalign stdarg stdatomic stdbool stdckdint stdbit stddef stdint stdio stdlib stdnoreturn
+        string tgmath threads time uchar wchar wctype
         c dl m pthread rt
         all clean edit_cache help install package package_source rebuild_cache test
         """,
