@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.libraries import Exported, c_name, place_of
+from clew.libraries import Exported, place_of
 from clew.runtime.guard import GuardedBuffer, GuardSide
 
 from .c_programs import (
@@ -134,7 +135,12 @@ def test_an_index_out_of_range_names_its_layer(tmp_path: Path) -> None:
     code, found = call(library, made, model, {"i": np.array([3, -1])})
     assert code == 0
     np.testing.assert_array_equal(found["y"], table[[3, 3]])
-    inputs, outputs = pointers([np.array([1, 4])]), pointers([np.zeros((2, 3), np.float32)])
+    assert library.net_fault(None) is None
+    for dirt in (0xAB, 1):  # without a call
+        dirty = np.full(made.workspace_bytes, dirt, np.uint8)
+        assert library.net_fault(ctypes.c_void_p(dirty.ctypes.data)) is None
+    arrays = [np.array([1, 4]), np.zeros((2, 3), np.float32)]
+    inputs, outputs = pointers(arrays[:1]), pointers(arrays[1:])
     work = np.zeros(made.workspace_bytes, np.uint8)
     workspace = ctypes.c_void_p(work.ctypes.data)
     assert library.net_fault(workspace) is None
@@ -302,8 +308,23 @@ def test_an_address_leads_to_its_layers(net: Any) -> None:
         place_of(file, spans["net_run"][0])
     with pytest.raises(clew.ClewError, match="I473"):
         place_of(file, 1)
-    with pytest.raises(clew.ClewError, match="I472"):
-        place_of(made.folder / "net.h", 1)
+
+
+def test_what_has_no_addresses_is_refused(net: Any, tmp_path: Path) -> None:
+    _, made, _ = net
+    for file in ("net.h", "libnet.a", "missing.so", "."):
+        with pytest.raises(clew.ClewError, match="I472"):
+            place_of(made.folder / file, 1)
+    subprocess.run(["strip", "-o", tmp_path / "net.so", made.folder / "net.so"], check=True)
+    trace = tmp_path / "net.trace.json"
+    shutil.copy(made.folder / trace.name, trace)
+    with pytest.raises(clew.ClewError, match=r"I472.*no names of functions"):
+        place_of(tmp_path / "net.so", 1)
+    shutil.copy(made.folder / "net.so", tmp_path / "net.so")
+    for text in ("no JSON", "[]", "{}", '{"version": 1}', '{"version": 1, "functions": [1]}'):
+        trace.write_text(text)
+        with pytest.raises(clew.ClewError, match=r"I472.*no trace"):
+            place_of(tmp_path / "net.so", 1)
 
 
 def test_the_readme_has_the_sizes(net: Any) -> None:
@@ -422,13 +443,10 @@ def test_weights_may_be_a_file(net: Any, tmp_path: Path) -> None:
     subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
     found = np.fromfile(tmp_path / "y.bin", np.float32).reshape(8, 10)
     assert_same_bits(model, feed, {"y": found})
-
-
-@pytest.mark.parametrize(
-    ("text", "name"), [("Res-Net 50", "res_net_50"), ("50", "model_50"), ("é", "model")]
-)
-def test_c_names(text: str, name: str) -> None:
-    assert c_name(text) == name
+    weights = (tmp_path / "net.weights.bin").read_bytes()
+    for damaged in (weights[:-1], weights + b"0"):
+        (tmp_path / "net.weights.bin").write_bytes(damaged)
+        assert subprocess.run(run, cwd=tmp_path, capture_output=True, check=False).returncode == 1
 
 
 def test_refusals(tmp_path: Path) -> None:

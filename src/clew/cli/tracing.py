@@ -144,9 +144,10 @@ def _print(views: list[View], json: bool) -> None:
 
 def _address(library: Path, address: str) -> View:
     try:
-        found = place_of(library, int(address, 0))
+        at = int(address, 0)
     except ValueError:
         raise typer.BadParameter(f"{address!r} is not an address", param_hint="--address") from None
+    found = place_of(library, at)
     lines = [
         f"function  {found.function}",
         f"kernel    {', '.join(found.kernels)}",

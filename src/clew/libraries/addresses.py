@@ -89,7 +89,7 @@ def place_of(path: str | Path, address: int) -> CodePlace:
     """
     file = Path(path)
     code = _code(file)
-    traces = [read_json_file(p) for p in sorted(file.parent.glob(f"*{SUFFIX}"))]
+    traces = [_functions(p) for p in sorted(file.parent.glob(f"*{SUFFIX}"))]
     if not traces:
         raise InputError(
             "I472",
@@ -99,19 +99,32 @@ def place_of(path: str | Path, address: int) -> CodePlace:
     for name, (start, size) in code.functions.items():
         if start <= address < start + size:
             for trace in traces:
-                if trace.get("version") == VERSION and name in trace["functions"]:
-                    return _place(address, name, code.line_at(address), trace["functions"][name])
+                if name in trace:
+                    return _place(address, name, code.line_at(address), trace[name])
             raise _elsewhere(address, f"function {name} computes none")
     raise _elsewhere(address, "no function is there")
 
 
+def _functions(path: Path) -> dict[str, Any]:
+    """Returns the functions of a library's trace; none if it has another version."""
+    try:
+        record = read_json_file(path)
+        return dict(record["functions"]) if record["version"] == VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError("I472", f"{path} is not the trace of a library") from None
+
+
 def _code(file: Path) -> CodeLines:
-    data = read_bytes(file)
     error: type[Exception] = importlib.import_module("elftools.common.exceptions").ELFError
     try:
-        return code_lines(data)
-    except error as found:
-        raise InputError("I472", f"{file} is not an ELF file: {found}") from None
+        found = code_lines(read_bytes(file))
+    except OSError as fault:
+        raise InputError("I472", f"cannot read {file}: {fault.strerror}") from None
+    except error as fault:
+        raise InputError("I472", f"{file} is not an ELF file: {fault}") from None
+    if not found.functions:
+        raise InputError("I472", f"{file} has no symbols", hint="do not strip it")
+    return found
 
 
 def _place(address: int, name: str, line: int, record: dict[str, Any]) -> CodePlace:

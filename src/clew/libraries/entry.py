@@ -260,27 +260,32 @@ def _errors(prefix: str) -> list[str]:
 
 
 def _faults(entry: Entry) -> list[str]:
-    """`NAME_fault(workspace)`: the layers whose index was out of range."""
+    """`NAME_fault(workspace)`: the layer of the first index that was out of range."""
     layers = [text for each in entry.layers for text in each]
     strings = [_string(f"layer.{n}", text) for n, text in enumerate(layers)]
     rows = ", ".join(f"ptr @layer.{n}" for n in range(len(layers))) or "ptr null"
     firsts = [sum(map(len, entry.layers[:n])) for n in range(len(entry.layers))]
     text = _Text()
     text.label("entry")
+    text.do("%null = icmp eq ptr %workspace, null")
+    text.do("br i1 %null, label %none, label %given")
+    text.label("given")
     base = _aligned(text, "%workspace")
     for number, first in enumerate(firsts):
         record = text.beyond(base, entry.tables.records.offset + _RECORD_BYTES * number)
         found = text.value(f"load i64, ptr {record}, align 8")
-        text.do(f"%is{number} = icmp ne i64 {found}, 0")
+        # Without a call, the record is any number.
+        place = text.value(f"add i64 {found}, -1")
+        text.do(f"%is{number} = icmp ult i64 {place}, {len(entry.layers[number])}")
         text.do(f"br i1 %is{number}, label %found{number}, label %next{number}")
         text.label(f"found{number}")
-        place = text.value(f"add i64 {found}, {first - 1}")
-        at = text.value(
-            f"getelementptr [{max(1, len(layers))} x ptr], ptr @clew_layers, i64 0, i64 {place}"
-        )
+        at = text.value(f"getelementptr ptr, ptr @clew_layers, i64 {place}")
+        at = text.value(f"getelementptr ptr, ptr {at}, i64 {first}")
         layer = text.value(f"load ptr, ptr {at}")
         text.do(f"ret ptr {layer}")
         text.label(f"next{number}")
+    text.do("br label %none")
+    text.label("none")
     text.do("ret ptr null")
     body = "\n".join(text.lines)
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -32,6 +32,8 @@ ERRORS: Final = {
     "ERROR_SIZE": "a size is out of its range, or the model has no results at these sizes",
 }
 """The error codes in their order, with the texts that `NAME_error` returns."""
+MACROS: Final = ("H", "HPP", "WORKSPACE_BYTES", "N_INPUTS", "N_OUTPUTS", "MAX_THREADS")
+"""The macros of the headers, after the prefix."""
 
 C_TYPES: Final = {
     "bool": "uint8_t",
@@ -44,22 +46,47 @@ C_TYPES: Final = {
 """The C types of elements; 16-bit floats are passed as bit patterns."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
-_PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_PREFIX_LETTERS: Final = 64
+_PREFIX: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{_PREFIX_LETTERS - 1}}}")
 _KEYWORDS: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
-        concept const consteval constexpr constinit const_cast continue decltype default delete do
-        double dynamic_cast else enum explicit export extern false float for friend goto if inline
-        int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
-        protected public register reinterpret_cast requires restrict return short signed sizeof
-        static static_assert static_cast struct switch template this thread_local throw true try
-        typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+        char32_t char8_t class co_await co_return co_yield compl concept const const_cast consteval
+        constexpr constinit continue decltype default delete do double dynamic_cast else enum
+        explicit export extern false float for friend goto if inline int long mutable namespace new
+        noexcept not not_eq nullptr operator or or_eq private protected public register
+        reinterpret_cast requires restrict return short signed sizeof static static_assert
+        static_cast struct switch template this thread_local throw true try typedef typeid typename
+        typeof typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
         """,
     )
 )
-"""The keywords of C99 and C++, which cannot be names of fields."""
+"""The keywords of C and C++, which cannot name fields."""
+
+_NOT_FIELDS: Final = _KEYWORDS | {*C_TYPES.values()}
+
+_MACROS: Final = re.compile(
+    r"NULL|EOF|I|NAN|INFINITY|errno|linux|unix|stdin|stdout|stderr|[A-Z0-9_]+_(?:MAX|MIN)"
+)
+"""Macros of C's headers and compilers, which cannot name fields."""
+
+_FILES: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal
+        stdalign stdarg stdatomic stdbool stdckdint stdbit stddef stdint stdio stdlib stdnoreturn
+        string tgmath threads time uchar wchar wctype
+        c dl m pthread rt
+        all clean edit_cache help install package package_source rebuild_cache test
+        """,
+    )
+)
+"""C's headers, libraries of each program, and CMake's targets, whose names would be those of files
+and targets beside a library.
+"""
 
 
 # The element type of the weights input, which sets its alignment.
@@ -148,7 +175,8 @@ class Interface:
 
     def with_weights(self, size_bytes: int) -> Interface:
         """Returns the interface with one more input, the contents of the weights file."""
-        field = field_of("weights", {tensor.field for tensor in self.inputs}, "weights")
+        taken = {field.field for field in (*self.inputs, *self.sizes)}
+        field = field_of("weights", taken, "weights")
         words = size_bytes // _WORD.itemsize
         made = Tensor("weights", field, (words,), _WORD, words)
         return replace(self, inputs=(*self.inputs, made))
@@ -169,8 +197,15 @@ class Interface:
 
 def c_name(text: str) -> str:
     """Returns a C name made from another name, such as that of a model's file."""
-    found = _NOT_IN_NAMES.sub("_", text).strip("_").lower()[:64]
-    return found if found and found[0].isalpha() else f"model_{found}".rstrip("_")
+    found = _NOT_IN_NAMES.sub("_", text).strip("_").lower()[:_PREFIX_LETTERS].rstrip("_")
+    if _is_prefix(found):
+        return found
+    return f"model_{found}"[:_PREFIX_LETTERS].rstrip("_")
+
+
+def _is_prefix(name: str) -> bool:
+    taken = name in _KEYWORDS or name.lower() in _FILES
+    return _PREFIX.fullmatch(name) is not None and not taken
 
 
 def interface_of(
@@ -183,12 +218,12 @@ def interface_of(
     Errors: I470 (an invalid prefix), I371 and I372 (`state`), U081 (sizes that are unknown before a
     run or unbounded; a state with free sizes), U082 (a value that is not a numeric tensor).
     """
-    if not _PREFIX.fullmatch(prefix) or prefix in _KEYWORDS:
+    if not _is_prefix(prefix):
         raise InputError(
             "I470",
             f"{prefix!r} is not a valid prefix for C names",
-            hint="a prefix has up to 64 letters, digits and underscores, begins with a letter, and "
-            "is not a keyword of C or C++",
+            hint=f"a prefix has up to {_PREFIX_LETTERS} letters, digits and underscores, begins "
+            "with a letter, and is not a keyword, header or library of C, or a target of CMake",
         )
     for spec in model.inputs:
         if spec.decides or spec.is_count:
@@ -201,17 +236,21 @@ def interface_of(
     given = [(p.name, p.type) for p in main.params]
     made = list(zip(model.output_names, leaves(main.body.type), strict=True))
     names = sorted({n for _, type_ in (*given, *made) for n in sizes_in(type_)})
-    sizes = tuple(_size(model, name) for name in names if not name.startswith("?"))
+    taken = {f"{prefix.upper()}_{name}" for name in MACROS}
+    sizes: list[Size] = []
+    for name in names:
+        if not name.startswith("?"):
+            sizes.append(_size(model, name, taken | {size.field for size in sizes}))
     sizing = Sizing([(size.name, size.low, size.high) for size in sizes])
-    inputs = _tensors("input", given, sizing, {size.field for size in sizes})
-    outputs = _tensors("output", made, sizing, set())
+    inputs = _tensors("input", given, sizing, taken | {size.field for size in sizes})
+    outputs = _tensors("output", made, sizing, taken)
     states = _states(model, state, inputs, outputs)
     fed, feed = {s.input for s in states}, {s.output for s in states}
     return Interface(
         prefix,
         tuple(t for n, t in enumerate(inputs) if n not in fed),
         tuple(t for n, t in enumerate(outputs) if n not in feed),
-        sizes,
+        tuple(sizes),
         states,
     ), sizing
 
@@ -245,7 +284,7 @@ def _states(
     return tuple(found)
 
 
-def _size(model: BuiltModel, name: str) -> Size:
+def _size(model: BuiltModel, name: str, taken: Collection[str]) -> Size:
     found = model.sizes.of(name)
     if found.high is None:
         raise UnsupportedError(
@@ -253,7 +292,7 @@ def _size(model: BuiltModel, name: str) -> Size:
             f"cannot export a model whose size {name!r} has no upper bound",
             hint=f"give its range or fix it when compiling: --sizes {name}=1:64, or {name}=64",
         )
-    return Size(name, field_of(name, set(), "size"), found.low, found.high)
+    return Size(name, field_of(name, taken, "size"), found.low, found.high)
 
 
 def _tensors(
@@ -275,10 +314,10 @@ def _tensors(
     return tuple(found)
 
 
-def field_of(name: str, taken: set[str], default: str) -> str:
+def field_of(name: str, taken: Collection[str], default: str) -> str:
     """Returns the name of a field in C for a name in the model, other than those `taken`."""
     found = _NOT_IN_NAMES.sub("_", name).strip("_") or default
-    if found[0].isdigit() or found in _KEYWORDS:
+    if found[0].isdigit() or found in _NOT_FIELDS or _MACROS.fullmatch(found):
         found = f"{default}_{found}"
     while found in taken:
         found += "_"

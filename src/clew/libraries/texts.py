@@ -93,7 +93,9 @@ int32_t ${name}_run_with(const ${name}_inputs *inputs, const ${name}_outputs *ou
 /* Returns a message for an error code. */
 const char *${name}_error(int32_t code);
 
-/* After ${upper}_ERROR_INDEX, returns the layer whose index was out of range; otherwise NULL. */
+/* After ${upper}_ERROR_INDEX of the last call with this workspace, returns the layer whose index
+ * was out of range. Otherwise returns NULL or any layer.
+ */
 const char *${name}_fault(const void *workspace);
 
 #ifdef __cplusplus
@@ -204,14 +206,16 @@ static void *memory(uint64_t bytes) {
 static int transfer(const char *path, const char *mode, void *data, uint64_t bytes) {
   FILE *file = fopen(path, mode);
   size_t done = 0;
-  int closed = -1;
+  int closed = -1, longer = 0;
   if (file != NULL) {
     done = mode[0] == 'r' ? fread(data, 1, (size_t)bytes, file)
                           : fwrite(data, 1, (size_t)bytes, file);
+    longer = mode[0] == 'r' && fgetc(file) != EOF;
     closed = fclose(file);
   }
-  if (file == NULL || done != bytes || closed != 0) {
-    fprintf(stderr, "%s: cannot read or write %lu bytes\\n", path, (unsigned long)bytes);
+  if (file == NULL || done != bytes || longer || closed != 0) {
+    fprintf(stderr, "%s: cannot read or write %lu bytes, or the file is longer\\n", path,
+            (unsigned long)bytes);
     return 1;
   }
   return 0;
@@ -372,8 +376,8 @@ Or, with the shared library:
 
     cmake -B build . && cmake --build build
 
-`clew trace FILE --address ADDRESS` names the layers that the code at an address computes; FILE is a
-library or program in this folder.
+`clew trace FILE --address ADDRESS` names the layers that the code at an address computes. FILE is a
+shared library, program or object, not stripped, in the folder of `$name.trace.json`.
 """)
 
 
