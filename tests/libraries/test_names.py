@@ -51,6 +51,9 @@ def test_any_names_of_inputs_and_outputs_are_fields(tmp_path: Path) -> None:
     nodes = [helper.make_node("Identity", [name], [f"{name} "]) for name in _ODD]
     model = message(nodes, {name: [2] for name in _ODD}, {f"{name} ": [2] for name in _ODD})
     clew.compile(model).export_c(tmp_path, "net")
+    header = (tmp_path / "net.h").read_text()
+    assert '*input0_NULL; /* "NULL"' in header
+    assert '*output10_class; /* "class "' in header
     headers = ("errno", "math", "complex", "limits", "stdio")
     text = "".join(f"#include <{name}.h>\n" for name in headers)
     (tmp_path / "all.c").write_text(text + '#include "net.h"\n')

@@ -175,7 +175,7 @@ class Interface:
 
     def with_weights(self, size_bytes: int) -> Interface:
         """Returns the interface with one more input, the contents of the weights file."""
-        taken = {field.field for field in (*self.inputs, *self.sizes)}
+        taken = {tensor.field for tensor in self.inputs} | {size.field for size in self.sizes}
         field = field_of("weights", taken, "weights")
         words = size_bytes // _WORD.itemsize
         made = Tensor("weights", field, (words,), _WORD, words)
@@ -315,7 +315,9 @@ def _tensors(
 
 
 def field_of(name: str, taken: Collection[str], default: str) -> str:
-    """Returns the name of a field in C for a name in the model, other than those `taken`."""
+    """Returns the name of a field in C for a name in the model, other than those `taken`:
+    `input0_class` for `class` with the default `input0`.
+    """
     found = _NOT_IN_NAMES.sub("_", name).strip("_") or default
     if found[0].isdigit() or found in _NOT_FIELDS or _MACROS.fullmatch(found):
         found = f"{default}_{found}"
