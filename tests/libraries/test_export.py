@@ -323,7 +323,7 @@ def test_what_has_no_addresses_is_refused(net: Any, tmp_path: Path) -> None:
     shutil.copy(made.folder / "net.so", tmp_path / "net.so")
     for text in ("no JSON", "[]", "{}", '{"version": 1}', '{"version": 1, "functions": [1]}'):
         trace.write_text(text)
-        with pytest.raises(clew.ClewError, match=r"I472.*no trace"):
+        with pytest.raises(clew.ClewError, match=r"I472.*not the trace"):
             place_of(tmp_path / "net.so", 1)
 
 

@@ -3,9 +3,11 @@ from handmade import ARENA, CONSTANT, INPUT, OUTPUT, chain, code, f32, library, 
 
 from clew.codegen.artifact import EntryPoint, KernelCode
 from clew.codegen.driver import driver as native
+from clew.ir.dims import Sizes, SymDim
 from clew.runtime.bound import Bound
 from clew.runtime.context import Constants, Context, plain_places
 from clew.runtime.memory import aligned_bytes, plan_segment
+from clew.runtime.segment_template import SegmentTemplate
 from clew.support.addresses import address_of
 
 
@@ -51,3 +53,11 @@ def test_contexts_do_not_share_memory() -> None:
     one, other = (plain_places(bound, constants, 1) for _ in range(2))
     np.testing.assert_array_equal(one.constants, other.constants)
     assert not set(one.arena) & set(other.arena)
+
+
+def test_steps_of_one_kernel_may_have_different_sizes() -> None:
+    n, m = SymDim.symbol("n"), SymDim.symbol("m")
+    kernel = KernelCode("00", (EntryPoint("add", 8, 1.0),), sizes=(n,))
+    steps = (step(kernel), step(kernel.meaning({"n": m})), step(kernel))
+    plan = SegmentTemplate(steps, (), (), (), ()).at(Sizes({"n": 2, "m": 5}))
+    assert [s.code.size_values for s in plan.steps] == [(2,), (5,), (2,)]
