@@ -33,7 +33,14 @@ Array = np.ndarray[Any, Any]
 
 _OPS = [op for op in all_ops() if op.is_builtin]
 # They take one element at least, or one that is in a list, and refuse others when they run.
-_REFUSING = ("map.to_vector", "one_hot_of_keys", "rank.scalar", "sequence.split")
+_REFUSING = (
+    "erase_row",
+    "insert_row",
+    "map.to_vector",
+    "one_hot_of_keys",
+    "rank.scalar",
+    "sequence.split",
+)
 
 
 def _with_size(arg: Any, axes: Sequence[int], size: int) -> Any:
@@ -100,6 +107,8 @@ def test_kernels_of_nothing(level: int) -> None:
     operator's are one model.
     """
     for op in _OPS:
+        if op.name in _REFUSING:
+            continue
         samples = [
             s
             for s, empty in _fitting(op)

@@ -38,7 +38,7 @@ def test_tiles_of_several_lines(height: int, width: int, most: int, tile: tuple[
 @pytest.mark.parametrize(
     ("channels", "size", "window", "settings"),
     [
-        (512, 14, 3, "columns=3 lines=2 band=7"),  # weights of 9 MB are read once
+        (512, 14, 3, "columns=4 lines=1 band=7 unroll=0 prefetch=1 chunk=2"),  # of 9 MB of weights
         (64, 14, 3, "columns=4 lines=1 band=7"),  # the weights of a tile stay in the cache
         (1024, 14, 1, "columns=4 lines=1 band=1"),
     ],

@@ -52,7 +52,7 @@ def serve(
     *,
     how: Compiling,
 ) -> None:
-    """Serve a language model, or a text encoder, over HTTP, as OpenAI's API does.
+    """Serve a language model or a text encoder over HTTP, in the form of OpenAI's API.
 
     The base URL and the key are printed on stdout. Ctrl-C stops the server.
     """

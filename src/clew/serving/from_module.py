@@ -54,6 +54,32 @@ M = TypeVar("M", bound=BuiltModel)
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
+class _Weights:
+    """The constants of a model in memory, which its variants share. Does not refer to what has the
+    variants, so that a dropped model is freed at once. `build` is that of a model without free
+    sizes.
+    """
+
+    def __init__(self, sizes: AllSizes | None, stored: LoadedChain | None) -> None:
+        self._sizes, self._stored = sizes, stored
+        self.build: Build | None = None
+
+    def __call__(self) -> Sequence[Array]:
+        """Returns those that are known."""
+        if self._sizes is not None:
+            return self._sizes.weights
+        served = self._stored.only if self._stored is not None else None
+        if self.build is not None:
+            program = self.build.program
+        elif served is not None:
+            program = served.program
+        else:
+            return ()
+        segments = [step.segment for step in program.instructions if isinstance(step, RunSegment)]
+        found = [segment for segment in segments if isinstance(segment, NativeSegment)]
+        return [constant for segment in found for constant in segment.constants]
+
+
 class CompiledParts:
     """What the compiler made of a model: its module, builds and variants."""
 
@@ -75,7 +101,6 @@ class CompiledParts:
         self._pairs = pairs_of(interface.inputs, outputs)
         self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
-        self._build: Build | None = None  # of a model without free sizes
         self._is_free = is_free = interface.is_free or not isinstance(model, Module)
         # Other backends take regions of known shapes.
         if is_free and free is not None and not options.backends:
@@ -86,6 +111,7 @@ class CompiledParts:
             values = [name for spec in interface.inputs for name in spec.value_names]
             sized = stored.sized if stored is not None else None
             self.all_sizes = AllSizes(maker, free, values, sized)
+        self._weights = _Weights(self.all_sizes, stored)
         self.variants = MadeVariants(model, partial(_variant, maker, self._weights))
         self.providers = self._providers(interface)
 
@@ -142,23 +168,8 @@ class CompiledParts:
     def build(self) -> Build:
         """Returns the build of a model without free sizes. Errors: those of a build."""
         assert isinstance(self.maker.model, Module)
-        self._build = self.maker.build(self.maker.model, None)
-        return self._build
-
-    def _weights(self) -> Sequence[Array]:
-        """Returns the constants in memory, which variants share."""
-        if self.all_sizes is not None:
-            return self.all_sizes.weights
-        served = self._stored.only if self._stored is not None else None
-        if self._build is not None:
-            program = self._build.program
-        elif served is not None:
-            program = served.program
-        else:
-            return ()
-        segments = [step.segment for step in program.instructions if isinstance(step, RunSegment)]
-        found = [segment for segment in segments if isinstance(segment, NativeSegment)]
-        return [constant for segment in found for constant in segment.constants]
+        self._weights.build = self.maker.build(self.maker.model, None)
+        return self._weights.build
 
     def rebuilt(self, sizes: Mapping[str, int]) -> Build:
         """Returns the build at sizes that the stored build has served. Errors: those of a build."""

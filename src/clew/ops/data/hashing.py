@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def hash_signs(seeds: Array, items: Array, weights: Array | None = None) -> Arra
 
     Errors: T105, T108. Source: LiteRT LSH_PROJECTION.
     """
-    rows = np.ascontiguousarray(items).reshape(len(items), -1).view(np.uint8)
+    size = math.prod(items.shape[1:])
+    rows = np.ascontiguousarray(items).reshape(len(items), size).view(np.uint8)
     first = np.ascontiguousarray(seeds, "<f4").view(np.uint8).reshape(seeds.size, 1, 4)
     shape = (seeds.size, len(rows))
     keys = np.concatenate(

@@ -186,10 +186,10 @@ def _stream_rows(info: StageInfo, target: Target) -> int:
     second-level cache and is therefore read fastest in row order. Returns 0 if there are too many
     rows, or if the matrix is smaller, shallow or packed.
     """
-    *over, columns = info.store.buffer.typical_shape
     known = all(isinstance(n.size, int) for n in info.loops)
-    if not known or len(info.reduction_axes) != 1:
+    if not known or len(info.reduction_axes) != 1 or not info.axes:
         return 0
+    *over, columns = info.store.buffer.typical_shape
     by_name = {n.name: n.index for n in info.loops}
     depth = by_name[info.reduction_axes[0]]
     *rows, column = (by_name[name] for name in info.axes)
