@@ -357,6 +357,7 @@ _ALLOWED = {
     ("ir/type_reader.py", ("min", "max")),
     ("loop/affine.py", ("min", "max")),
     ("passes/fusion/melt_attention.py", ("multiply", "divide")),
+    ("passes/precision/multiply_codes.py", ("dequantize", "dequantize_offset")),
     ("passes/precision/narrow_integers.py", ("nn.matmul", "nn.dense")),
     ("passes/simplify/split_extremes.py", ("min", "max")),
     ("passes/simplify/stack_appends.py", ("sequence.concat", "sequence.length")),

@@ -85,20 +85,22 @@ class Stored:
         answer = self._chain.first(request)
         if not isinstance(answer, Served):
             return Declined(self.name, "; ".join(declined.reason for declined in answer))
-        served = self._served(answer)
+        served = self._served(answer, request.key, request.sizes)
         if self._specializing is None or request.is_empty:
             return served
         key, sizes = request.key, request.sizes
         often = self._specializing.often(key, sizes, answer.program, 0.0)
         return replace(served, often=often)
 
-    def _served(self, answer: Served[LoadedBuild]) -> Served[Build]:
-        """Returns the answer of the stored build as one of a compiled model."""
-        key, sizes, more = answer.key, answer.sizes, answer.again
+    def _served(
+        self, answer: Served[LoadedBuild], key: SizesKey, sizes: Mapping[str, int]
+    ) -> Served[Build]:
+        """Returns the answer of the stored build to a call as one of a compiled model."""
+        more = answer.again
 
         def again(key: SizesKey, sizes: Mapping[str, int]) -> Served[Build] | None:
             other = None if more is None else more(key, sizes)
-            return None if other is None else self._served(other)
+            return None if other is None else self._served(other, key, sizes)
 
         return Served(
             self.name, key, sizes, answer.program, rebuild=lambda: self._rebuild(sizes),
