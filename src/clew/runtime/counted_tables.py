@@ -203,7 +203,7 @@ class Tables:
             self.bound, arena=offsets, arena_bytes=total, scratch_bytes=scratch, stacks={}
         )
         working = self.bound.working_bytes(self.threads)
-        self.needed_bytes = max(working + sum(outputs), 8 * max(self.limits))
+        self.needed_bytes = max(working + sum(outputs), 8 * max(self.limits, default=0))
         self.sizes = [register(d) for step in segment.steps for d in step.code.sizes]
         self.copied = {place: self._register_of_size(dim) for place, dim in segment.copied.items()}
         self.distances = [register(sized.ref.sized_bytes) for sized in layout.sized]
