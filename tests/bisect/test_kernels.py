@@ -13,7 +13,7 @@ import pytest
 import clew
 import zoo
 from clew import te
-from clew.backends.cpu import lowering
+from clew.backends.cpu import kernel_stages, lowering
 from clew.backends.host.steps import HostStep
 from clew.bisection import Verdict
 from clew.bisection.checks import BuildCheck
@@ -171,12 +171,12 @@ def test_memory_that_is_taken_over_too_early(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_operands_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = lowering._compute
+    right = kernel_stages._compute
 
     def swapped(op: Any, node: Any, args: list[Tensor], way: int) -> Any:
         return right(op, node, args[::-1] if op.name == "subtract" else args, way)
 
-    monkeypatch.setattr(lowering, "_compute", swapped)
+    monkeypatch.setattr(kernel_stages, "_compute", swapped)
     body = """  %0 = exp(%x)  // first:Exp#0
   %1 = subtract(%0, %x)  // minus:Sub#0
   %2 = nn.relu(%1)  // last:Relu#0
@@ -234,7 +234,7 @@ def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_reference_that_is_wrong_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = lowering._to_stages
+    right = lowering.to_stages
 
     def wrong(function: Function, way: int) -> Any:
         if lowering.name_of(function) == "tanh":  # at higher levels it is fused
@@ -242,7 +242,7 @@ def test_a_reference_that_is_wrong_itself(monkeypatch: pytest.MonkeyPatch) -> No
             function = Function(function.params, body, function.attrs)
         return right(function, way)
 
-    monkeypatch.setattr(lowering, "_to_stages", wrong)
+    monkeypatch.setattr(lowering, "to_stages", wrong)
     verdict = found(nets.mlp(), reference="opt0")
     check(verdict, "compute", "act", most=1)
     assert verdict.summary.startswith("level 0, which this is compared with, is wrong itself")

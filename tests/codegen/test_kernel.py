@@ -11,7 +11,7 @@ import pytest
 import clew
 from clew import te
 from clew.api.compiled_model import CompiledModel
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.codegen.builder import ModuleBuilder
 from clew.codegen.disassemble import disassemble
 from clew.codegen.kernel import emit_kernel

@@ -9,7 +9,7 @@ import pytest
 
 import clew
 import zoo
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.profile import sampling
 from clew.profile.blame import Blame, samples_are_late
 from clew.profile.sampling import ENOUGH, UseSamples, sample_kernels

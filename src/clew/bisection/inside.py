@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.bisection.cases import Case, lengths, resized
 from clew.bisection.checks import BuildCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.kernel_html import kernel_html
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.result import Build, BuildTemplate, KernelUse

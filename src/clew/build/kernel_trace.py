@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.build.result import BuildTemplate, KernelUse
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelBinary, KernelSource
 from clew.backends.regions import layers_of
 from clew.ir.dims import Dim, Sizes, SymDim, substitute
 from clew.ir.expr import Attrs, Call, Function

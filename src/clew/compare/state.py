@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.compare.layers import Layer, layers_of
 from clew.compare.treatment import run_names, treatments

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.correlate.graph_json import KERNEL
 from clew.ir.dims import Dim

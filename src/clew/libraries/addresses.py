@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import BuildTemplate, KernelUse
 from clew.codegen.disassemble import CodeLines, code_lines
 from clew.ir.expr import Function

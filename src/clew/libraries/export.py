@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -146,7 +147,7 @@ def export_c(
 
 
 def _measured_us(model: BuiltModel) -> float | None:
-    """Returns the shortest time of some calls with random inputs, in microseconds; None if the code
+    """Returns the median time of some calls with random inputs, in microseconds; None if the code
     cannot run here, or not with random inputs.
     """
     if model.options.target.name != HERE:
@@ -161,7 +162,7 @@ def _measured_us(model: BuiltModel) -> float | None:
             times.append(time.perf_counter() - start)
     except ClewError:
         return None
-    return 1e6 * min(times)
+    return 1e6 * statistics.median(times)
 
 
 def library_of(
@@ -179,8 +180,7 @@ def library_of(
         for condition in model.sized.template.conditions:
             sizing.need(condition)
     parts = Parts(whole, interface, sizing, threads, weights_file)
-    pointer_bytes = 8 if target.triple.split("-")[0] in _WIDE else 4
-    entry = parts.entry(pointer_bytes)
+    entry = parts.entry(target.pointer_bytes)
     own = entry_text(entry)
     kernels = _kernels(build, whole.plan)
     (data,) = compile_modules([NEXT_MODULE.join([own, library_text(), *kernels])], target)
@@ -194,9 +194,6 @@ def library_of(
         trace_record(build),
         parts.weights() if weights_file else None,
     )
-
-
-_WIDE = ("x86_64", "aarch64", "riscv64")
 
 
 def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:

@@ -71,6 +71,11 @@ class Target:
         return bool(self._instructions.permutation_of_bytes)
 
     @property
+    def pointer_bytes(self) -> int:
+        """The size of an address."""
+        return 8 if "64" in self.triple.partition("-")[0] else 4
+
+    @property
     def _instructions(self) -> Instructions:
         return instructions_of(self.features)
 

@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.build.result import KernelUse
 from clew.correlate.facts import describe_operator, describe_type
 from clew.cost.work import work_of

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.disassemble import code_lines

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.build.result import Build, KernelUse
 from clew.cost.work import part_bytes_of, stage_flops
 from clew.ir.dims import Dim

@@ -167,8 +167,8 @@ class Simulation:
             signals += found[:, 1]
             if squares.is_settled and all(m.is_settled for m in means):
                 break
-        found_ = signals / max(len(squares), 1)
-        return [LocalError(m.values, m.error, float(s)) for m, s in zip(means, found_, strict=True)]
+        signal = signals / max(len(squares), 1)
+        return [LocalError(m.values, m.error, float(s)) for m, s in zip(means, signal, strict=True)]
 
     def _local_sums(self, means: list[Means], found: list[Any]) -> Array:
         """Adds the errors of a sample to `means`; returns the mean squares of the error and of the

@@ -50,7 +50,6 @@ from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 
-_ARRAY: Final = np.ndarray
 _IDLE_CONTEXTS: Final = 2
 # Results may have as much unused memory as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
@@ -350,7 +349,7 @@ class Tables:
         for output, at, dims, dtype in self._results:
             whole, begin = memory[output]
             shape = tuple([registers[d] for d in dims])
-            result = _ARRAY(shape, dtype, whole, begin + registers[at])
+            result = np.ndarray(shape, dtype, whole, begin + registers[at])
             used += result.nbytes
             results.append(result)
         if self._outputs.total_bytes > 2 * used:

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import Build
 from clew.ir.expr import Call, Constant, Expr, Function, If, While
 from clew.ir.types import TensorType

@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew.backends.cpu import deferred_kernel
 from clew.backends.cpu.deferred_kernel import DeferredKernel
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.backends.cpu.rows import rounded_up
 from clew.backends.cpu.stand_ins import stand_ins
 from clew.build.specialized import KernelBuilder

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.backends.cpu.lowering import KernelBinary, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelBinary
 from clew.backends.cpu.rows import Fitting, rows_of
 from clew.backends.cpu.stand_ins import dims_of, sizes_of, stand_ins
 from clew.cost.policy.sizes import (

@@ -12,17 +12,25 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.kernel_sizes import KernelSizes
+from clew.backends.cpu.kernel_stages import (
+    Stages,
+    operator_calls,
+    to_stages,
+    where_of_ways,
+    with_checks,
+)
 from clew.backends.cpu.one_query import one_query
 from clew.backends.cpu.one_row import OneRow
 from clew.backends.cpu.schedule_choice import ScheduleFor
-from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
+from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
 from clew.cost.work import most_operations
@@ -35,7 +43,7 @@ from clew.ir.dims import (
     substitute,
     value_at,
 )
-from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, dims_in, leaves
 from clew.ir.visit import post_order
@@ -66,34 +74,25 @@ from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
-from clew.te.expr import Checked, Imm, Scalar
 from clew.te.long_sums import widened
-from clew.te.tensor import Tensor, compute, placeholder, stages
-from clew.te.walk import nodes, over
-from clew.te.walk import post_order as parts_of
+from clew.te.tensor import stages
 from clew.version import codegen_version
+
+T = TypeVar("T")
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
 _HEADER: Final = struct.Struct("<I")
 
 
-@dataclass(frozen=True)
-class Stages:
-    """A function as tensor expressions. `ops` maps the name of a stage to the position of its
-    operator. `checks` holds the index checks by number, and `needs` the dimensions that operators
-    assume to be at least 0.
-    """
+def _level(function: Callable[[KernelSource], T]) -> cached_property[T]:
+    """A level of a kernel: that of the kernel whose code it shares, if there is one."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    ops: dict[str, int]
-    checks: tuple[IndexCheck, ...] = ()
-    needs: tuple[SymDim, ...] = ()
+    @wraps(function)
+    def level(source: KernelSource) -> T:
+        twin = source._twin
+        return function(source) if twin is None else getattr(twin, function.__name__)
 
-
-def operator_calls(function: Function) -> list[Call]:
-    """Returns the operator calls of a primitive function, in the order that positions count."""
-    return [n for n in post_order(function) if isinstance(n, Call)]
+    return cached_property(level)
 
 
 class KernelSource(Shown):
@@ -224,19 +223,17 @@ class KernelSource(Shown):
         """The function as tensor expressions, with the model's sizes."""
         return self._stages(self.function) if self.sizes.dims else self._stages_of_nest
 
-    @cached_property
+    @_level
     def _stages_of_nest(self) -> Stages:
         """The tensor expressions of the nest."""
-        if self._twin is not None:
-            return self._twin._stages_of_nest
         return self._stages(self.sizes.function)
 
     def _stages(self, function: Function) -> Stages:
         with assumptions() as needs, self._expecting():
-            made = _to_stages(function, self._way)
+            made = to_stages(function, self._way)
             for stage, wide in widened(stages(made.outputs)):
                 made.ops[stage.name] = made.ops[wide.name]
-        return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
+        return with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     def _expecting(self) -> AbstractContextManager[None]:
         return expecting(self.expected, tuple(self.sizes.dims.items()))
@@ -246,29 +243,25 @@ class KernelSource(Shown):
         own = {name: value_at(dim, sizes) for name, dim in self.sizes.dims.items()}
         return {**sizes, **own}
 
-    @cached_property
+    @_level
     def nest(self) -> Nest:
         """The plain loop nest."""
-        if self._twin is not None:
-            return self._twin.nest
         like, made = self._first.nest if self._first is not None else None, self._stages_of_nest
         with self._expecting():
             in_place = IN_PLACE in self.function.attrs
             return lower(self.name, made.inputs, made.outputs, like, in_place=in_place)
 
-    @cached_property
+    @_level
     def ways(self) -> list[tuple[KernelSource, Dim]]:
         """The ways to compute the results, this one first, each with a dimension that is 1 at the
         sizes where it is used and 0 at others. There is only one way if the schedule is written by
         hand or if indices are checked.
         """
-        if self._twin is not None:
-            return self._twin.ways
         if self._first is not None or self.by_hand or self.stages.checks:
             return [(self, 1)]
         ways = [
             (self._other(number) if number else self, where)
-            for number, where in enumerate(_where(self.sizes.function))
+            for number, where in enumerate(where_of_ways(self.sizes.function))
             if where != 0
         ]
         shared = one_query(self.sizes.function)
@@ -291,11 +284,9 @@ class KernelSource(Shown):
             self.function, self.target, (), self.bounds, self.use, self, way, self.expected
         )
 
-    @cached_property
+    @_level
     def plan(self) -> Plan:
         """The schedule, and the decisions that led to it."""
-        if self._twin is not None:
-            return self._twin.plan
         with self._expecting():
             for choice in self.by_hand:
                 made = choice.apply(self.nest, self._planned, self.target, self.use)
@@ -336,11 +327,9 @@ class KernelSource(Shown):
         """The names of the schedule rules used."""
         return tuple(dict.fromkeys(rule for way, _ in self.ways for rule in way.plan.rules))
 
-    @cached_property
+    @_level
     def scheduled_nest(self) -> Nest:
         """The nest from which code is generated."""
-        if self._twin is not None:
-            return self._twin.scheduled_nest
         return either([(way.finished(), where) for way, where in self.ways])
 
     @cached_property
@@ -348,11 +337,9 @@ class KernelSource(Shown):
         """The nest as text; debug lines refer to its lines."""
         return print_nest(self.scheduled_nest, self.sizes.dims)
 
-    @cached_property
+    @_level
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
-        if self._twin is not None:
-            return self._twin.emitted
         with self._expecting():
             return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target)
 
@@ -367,11 +354,9 @@ class KernelSource(Shown):
         needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
         return replace(code, needs=needs) if self.sizes.needs else code
 
-    @cached_property
+    @_level
     def own_code(self) -> KernelCode:
         """The description of the kernel with its local names for sizes."""
-        if self._twin is not None:
-            return self._twin.own_code
         made = self.emitted
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
@@ -490,136 +475,3 @@ class KernelBinary(Brief):
         symbols = tuple(e.symbol for e in own.entries)
         code = ObjectCode(own.key, data[_HEADER.size + length :], symbols)
         return KernelBinary(source.in_model(own), code, rules, own)
-
-
-def _where(function: Function) -> list[Dim]:
-    """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
-    at others.
-    """
-    for call in operator_calls(function):
-        if isinstance(call.op, Op) and call.op.ways_rule is not None:
-            operands = call.op.placeholders([a.tensor for a in call.args])
-            return [where for _, where in call.op.ways_rule(operands, call.attrs)]
-    return [1]
-
-
-def _to_stages(function: Function, way: int = 0) -> Stages:
-    """Returns a primitive function as tensor expressions, with stages named after operators.
-    `way` is the number of the way to use for operators that have several.
-    """
-    taken: dict[str, int] = {}
-    values: dict[int, tuple[Tensor, ...]] = {}
-    ops: dict[str, int] = {}
-    inputs: list[Tensor] = []
-    named: set[int] = set()
-    for position, param in enumerate(function.params):
-        assert isinstance(param.type, TensorType)
-        name = _unique(f"in{position}", taken)
-        inputs.append(placeholder(param.type.shape, param.type.dtype, name, param.type.layout))
-        values[param.id] = (inputs[-1],)
-    count = 0
-    for node in post_order(function.body):
-        match node:
-            case Var():
-                pass
-            case Constant():
-                values[node.id] = (_constant(node, _unique("const", taken), count, ops),)
-                named.add(id(values[node.id][0]))
-            case Call(op=Op() as op):
-                args = [values[a.id][0] for a in node.args]
-                in_place = node is function.body and IN_PLACE in function.attrs
-                made = (
-                    (op.scattered(args, node.attrs),) if in_place else _compute(op, node, args, way)
-                )
-                _name_stages(op, made, taken, ops, named, count)
-                values[node.id] = made
-                count += 1
-            case Tuple():
-                values[node.id] = tuple(values[f.id][0] for f in node.fields)
-            case TupleGetItem():
-                values[node.id] = (values[node.value.id][node.index],)
-            case _:
-                raise AssertionError(f"{node} in a primitive function")
-    outputs = _distinct(values[function.body.id], taken, ops, count)
-    return Stages(tuple(inputs), outputs, ops)
-
-
-def _with_checks(made: Stages, bounds: str) -> Stages:
-    """Returns the stages with their index checks numbered, or removed."""
-    checks: list[IndexCheck] = []
-    for stage in stages(made.outputs):
-        assert stage.body is not None
-        if not any(isinstance(node, Checked) for node in nodes(stage.body)):
-            continue
-        images: dict[int, Scalar] = {}
-        for node in parts_of(stage.body):
-            new = over(node, tuple([images[id(c)] for c in node.children]))
-            if isinstance(new, Checked):
-                if bounds == "clamp":
-                    new = new.clamped
-                else:
-                    new = Checked(new.value, new.places, new.hold, len(checks))
-                    checks.append(IndexCheck(new.places, made.ops[stage.name]))
-            images[id(node)] = new
-        stage.body = images[id(stage.body)]
-    return replace(made, checks=tuple(checks))
-
-
-def _compute(op: Op, node: Call, args: list[Tensor], way: int) -> tuple[Tensor, ...]:
-    if way and op.ways_rule is not None:
-        return (op.ways_rule(args, node.attrs)[way][0],)
-    assert op.compute is not None, f"{op.name} has no tensor form and cannot be in a kernel"
-    made = op.compute(*args, **node.attrs)
-    return made if isinstance(made, tuple) else (made,)
-
-
-def _constant(node: Constant, name: str, position: int, ops: dict[str, int]) -> Tensor:
-    assert node.is_splat, "constants inside a kernel are single values"
-    value = node.splat_value
-    ops[name] = position  # the next operator, which reads it
-    return compute(node.tensor.shape, lambda *_: Imm(value, node.tensor.dtype), name)
-
-
-def _name_stages(
-    op: Op,
-    made: tuple[Tensor, ...],
-    taken: dict[str, int],
-    ops: dict[str, int],
-    named: set[int],
-    position: int,
-) -> None:
-    """Names the stages of an operator after it. The last stage gets the operator's plain name."""
-    new = stages(made, named)
-    short = op.name.rsplit(".", 1)[-1]
-    for stage in new:
-        alone = len(new) == 1 or stage is made[0]
-        stage.name = _unique(short if alone else f"{short}.{stage.name}", taken)
-        ops[stage.name] = position
-        named.add(id(stage))
-
-
-def _distinct(
-    tensors: tuple[Tensor, ...], taken: dict[str, int], ops: dict[str, int], count: int
-) -> tuple[Tensor, ...]:
-    """Returns outputs with a separate stage each: copies those that are inputs or repeated."""
-    seen: set[int] = set()
-    result: list[Tensor] = []
-    for tensor in tensors:
-        if tensor.body is None or id(tensor) in seen:
-            name = _unique("copy", taken)
-            ops[name] = max(count - 1, 0)
-            source = tensor
-            tensor = compute(source.shape, _reader(source), name)
-        seen.add(id(tensor))
-        result.append(tensor)
-    return tuple(result)
-
-
-def _reader(source: Tensor) -> Any:
-    return lambda *indices: source[indices]
-
-
-def _unique(name: str, taken: dict[str, int]) -> str:
-    count = taken.get(name, 0)
-    taken[name] = count + 1
-    return name if not count else _unique(f"{name}_{count}", taken)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.codegen.worker import emit_object, serve
 from clew.ir.module import Module
 from clew.ir.parser import parse_module

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import Call, Expr, Function, If, Var, While
