@@ -254,13 +254,12 @@ def test_convolutions_with_scales(kit: Any, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("zero", [EACH, CENTERED], ids=["signed", "unsigned"])
 def test_zero_points_of_filters(kit: Any, target: str, zero: Any) -> None:
-    """Pairs of `i16` hold all differences, bytes only those that fit."""
+    """Pairs of `i16` hold all differences, bytes only those that fit, which these do not."""
     weight = "i8" if zero.dtype == np.int8 else "u8"
     point = kit.layer("cast", kit.const(by_filter(zero)), dtype="i32")
     before = convolution(kit, "u8", weight, (None, point), padding=(1, 1, 1, 1))
     found = after(kit, before, TARGETS[target] or kit.lanes())
-    fits = target == "pairs"
-    assert (conv_of(found).args[1].tensor.dtype != "i32") is fits
+    assert {a.tensor.dtype for a in conv_of(found).args} == {"i16"}
     check(kit, before, found)
 
 
@@ -312,7 +311,7 @@ def test_zero_points_that_are_none_of_8_bits(kit: Any, target: str, zero: int) -
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("known", [True, False])
 def test_zero_points_of_data_that_a_run_tells(kit: Any, target: str, *, known: bool) -> None:
-    """Only pairs need no padding with a number; an `i32` may be any number."""
+    """An `i32` may be any number, which neither padding nor differences of 16 bits might hold."""
     chosen = TARGETS[target] or kit.lanes()
     for padding in ((0,) * 4, (1,) * 4):
         x = kit.var("x", 2, CHANNELS, SIDE, SIDE, dtype="u8")
@@ -322,12 +321,14 @@ def test_zero_points_of_data_that_a_run_tells(kit: Any, target: str, *, known: b
         operands = operand(kit, x, point), operand(kit, filters, None)
         before = kit.module([x, zero], kit.layer("nn.conv2d", *operands, padding=padding))
         found = after(kit, before, chosen)
-        narrow = known and (target == "pairs" or not any(padding))
-        assert (conv_of(found).args[0].tensor.dtype != "i32") is narrow
-        value = np.asarray(17, np.uint8 if known else np.int32)
-        inputs = {"x": draw("u8", 2, CHANNELS, SIDE, SIDE), "z": value}
-        for a, b in zip(kit.interpret(before, inputs), kit.interpret(found, inputs), strict=True):
-            np.testing.assert_array_equal(a, b)
+        expected = ("i16" if target == "pairs" else "u8") if known else "i32"
+        assert conv_of(found).args[0].tensor.dtype == expected
+        for number in (0, 17, 255):
+            value = np.asarray(number, np.uint8 if known else np.int32)
+            inputs = {"x": draw("u8", 2, CHANNELS, SIDE, SIDE), "z": value}
+            outputs = kit.interpret(before, inputs), kit.interpret(found, inputs)
+            for a, b in zip(*outputs, strict=True):
+                np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("target", TARGETS)

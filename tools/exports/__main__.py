@@ -100,7 +100,6 @@ def optimized_(
                 *_RIGHT,
                 "one step",
                 "rounds",
-                "by node",
                 "not made",
                 "peer fails",
             )
@@ -143,7 +142,7 @@ def packages_(
     raise typer.Exit(0 if good else 1)
 
 
-_RIGHT = ("agrees", "noisy", "nearer", "right")
+_RIGHT = ("agrees", "noisy", "nearer", "right", "by node")
 _HEADING = (
     f"{'model':44} {'status':12} {'error':>8} {'compile':>8} {'first':>8} {'later ms':>9} "
     f"{'ORT ms':>9} {'ratio':>6} {'built':>5}"

@@ -216,11 +216,14 @@ def in_range(zero: Expr | None, dtype: str = "") -> bool:
     if values is not None:
         low, high = (-128, 127) if dtype == "i8" else (0, 255)
         return bool(np.all((values >= (low if dtype else -_MOST_ZERO)) & (values <= high)))
+    return any(is_widened(zero, small) for small in ((dtype,) if dtype else _SMALL))
+
+
+def is_widened(zero: Expr, dtype: str) -> bool:
+    """Whether a zero point was cast from a dtype."""
     while isinstance(zero, Call) and zero.op_name == "reshape":
         zero = zero.args[0]
-    if dtype or not isinstance(zero, Call) or zero.op_name != "cast":
-        return False
-    return zero.args[0].tensor.dtype in _SMALL
+    return isinstance(zero, Call) and zero.op_name == "cast" and zero.args[0].tensor.dtype == dtype
 
 
 def same_numbers(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

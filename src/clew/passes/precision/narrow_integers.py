@@ -35,6 +35,7 @@ from clew.passes.precision.integer_operands import (
     depth_fits,
     in_range,
     integers_of,
+    is_widened,
     known_values,
     number,
     pair_of,
@@ -63,7 +64,8 @@ class NarrowIntegers(Pass):
     `sum(a * b) = sum(data * weight) - z * sum(weight) - y * (sum(data) - K * z)`. Sums of the
     weight are constant; terms with a zero point of 0 are omitted. Weights become `i8`; data becomes
     `u8` if the target has no instruction for products of signed data. The padding of a convolution
-    is made of zero points.
+    is made of zero points. Convolutions whose weight keeps zero points, since `i8` does not hold
+    the differences from them, multiply pairs as below.
 
     Other x86 targets multiply pairs of `i16`. Zero points are subtracted from both operands first,
     so sums need no correction and padding is 0. Some of these can also add products of bytes in
@@ -209,11 +211,13 @@ class _Narrower(Rewriter):
         with self.covers(old, *old.args):
             if self._multiplies_pairs(data.value, weight.value):
                 total = self._of_short(new, data, weight)
-                operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
-                total = total or Call(new.op, operands, attrs)
             else:
-                total = self._of_bytes(old, new, data, weight)
+                total = self._of_bytes(new, data, weight)
+            if total is None and self._has_pairs():
+                operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
+                total = Call(new.op, operands, attrs)
             if total is None:
+                self._ctx.remark(old, "not a convolution of integers: no instruction takes them")
                 return new
             self._multiplied_as(old, data, weight)
             scale = weight.scale
@@ -232,24 +236,19 @@ class _Narrower(Rewriter):
             return inner == 1
         return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
-    def _of_bytes(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
+    def _of_bytes(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of 8-bit integers, corrected for the data's zero point; None
-        without an instruction, for padding with a computed zero point, or if the weight keeps one.
+        without an instruction, if the weight keeps a zero point, or if padding might not be stored
+        as the data are.
         """
         filters = signed(weight, 0)
         target = self._ctx.target
         assert target is not None
         if data.value.tensor.dtype == "i8" and not target.tile_shape("i8", "i8"):
             data = self._multiplied(data)
-        if not self._multiplies(data.value, filters.value):
+        if not self._multiplies(data.value, filters.value) or filters.zero is not None:
             return None
-        if filters.zero is not None:
-            self._ctx.remark(old, "not a convolution of integers: its weight has a zero point")
-            return None
-        total = _of_stored(new, data, filters.value, new.attrs)
-        if total is None:
-            self._ctx.remark(old, "not a convolution of integers: its padding is computed")
-        return total
+        return _of_stored(new, data, filters.value, new.attrs)
 
     def _of_short(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of bytes whose products are added in pairs of 16 bits; None if
@@ -303,11 +302,15 @@ class _Narrower(Rewriter):
         """Whether the target multiplies pairs of `i16`, but no 8-bit integers."""
         target = self._ctx.target
         assert target is not None
-        if self._options.signed:
-            return False
         signs = data.tensor.dtype, "i8"
         bytes_ = target.dot_lanes("u8", "i8") or target.tile_shape(*signs)
-        return not bytes_ and bool(target.dot_lanes("i16", "i16"))
+        return not bytes_ and self._has_pairs()
+
+    def _has_pairs(self) -> bool:
+        """Whether products of pairs of `i16` may be made."""
+        target = self._ctx.target
+        assert target is not None
+        return not self._options.signed and bool(target.dot_lanes("i16", "i16"))
 
     def _multiplied(self, data: Integers) -> Integers:
         """Returns the data in the signedness that the target multiplies with a signed weight."""
@@ -339,18 +342,17 @@ class _Narrower(Rewriter):
 
 
 def _of_stored(conv: Call, data: Integers, filters: Expr, attrs: Attrs) -> Expr | None:
-    """Returns a convolution of stored integers, corrected for the data's zero point; None for
-    padding with a computed one.
+    """Returns a convolution of stored integers, corrected for the data's zero point; None if the
+    data's dtype might not hold the zero points that pad it.
     """
     image = data.value
     if data.zero is not None and any(attrs.padding):
-        point = known_values(data.zero)
-        if point is None or not in_range(data.zero, image.tensor.dtype):
-            return None
         half = len(attrs.padding) // 2
         pads = (0, 0, *attrs.padding[:half], 0, 0, *attrs.padding[half:])
-        image = get_op("pad")(image, pads=pads, value=float(point))
-        attrs = attrs.with_(padding=(0,) * len(attrs.padding))
+        padded = _padded(image, data.zero, pads)
+        if padded is None:
+            return None
+        image, attrs = padded, attrs.with_(padding=(0,) * len(attrs.padding))
     total: Expr = Call(conv.op, [image, filters], attrs)
     if data.zero is not None:
         rank = filters.tensor.rank
@@ -358,6 +360,21 @@ def _of_stored(conv: Call, data: Integers, filters: Expr, attrs: Attrs) -> Expr 
         each = reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
         total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
     return total
+
+
+def _padded(image: Expr, zero: Expr, pads: tuple[int, ...]) -> Expr | None:
+    """Returns an image padded with its zero point; None if its dtype might not hold that.
+
+    A zero point that a run computes is added to the difference from it, padded with 0.
+    """
+    pad, dtype = get_op("pad"), image.tensor.dtype
+    point = known_values(zero)
+    if point is not None:
+        return pad(image, pads=pads, value=float(point)) if in_range(zero, dtype) else None
+    if not is_widened(zero, dtype):
+        return None
+    less = get_op("subtract")(get_op("cast")(image, dtype=SUM), zero)
+    return get_op("cast")(get_op("add")(pad(less, pads=pads, value=0.0), zero), dtype=dtype)
 
 
 def _pairs_fit(weight: Array, most: int) -> bool:
