@@ -31,9 +31,10 @@ class Result:
     """What was found of one model. Times are seconds of wall clock; `later` ones are medians.
 
     `later` counts calls after the first, `built_later` those in which anything was compiled.
-    `noise` is what ONNX Runtime's own optimizations change, or a last bit of the inputs, measured
-    where the engines differ: a network that amplifies rounding proves nothing. The `f64` errors are those of both engines
-    against torch in f64 (see `judged`). `fixed_sizes`: the peer refuses other sizes.
+    `noise` is what ONNX Runtime's own optimizations, or a last bit of the inputs, change, measured
+    where the engines differ: a network that amplifies rounding proves nothing. The `f64` errors are
+    those of both engines against torch in f64 (see `judged`). `fixed_sizes`: the peer refuses other
+    sizes.
     """
 
     status: str = "agrees"
