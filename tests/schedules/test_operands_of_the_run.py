@@ -81,7 +81,7 @@ def test_products(turn: int) -> None:
     [
         (1, "NK", ["rows"]),  # lanes along the depth: nothing is packed
         (4, "NK", ["dots"]),
-        (1, "KN", ["matvec"]),
+        (1, "KN", ["streamed"]),
         (5, "KN", ["elementwise", "matmul"]),  # each line of the matrix is on a page of its own
         (16, "NK", ["dots"]),
         (300, "NK", ["elementwise", "matmul"]),  # packed, then as with a constant matrix
@@ -168,7 +168,7 @@ def test_one_row_reads_long_runs_of_a_plain_matrix() -> None:
         return str(kernel.choices[0])
 
     assert choices(100, packed=False).startswith("matvec: vectors=16 ")
-    assert choices(1111, packed=False).startswith("matvec: vectors=512 ")  # not in a cache
+    assert choices(1111, packed=False).startswith("streamed: vectors=512 ")  # not in a cache
     assert choices(100, packed=True).startswith("matvec: vectors=4 ")
 
 
@@ -189,13 +189,13 @@ def test_few_rows_read_a_large_matrix_in_its_own_order(
     y = graph("nn.dense", graph.x(*rows, depth), graph.x(depth, columns), weight_layout="KN")
     y = graph("nn.relu", graph("add", y, graph.w(columns)))
     compiled = check(module(graph, y), {}, depth, target="cpu-avx2")
-    assert rules(compiled) == ["matvec"]
+    assert rules(compiled) == ["streamed"]
     assert any("sum_parts" in str(step) for step in compiled.kernels[0].schedule.steps)
 
 
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "wanted"),
-    [(4, 512, 600, "matvec"), (5, 512, 600, "matmul"), (1, 8, 20000, "matvec")],
+    [(4, 512, 600, "streamed"), (5, 512, 600, "matmul"), (1, 8, 20000, "matvec")],
 )
 def test_other_rows_sum_in_registers(rows: int, depth: int, columns: int, wanted: str) -> None:
     graph = Graph()

@@ -32,6 +32,7 @@ from clew.schedules.rules.separable import Separable
 from clew.schedules.rules.sequential import Sequential
 from clew.schedules.rules.spatial import Spatial
 from clew.schedules.rules.split_weights import SplitWeights
+from clew.schedules.rules.streamed import Streamed
 from clew.schedules.rules.tiles import Tiles
 from clew.schedules.rules.windows import Windows
 from clew.schedules.rules.winograd import Winograd
@@ -131,7 +132,7 @@ RULES: Final = Registry(
         Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
         Dot(), DotConv(), Dots(), Elementwise(), Fourier(), Lines(), Matmul(), Matvec(), Melt(),
         Neighbors(), Parts(), PartsRows(), Rows(), Selected(), Separable(), Sequential(), Spatial(),
-        SplitWeights(), Tiles(), Windows(), Winograd(),
+        SplitWeights(), Streamed(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""
