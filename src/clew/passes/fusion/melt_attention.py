@@ -22,8 +22,10 @@ from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import ROUNDED, Exactness
 from clew.support.dataclass import dataclass
 
-# A mask hides a position by at most this value: its score vanishes beside others.
+# A mask hides a position by at most this value: its score vanishes beside others. In f16, exporters
+# write the lowest finite number.
 _HIDDEN: Final = -1e9
+_HIDDEN_BY_DTYPE: Final = {"f16": -65504.0}
 # Constant masks of at most this many elements are examined.
 _LARGEST_MASK: Final = 1 << 24
 # Masks that are added up; the search for the scores visits their operands again for each.
@@ -400,7 +402,8 @@ def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:
         return False
     values = mask.data.reshape(rows, columns)
     seen = np.arange(columns)[None, :] <= np.arange(rows)[:, None]
-    return bool((values[seen] == 0).all() and (values[~seen] <= _HIDDEN).all())
+    hidden = values[~seen].astype(np.float64) <= _HIDDEN_BY_DTYPE.get(mask.tensor.dtype, _HIDDEN)
+    return bool((values[seen] == 0).all() and hidden.all())
 
 
 def _repeated_condition(mask: Expr) -> Expr | None:
