@@ -1,5 +1,5 @@
-"""Small decoders in the form that Optimum merges: an `If` over `use_cache_branch`, with one branch
-for the first call and one that continues the caches.
+"""Small GPT-2 decoders in the form that Optimum merges: an `If` over `use_cache_branch`, with one
+branch for the first call and one that continues the caches.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-WIDTH, HEADS, LAYERS, VOCABULARY = 32, 2, 2, 61
+WIDTH, HEADS, LAYERS, VOCABULARY, POSITIONS = 32, 2, 2, 61, 48
 _HEAD: Final = WIDTH // HEADS
-_POSITIONS: Final = 48
 _I64, _F32 = TensorProto.INT64, TensorProto.FLOAT
 
 
@@ -34,6 +33,12 @@ class _Branch:
     def size(self, value: str, axis: int) -> str:
         return self("Gather", self("Shape", value), self.ints(axis), axis=0)
 
+    def linear(self, x: str, name: str) -> str:
+        return self("Add", self("MatMul", x, name), f"{name}.bias")
+
+    def norm(self, x: str, name: str) -> str:
+        return self("LayerNormalization", x, name, f"{name}.bias")
+
     def heads(self, x: str) -> str:
         split = self("Reshape", x, self.ints(0, 0, HEADS, _HEAD))
         return self("Transpose", split, perm=[0, 2, 1, 3])
@@ -49,22 +54,44 @@ class _Branch:
 
 
 def weights(seed: int = 0, *, cross: bool = False) -> dict[str, np.ndarray]:
-    """Returns the weights by name; with `cross`, layers attend to an encoder as well."""
+    """Returns the weights of a GPT-2 by name; with `cross`, layers attend to an encoder as well."""
     rng = np.random.default_rng(seed)
     found: dict[str, np.ndarray] = {
         "wte": rng.standard_normal((VOCABULARY, WIDTH)),
-        "wpe": rng.standard_normal((_POSITIONS, WIDTH)),
+        "wpe": rng.standard_normal((POSITIONS, WIDTH)),
         "head": 2 * rng.standard_normal((WIDTH, VOCABULARY)) / WIDTH**0.5,
     }
+    norms, widths = ["norm"], dict[str, tuple[int, int]]()
     for n in range(LAYERS):
         kinds = ["q", "k", "v", "o", *(["cq", "ck", "cv", "co"] if cross else [])]
-        for kind in kinds:
-            found[f"{n}.{kind}"] = 1.5 * rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5
-        found[f"{n}.up"] = rng.standard_normal((WIDTH, 2 * WIDTH)) / WIDTH**0.5
-        found[f"{n}.down"] = rng.standard_normal((2 * WIDTH, WIDTH)) / WIDTH**0.5
-        for norm in ("norm1", "norm2"):
-            found[f"{n}.{norm}"] = rng.uniform(0.5, 1.5, WIDTH)
+        widths |= {f"{n}.{kind}": (WIDTH, WIDTH) for kind in kinds}
+        widths |= {f"{n}.up": (WIDTH, 4 * WIDTH), f"{n}.down": (4 * WIDTH, WIDTH)}
+        norms += [f"{n}.norm1", f"{n}.norm2"]
+    for name, shape in widths.items():
+        found[name] = 1.5 * rng.standard_normal(shape) / shape[0] ** 0.5
+        found[f"{name}.bias"] = 0.1 * rng.standard_normal(shape[1])
+    for name in norms:
+        found[name] = rng.uniform(0.5, 1.5, WIDTH)
+        found[f"{name}.bias"] = 0.1 * rng.standard_normal(WIDTH)
     return {name: value.astype(np.float32) for name, value in found.items()}
+
+
+def as_transformers(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns weights by the names of transformers' `GPT2LMHeadModel`."""
+    found = {
+        "transformer.wte.weight": values["wte"], "transformer.wpe.weight": values["wpe"],
+        "lm_head.weight": np.ascontiguousarray(values["head"].T),
+        "transformer.ln_f.weight": values["norm"], "transformer.ln_f.bias": values["norm.bias"],
+    }  # fmt: skip
+    own = {"attn.c_proj": "o", "mlp.c_fc": "up", "mlp.c_proj": "down"}
+    own |= {"ln_1": "norm1", "ln_2": "norm2"}
+    for n in range(LAYERS):
+        for end, kind in ((".weight", ""), (".bias", ".bias")):
+            both = np.concatenate([values[f"{n}.{one}{kind}"] for one in "qkv"], axis=-1)
+            found[f"transformer.h.{n}.attn.c_attn{end}"] = both
+            for theirs, ours in own.items():
+                found[f"transformer.h.{n}.{theirs}{end}"] = values[f"{n}.{ours}{kind}"]
+    return found
 
 
 def _branch(*, past: bool, cross: bool, one: bool) -> onnx.GraphProto:
@@ -86,15 +113,15 @@ def _branch(*, past: bool, cross: bool, one: bool) -> onnx.GraphProto:
     caches: dict[str, str] = {}
     inner = "decoder." if cross else ""
     for n in range(LAYERS):
-        normed = b("LayerNormalization", x, f"{n}.norm1")
-        q, new_k, new_v = (b.heads(b("MatMul", normed, f"{n}.{w}")) for w in "qkv")
+        normed = b.norm(x, f"{n}.norm1")
+        q, new_k, new_v = (b.heads(b.linear(normed, f"{n}.{w}")) for w in "qkv")
         for kind, new in (("key", new_k), ("value", new_v)):
             old = f"past_key_values.{n}.{inner}{kind}"
             caches[f"{n}.{inner}{kind}"] = b("Concat", old, new, axis=2) if past else new
         k, v = caches[f"{n}.{inner}key"], caches[f"{n}.{inner}value"]
-        x = b("Add", x, b("MatMul", b.attention(q, k, v, mask), f"{n}.o"))
+        x = b("Add", x, b.linear(b.attention(q, k, v, mask), f"{n}.o"))
         if cross:
-            q = b.heads(b("MatMul", x, f"{n}.cq"))
+            q = b.heads(b.linear(x, f"{n}.cq"))
             for kind in ("key", "value"):
                 name = f"{n}.encoder.{kind}"
                 if past:  # as Optimum adds outputs that only the other branch has
@@ -102,25 +129,24 @@ def _branch(*, past: bool, cross: bool, one: bool) -> onnx.GraphProto:
                     caches[name] = b("Constant", value=numpy_helper.from_array(empty))
                 else:
                     weight = f"{n}.c{kind[0]}"
-                    caches[name] = b.heads(b("MatMul", "encoder_hidden_states", weight))
-            source = "past_key_values." if past else ""
-            k, v = (
-                f"{source}{n}.encoder.{kind}" if past else caches[f"{n}.encoder.{kind}"]
-                for kind in ("key", "value")
-            )
-            x = b("Add", x, b("MatMul", b.attention(q, k, v), f"{n}.co"))
-        normed = b("LayerNormalization", x, f"{n}.norm2")
-        up = b("Relu", b("MatMul", normed, f"{n}.up"))
-        x = b("Add", x, b("MatMul", up, f"{n}.down"))
-    results = [b("MatMul", x, "head"), *caches.values()]
-    outputs = [helper.make_tensor_value_info(name, _F32, [None] * (3 + (n > 0))) for n, name in enumerate(results)]
+                    caches[name] = b.heads(b.linear("encoder_hidden_states", weight))
+            names = [f"{n}.encoder.{kind}" for kind in ("key", "value")]
+            k, v = (f"past_key_values.{name}" if past else caches[name] for name in names)
+            x = b("Add", x, b.linear(b.attention(q, k, v), f"{n}.co"))
+        up = b("Gelu", b.linear(b.norm(x, f"{n}.norm2"), f"{n}.up"), approximate="tanh")
+        x = b("Add", x, b.linear(up, f"{n}.down"))
+    results = [b("MatMul", b.norm(x, "norm"), "head"), *caches.values()]
+    ranks = [3, *[4] * len(caches)]
+    info = helper.make_tensor_value_info
+    outputs = [info(name, _F32, [None] * r) for name, r in zip(results, ranks, strict=True)]
     return helper.make_graph(b.nodes, "with_past" if past else "without_past", [], outputs)
 
 
 def cache_names(*, cross: bool) -> list[str]:
     """Returns the names of the caches without the prefix of inputs or outputs."""
     sides = ("decoder.", "encoder.") if cross else ("",)
-    return [f"{n}.{side}{kind}" for n in range(LAYERS) for side in sides for kind in ("key", "value")]
+    kinds = [f"{side}{kind}" for side in sides for kind in ("key", "value")]
+    return [f"{n}.{kind}" for n in range(LAYERS) for kind in kinds]
 
 
 def merged(
@@ -155,4 +181,4 @@ def merged(
     }
     tensors = [numpy_helper.from_array(np.asarray(v), n) for n, v in parameters.items()]
     graph = helper.make_graph([node], "merged", inputs, outputs, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

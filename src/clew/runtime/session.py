@@ -152,8 +152,9 @@ class Session(Shown):
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
         self._held_form = held_form
-        # The form and what served the latest call with buffers.
-        self._served: tuple[HeldForm | None, Any] = None, None
+        # What served the latest call with buffers, and its form.
+        self._served: Any = None
+        self._served_form: HeldForm | None = None
         flag = branch_input(self._given)
         self._flag = None if flag is None else self._given_names.index(flag)
         # The owner of the buffers that the session may write to.
@@ -289,6 +290,11 @@ class Session(Shown):
         """
         hold = self._now.hold
         return hold is not None and hold.is_torn and not self._turn.held
+
+    @property
+    def growing_axes(self) -> dict[str, int]:
+        """The axes along which states grow, by input name; states that do not grow are absent."""
+        return dict(self._places_of_length())
 
     @property
     def length(self) -> int:
@@ -509,9 +515,9 @@ class Session(Shown):
             for name, state in form.states.items():
                 given[state.position] = caches.arrays[name]
             given += caches.given(now.lengths, added)
-            before = self._served[1] if self._served[0] is form else None
-            served = form.serve(given, before)
-            self._served = form, served
+            before = self._served if self._served_form is form else None
+            served = self._served = form.serve(given, before)
+            self._served_form = form
             taken = served.program.borders.of(self._held).taken
             hold = self._begun(form, taken, now.hold, given, is_new=is_new)
         results = self._model.run_checked(given, self._held, served=served)

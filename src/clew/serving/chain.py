@@ -139,7 +139,7 @@ class Chain(Generic[B]):
         return declined
 
     def held(self, variant: Variant) -> Chain[B] | None:
-        """Returns the chain of a variant whose growing states lie in buffers; None if it has none."""
+        """Returns the chain of a variant with states in buffers; None if it has none."""
         return None
 
     def served_again(
