@@ -427,7 +427,8 @@ def test_inputs_are_filled_by_name() -> None:
     }  # fmt: skip
     inputs = [InputSpec(name, dtype, shape) for name, (dtype, shape) in shapes.items()]
     logits = OutputSpec("logits", np.dtype("f4"), ("batch", "seq", 9))
-    wiring = Wiring(SimpleNamespace(inputs=inputs, outputs=[logits]))
+    none = SimpleNamespace(state_names=(), growing_axes={})
+    wiring = Wiring(SimpleNamespace(inputs=inputs, outputs=[logits], session=lambda: none))
     found = wiring.inputs(np.array([[5, 6]]), 3, [0], 0)
     assert {n: a.tolist() for n, a in found.items()} == {
         "input_ids": [[5, 6]], "attention_mask": [[1] * 5], "position_ids": [[3, 4]],

@@ -162,3 +162,21 @@ def test_only_the_lines_that_a_panel_reads_at_given_sizes_are_prefetched() -> No
     nest = at_sizes(schedule.finished(), {"n": 7, "first": 24, "count": 2})
     (result,) = interpret(nest, arrays)
     assert (result == 8).all()
+
+
+def test_panels_of_a_free_number_of_rows_are_requested_some_steps_ahead() -> None:
+    """The last tile is moved back so that it ends at the last row; requests do not follow it."""
+    n = SymDim.symbol("n")
+    x = te.placeholder((2, n, 32), "f32", "x")
+    out = te.compute((2, n, 32), lambda b, i, j: x[b, i, j] + 1.0, "out")
+    schedule = Schedule(lower("rows", [x], [out]))
+    tile, row = schedule.split("out.i", 4, tail="clamp")
+    schedule.prefetch("x", tile, row, distance=3)
+    nest = at_sizes(schedule.finished(), {"n": 30})
+    asked = [s for s in walk(nest.body) if isinstance(s, Prefetch)]
+    assert asked
+    text = str(schedule)
+    assert "min(((out.i.o * 4) + 12), " in text
+    values = np.random.default_rng(0).standard_normal((2, 30, 32)).astype(np.float32)
+    (found,) = interpret(nest, [values])
+    np.testing.assert_array_equal(found, values + 1)

@@ -82,9 +82,11 @@ class Decoder(Shown):
 
         Errors: those of `feed`.
         """
-        size = self.wiring.at_once if self._session is not None else ids.shape[1]
-        for begin in range(0, ids.shape[1], size):
+        begin = 0
+        while begin < ids.shape[1]:
+            size = self.wiring.most(self._end) if self._session is not None else ids.shape[1]
             logits = self.feed(ids[:, begin : begin + size], 1)
+            begin += size
         return logits[:, -1]
 
     def rewind(self, length: int) -> bool:

@@ -29,8 +29,8 @@ class Reading:
 
     @property
     def most(self) -> int:
-        """The most tokens that one call reads."""
-        return self.decoder.wiring.at_once
+        """The most tokens that the next call reads."""
+        return self.decoder.wiring.most(self._read)
 
     @property
     def left(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.state import conventional_pairs, growing_names
+from clew.runtime.state import branch_input
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.near import listed
@@ -63,6 +64,7 @@ class Wiring(Shown):
         self.vocabulary = vocabulary if isinstance(vocabulary, int) else None
         batch, new = specs[self.tokens].shape
         self.at_once = new if isinstance(new, int) else _AT_ONCE
+        self._is_merged = branch_input(model.inputs) is not None
         self.batch = batch if isinstance(batch, int) else None
         self.states = _states(model, batch)
         known = {state.name for state in self.states}
@@ -92,7 +94,15 @@ class Wiring(Shown):
     @property
     def verifies(self) -> bool:
         """Whether the model can read guessed tokens at once, and forget those that are wrong."""
-        return self.rewinds and self.at_once > 1
+        return self.rewinds and self.at_once > 1 and not self._is_merged
+
+    def most(self, past: int) -> int:
+        """Returns the most tokens that a call reads after `past` ones. The branch of a merged
+        decoder that continues its caches may have been exported for one token.
+        """
+        if self._is_merged:
+            return 1 if past else sys.maxsize
+        return self.at_once
 
     def check_ids(self, ids: Any) -> None:
         """Errors: I481 for token ids out of range."""
@@ -142,16 +152,14 @@ def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
 def _states(model: Any, batch: int | str) -> list[Growing]:
     """Returns the states of a model; none if its names give none."""
     try:
-        pairs = conventional_pairs(model.inputs, model.outputs)
+        session = model.session()
     except InputError:
         return []
-    growing, found = growing_names(pairs), []
-    for pair in pairs:
-        shape = pair.input.shape
-        axes = [n for n, size in enumerate(shape) if size in growing]
+    specs, axes, found = {i.name: i for i in model.inputs}, session.growing_axes, []
+    for name in session.state_names:
+        shape = specs[name].shape
         own = [n for n, size in enumerate(shape) if size == batch and isinstance(size, str)]
-        axis = axes[0] if len(axes) == 1 else -1
-        found.append(Growing(pair.input.name, axis, own[0] if own else -1))
+        found.append(Growing(name, axes.get(name, -1), own[0] if own else -1))
     return found
 
 

@@ -273,11 +273,15 @@ class Schedule(Shown):
         """Joins the peeled copies of an outermost loop."""
         return self.apply("hoist", loop=loop)
 
-    def prefetch(self, buffer: str, ahead: str, at: str, tiles: str = "") -> Schedule:
-        """Prefetches reads of the next iteration of `ahead`, one share per iteration of `at`.
-        `tiles` is the loop over tiles around `at`, for numbers of tiles that only a run knows.
+    def prefetch(
+        self, buffer: str, ahead: str, at: str, tiles: str = "", distance: int = 1
+    ) -> Schedule:
+        """Prefetches reads of the next iteration of `ahead`, or of a later one, one share per
+        iteration of `at`. `tiles` is the loop over tiles around `at`, for numbers of tiles that
+        only a run knows.
         """
-        named = {"tiles": tiles} if tiles else {}
+        named: dict[str, Any] = {"tiles": tiles} if tiles else {}
+        named |= {"distance": distance} if distance > 1 else {}
         return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at, **named)
 
     def nontemporal(self, stage: str) -> Schedule:

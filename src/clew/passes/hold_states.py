@@ -29,8 +29,13 @@ from clew.ir.state import STATE
 from clew.ir.types import TensorType
 from clew.ir.visit import all_nodes
 from clew.ops.registry import Op, get_op
+from clew.passes.simplify.simplify_rules import one_of_the_sizes, size_of_an_axis
 from clew.passes.specialize import Specializer
+from clew.patterns import RuleRewriter
 from clew.support.dataclass import dataclass
+
+_SIZE_RULES: Final = (one_of_the_sizes, size_of_an_axis)
+"""Sizes of a state that are read as values do not depend on its buffer."""
 
 HELD: Final = "held"
 """The attribute of a main function that holds the inputs whose memory results may take: pairs of
@@ -82,6 +87,7 @@ def with_held_states(module: Module, pairs: Sequence[tuple[str, str]]) -> HeldSt
     the outputs that feed them. It has the inputs and outputs of the module in the same order, and
     then the new inputs.
     """
+    module = RuleRewriter(_SIZE_RULES).rewrite_module(module)
     module, rooms = _with_rooms(module, pairs)
     found, reasons = _growing(module, pairs)
     fixed = _fixed(module, pairs)
@@ -168,6 +174,15 @@ class _Unpadded(Specializer):
 def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Returns the names of the lengths of growing states."""
     return list(dict.fromkeys(str(length) for *_, length in _candidates(module, pairs)))
+
+
+def growing_places(
+    module: Module, pairs: Sequence[tuple[str, str]]
+) -> dict[str, tuple[int, int, SymDim]]:
+    """Returns the growing states by input name: each with the number of its output, the axis, and
+    the size of the state there.
+    """
+    return {p.name: (number, axis, n) for p, number, _, axis, n in _candidates(module, pairs)}
 
 
 def _candidates(

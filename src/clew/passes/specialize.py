@@ -91,6 +91,16 @@ def with_sizes_from_zero(module: Module, names: Collection[str]) -> Module:
         return Specializer(sizes, {}, {}).rewrite_module(module)
 
 
+def with_input(module: Module, name: str, value: Any) -> Module:
+    """Returns a module in which an input has a known value, before any build; it remains as an
+    unused parameter.
+
+    Errors: those of operators.
+    """
+    with locate(pass_name=Specialize.__name__):
+        return Specializer({}, {name: value}, {}).rewrite_module(module)
+
+
 class Specializer(Rewriter):
     """Rewrites a module with known sizes and values substituted."""
 

@@ -92,9 +92,14 @@ class _Held:
 class HeldForm:
     """The form of a model that a session runs: which states lie in buffers, and how they grow."""
 
-    def __init__(self, model: HeldModel, inputs: Sequence[InputSpec]) -> None:
-        """`inputs` are those of the model without buffers."""
+    def __init__(
+        self, model: HeldModel, inputs: Sequence[InputSpec], first: HeldForm | None = None
+    ) -> None:
+        """`inputs` are those of the model without buffers. `first` is the form for calls that begin
+        a sequence, if these run another branch of the model.
+        """
         self.model = model
+        self.begins = first
         self.specs: tuple[InputSpec, ...] = model.interface.inputs
         self._inputs = tuple(inputs)
         counts = [str(spec.shape[0]) for spec in self.specs[len(inputs) :]]

@@ -38,7 +38,7 @@ from clew.runtime.native_call import State as NativeState
 from clew.runtime.native_program import NativeForm
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.ownership import Held
-from clew.runtime.state import StatePair, first_value, growing_names
+from clew.runtime.state import StatePair, branch_input, first_value, growing_names
 from clew.support.budgets import Budgets, check_run_bytes, in_force, out_of_memory
 from clew.support.call_form import CallForm
 from clew.support.calling import in_order, picker, plain_count
@@ -133,6 +133,8 @@ class Session(Shown):
         self._pairs = tuple(pairs)
         self._specs = {pair.input.name: pair.input for pair in pairs}
         self._growing = growing_names(pairs)
+        if held_form is not None:  # results of branches have other sizes than either has
+            self._growing |= held_form.spares.keys()
         numbers = {o.name: n for n, o in enumerate(model.outputs)}
         self._kept = tuple(numbers[pair.output.name] for pair in pairs)
         self._given = tuple(i for i in model.inputs if i.name not in self._specs)
@@ -150,8 +152,11 @@ class Session(Shown):
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
         self._held_form = held_form
-        # What served the latest call with buffers.
+        # What served the latest call with buffers, and its form.
         self._served: Any = None
+        self._served_form: HeldForm | None = None
+        flag = branch_input(self._given)
+        self._flag = None if flag is None else self._given_names.index(flag)
         # The owner of the buffers that the session may write to.
         self._owner = object()
         # Without buffers, the only item has the values in the order of the pairs, None for those
@@ -285,6 +290,11 @@ class Session(Shown):
         """
         hold = self._now.hold
         return hold is not None and hold.is_torn and not self._turn.held
+
+    @property
+    def growing_axes(self) -> dict[str, int]:
+        """The axes along which states grow, by input name; states that do not grow are absent."""
+        return dict(self._places_of_length())
 
     @property
     def length(self) -> int:
@@ -488,9 +498,11 @@ class Session(Shown):
         now = self._now
         if now.hold is not None and now.hold.is_torn:
             raise _is_torn()
+        if form.begins is not None and self._flag is not None and not arrays[self._flag].any():
+            form, now = form.begins, self._emptied(now)
         whole: State = now.state if now.caches is None else {**now.state, **now.caches.arrays}
         if len(whole) < len(self._specs):
-            whole = self._completed(arrays)
+            whole = self._completed(arrays, is_read=form is self._held_form)
         given = list(self._arrange([*arrays, *(whole[name] for name in self._specs)]))
         if now.caches is None:
             now = _Now(whole, None, form.lengths_of(given), now.hold)
@@ -503,7 +515,9 @@ class Session(Shown):
             for name, state in form.states.items():
                 given[state.position] = caches.arrays[name]
             given += caches.given(now.lengths, added)
-            served = self._served = form.serve(given, self._served)
+            before = self._served if self._served_form is form else None
+            served = self._served = form.serve(given, before)
+            self._served_form = form
             taken = served.program.borders.of(self._held).taken
             hold = self._begun(form, taken, now.hold, given, is_new=is_new)
         results = self._model.run_checked(given, self._held, served=served)
@@ -514,6 +528,13 @@ class Session(Shown):
         if hold is not None:
             hold.is_torn = False
         return self._shown_of(results)
+
+    def _emptied(self, now: _Now) -> _Now:
+        """Returns a state without elements in growing states, for a call that begins a sequence."""
+        if now.caches is not None:
+            return now._replace(lengths=dict.fromkeys(now.lengths, 0))
+        grows = dict(self._places_of_length())
+        return now._replace(state={n: x for n, x in now.state.items() if n not in grows})
 
     def _begun(
         self,
@@ -597,14 +618,18 @@ class Session(Shown):
             self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
         )
 
-    def _completed(self, arrays: Sequence[Any]) -> State:
-        """Returns the state, with zeros for states that have no value yet.
+    def _completed(self, arrays: Sequence[Any], *, is_read: bool = True) -> State:
+        """Returns the state, with zeros for states that have no value yet. If the call reads none,
+        their unknown sizes are 1.
 
         Errors: I373.
         """
         state = self._now.state
         known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
         sizes = sizes_of(self._model.inputs, known)
+        if not is_read:
+            named = {d for spec in self._specs.values() for d in spec.shape if isinstance(d, str)}
+            sizes = {**dict.fromkeys(named - self._growing, 1), **sizes}
         with in_force(self._model.budgets):
             return {
                 name: state[name] if name in state else first_value(spec, sizes, self._growing)

@@ -16,6 +16,7 @@ import numpy as np
 from clew.runtime.first_values import repeated
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
+from clew.runtime.variant import Variant
 from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
@@ -48,6 +49,9 @@ CONVENTIONS: Final = (
     ("*", "*_new"),
     ("*", "updated_*"),
 )
+
+BRANCH: Final = "use_cache_branch"
+"""The input by which a merged decoder chooses between two branches, in files of Optimum."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,26 @@ def pairs_of(inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> list
 def pair_names(pairs: Sequence[StatePair]) -> tuple[tuple[str, str], ...]:
     """Returns the names of state inputs and of the outputs that feed them."""
     return tuple((pair.input.name, pair.output.name) for pair in pairs)
+
+
+def branch_input(inputs: Sequence[InputSpec]) -> str | None:
+    """Returns the name of the input that chooses a branch of a merged decoder: false for a call
+    that begins a sequence, true for one that continues its states. None if there is none.
+    """
+    found = [i for i in inputs if i.name == BRANCH and i.dtype == np.bool_]
+    return found[0].name if found else None
+
+
+def held_variants(inputs: Sequence[InputSpec], pairs: Sequence[StatePair]) -> list[Variant]:
+    """Returns the variants of a model that its sessions run, with states in buffers: one for all
+    calls, or one for calls that begin and then one for those that continue; none without states.
+    """
+    names, flag = pair_names(pairs), branch_input(inputs)
+    if not pairs:
+        return []
+    if flag is None:
+        return [Variant(held=names)]
+    return [Variant(held=names, branch=(flag, value)) for value in (False, True)]
 
 
 def _extends(size: str, later: str) -> bool:

@@ -21,13 +21,15 @@ class Variant:
     """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
     by name. `ones` names the sizes that are 1, if no others are; None if that does not matter.
     `held` are the inputs that a session holds, each with the output that feeds it: those that grow
-    lie in buffers (`HeldForm`).
+    lie in buffers (`HeldForm`). `branch` is the one of a merged decoder that sessions run: the
+    input that chooses it, and its value.
     """
 
     empty: tuple[str, ...] = ()
     ranks: tuple[tuple[str, int], ...] = ()
     ones: tuple[str, ...] | None = None
     held: tuple[tuple[str, str], ...] = ()
+    branch: tuple[str, bool] | None = None
 
     def __str__(self) -> str:
         parts = [f"{name} = 0" for name in self.empty]
@@ -37,13 +39,16 @@ class Variant:
             parts.append("other sizes of at least 2" if self.ones else "sizes of at least 2")
         if self.held:
             parts.append("growing states in buffers")
+        if self.branch is not None:
+            parts.append(f"{self.branch[0]} = {str(self.branch[1]).lower()}")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the variant as JSON values."""
         found: dict[str, Any] = {"empty": self.empty, "ranks": self.ranks}
         found |= {} if self.ones is None else {"ones": self.ones}
-        return {**found, "held": self.held} if self.held else found
+        found |= {"held": self.held} if self.held else {}
+        return found if self.branch is None else {**found, "branch": self.branch}
 
     @staticmethod
     def from_json(record: Any) -> Variant:
@@ -51,7 +56,11 @@ class Variant:
         ranks = tuple((str(name), int(rank)) for name, rank in record["ranks"])
         ones = tuple(map(str, record["ones"])) if "ones" in record else None
         held = tuple((str(given), str(fed)) for given, fed in record.get("held", ()))
-        return Variant(tuple(map(str, record["empty"])), ranks, ones, held)
+        branch = None
+        if "branch" in record:
+            name, value = record["branch"]
+            branch = str(name), bool(value)
+        return Variant(tuple(map(str, record["empty"])), ranks, ones, held, branch)
 
     @staticmethod
     def by_ones(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> Variant | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from clew.runtime.native_program import NativeForm
 from clew.runtime.sizes_key import SizesKey, kept_sizes
+from clew.runtime.variant import Variant
 from clew.serving.interface import Interface
 from clew.serving.served import B, Declined, Provider, Request, Served
 from clew.support.errors import ClewError
@@ -137,10 +138,8 @@ class Chain(Generic[B]):
             declined.append(answer)
         return declined
 
-    def held(self, pairs: tuple[tuple[str, str], ...]) -> Chain[B] | None:
-        """Returns the chain of the model whose growing states lie in buffers, given the names of
-        state inputs and of the outputs that feed them; None if it has none.
-        """
+    def held(self, variant: Variant) -> Chain[B] | None:
+        """Returns the chain of a variant with states in buffers; None if it has none."""
         return None
 
     def served_again(

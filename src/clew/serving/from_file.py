@@ -85,8 +85,8 @@ class LoadedChain(Chain[LoadedBuild]):
         refuse = partial(_refusal, known, bool(interface.deciding))
         super().__init__(interface, self._providers(interface), only, refuse)
 
-    def held(self, pairs: tuple[tuple[str, str], ...]) -> LoadedChain | None:
-        return self.variants.get(Variant(held=pairs))
+    def held(self, variant: Variant) -> LoadedChain | None:
+        return self.variants.get(variant)
 
     def prepare(self) -> None:
         """Makes programs at likely sizes, so that the first call is no slower than later ones."""

@@ -29,7 +29,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import RunSegment
 from clew.runtime.segment import NativeSegment
-from clew.runtime.state import growing_names, pair_names, pairs_of
+from clew.runtime.state import growing_names, held_variants, pairs_of
 from clew.runtime.variant import Variant
 from clew.serving.all_sizes import AllSizes
 from clew.serving.build_key import build_key
@@ -37,7 +37,7 @@ from clew.serving.built_model import About, BuiltModel
 from clew.serving.from_file import LoadedChain
 from clew.serving.imported import Imported
 from clew.serving.interface import Interface
-from clew.serving.made_variants import MadeVariants
+from clew.serving.made_variants import MadeVariants, branch_of
 from clew.serving.making import Maker
 from clew.serving.model_chain import ModuleChain, accepts_empty
 from clew.serving.often import SpecializedSizes
@@ -98,6 +98,7 @@ class CompiledParts:
         self._stored = stored
         options, model = maker.options, maker.model
         # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
+        self._inputs = interface.inputs
         self._pairs = pairs_of(interface.inputs, outputs)
         self.growing: Collection[str] = ()
         self.all_sizes: AllSizes | None = None
@@ -141,11 +142,11 @@ class CompiledParts:
 
     def expect_held(self) -> None:
         """Makes the form that sessions run, if the model has states that can lie in buffers."""
-        if self._pairs:
-            self.held(pair_names(self._pairs))
+        for variant in held_variants(self._inputs, self._pairs):
+            self.held(variant)
 
-    def held(self, pairs: tuple[tuple[str, str], ...]) -> ModuleChain | None:
-        """Returns the chain of the model whose states lie in buffers; None if no state can lie in
+    def held(self, variant: Variant) -> ModuleChain | None:
+        """Returns the chain of a variant whose states lie in buffers; None if no state can lie in
         one, or if one build cannot serve all lengths.
         """
         sizes, model = self.all_sizes, self.maker.model
@@ -155,12 +156,13 @@ class CompiledParts:
             return None
         if sizes is not None and sizes.sized.unsized:
             return None
-        growing = growing_sizes(model, pairs)
-        if growing and not accepts_empty(self.maker.options.sizes, growing):
-            return None
         # The model itself serves the sessions for whose form there is an error.
         with suppress(ClewError), in_force(self.maker.options.budgets):
-            chain = self.variants.get(Variant(held=pairs))
+            branch = branch_of(model, variant)
+            growing = [] if branch is None else growing_sizes(branch, variant.held)
+            if growing and not accepts_empty(self.maker.options.sizes, growing):
+                return None
+            chain = self.variants.get(variant)
             if chain is not None and (chain.only is not None or _serves_from_zero(chain)):
                 return chain
         return None

@@ -11,6 +11,7 @@ from clew.ir.expr import Call, Expr, If, While
 from clew.ir.module import Module
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import all_nodes
+from clew.passes.cache_branches import with_branch
 from clew.passes.hold_states import growing_sizes, with_held_states
 from clew.passes.specialize import with_sizes, with_sizes_from_zero
 from clew.runtime.variant import Variant
@@ -79,11 +80,24 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
 def _held(model: Module, variant: Variant) -> Module | None:
     """Returns the module with states in buffers; None if no state can lie in one."""
     try:
-        whole = with_sizes_from_zero(model, growing_sizes(model, variant.held))
+        chosen = branch_of(model, variant)
+        if chosen is None:
+            return None
+        whole = with_sizes_from_zero(chosen, growing_sizes(chosen, variant.held))
         found = with_held_states(whole, variant.held)
     except ClewError:  # a growing size of 0 is invalid
         return None
     return found.module if found.lengths or found.fixed else None
+
+
+def branch_of(model: Module, variant: Variant) -> Module | None:
+    """Returns the branch of a merged decoder that a variant names, or else the model; None if the
+    branches have another form. Errors: those of operators.
+    """
+    if variant.branch is None:
+        return model
+    flag, value = variant.branch
+    return with_branch(model, variant.held, flag, continues=value)
 
 
 def _computes_nothing(module: Module) -> bool:

@@ -202,7 +202,7 @@ class Model(Shown, ABC, Generic[K, B]):
                 conventional_pairs,
                 given_pairs,
                 growing_names,
-                pair_names,
+                held_variants,
             )
 
         own = {i.name: i.fed_by for i in self._inputs if i.fed_by}
@@ -213,8 +213,12 @@ class Model(Shown, ABC, Generic[K, B]):
         )
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names - self._rows}
-        held = self._chain.held(pair_names(pairs))
-        form = None if held is None else HeldForm(held, self._inputs)
+        form = None
+        for variant in held_variants(self._inputs, pairs):
+            held = self._chain.held(variant)
+            form = None if held is None else HeldForm(held, self._inputs, form)
+            if form is None:
+                break
         if form is None:
             self._expect_empty(growing_names(pairs))
         return Session(self, pairs, {**first, **(initial or {})}, self._form, form)

@@ -85,8 +85,8 @@ class Parts(Protocol):
     def expect_empty(self, variant: Variant) -> None:
         """Makes the variant in which some sizes are 0 if no build serves it."""
 
-    def held(self, pairs: Pairs) -> ModuleChain | None:
-        """Returns the chain of the model whose growing states lie in buffers; see `Chain.held`."""
+    def held(self, variant: Variant) -> ModuleChain | None:
+        """Returns the chain of a variant whose growing states lie in buffers; see `Chain.held`."""
         ...
 
     def build(self) -> Build:
@@ -139,7 +139,7 @@ class ModuleChain(Chain["Build"]):
         self.stored_key: str | None = None
         """The key of the build in the disk cache, if it is stored there."""
         self._parts = parts
-        self._held: dict[Pairs, Chain[Build]] = {}
+        self._held: dict[Variant, Chain[Build]] = {}
         if only is None and not is_free and stored is not None and stored.only is not None:
             only = _stored_alone(stored.only.program, lambda: parts.get().build())
         self.specializing: Specializing | None = None
@@ -192,22 +192,22 @@ class ModuleChain(Chain["Build"]):
             return
         self.parts.expect_empty(variant)
 
-    def held(self, pairs: Pairs) -> Chain[Any] | None:
-        stored = self.stored.held(pairs) if self.stored is not None else None
+    def held(self, variant: Variant) -> Chain[Any] | None:
+        stored = self.stored.held(variant) if self.stored is not None else None
         if stored is None and self.stored is not None:
             with LOADING, held_interrupts():
                 from clew.runtime.state import pair_names, pairs_of  # noqa: PLC0415
 
-            if pairs == pair_names(pairs_of(self.interface.inputs, self.outputs)):
+            if variant.held == pair_names(pairs_of(self.interface.inputs, self.outputs)):
                 return None  # it was stored with the form for these, if it has one
         if stored is None:
-            return self.parts.held(pairs)
-        providers = _HeldProviders(stored, self._parts, pairs)
+            return self.parts.held(variant)
+        providers = _HeldProviders(stored, self._parts, variant)
         only = None
         if stored.only is not None:
             only = _stored_alone(stored.only.program, lambda: providers.made().parts.build())
         made = Chain(stored.interface, providers if only is None else (), only)
-        return self._held.setdefault(pairs, made)
+        return self._held.setdefault(variant, made)
 
     @property
     def common(self) -> BuildTemplate | None:
@@ -281,10 +281,10 @@ class _HeldProviders:
     which keeps what it makes where `write` finds it.
     """
 
-    def __init__(self, stored: LoadedChain, parts: Once[Parts], pairs: Pairs) -> None:
+    def __init__(self, stored: LoadedChain, parts: Once[Parts], variant: Variant) -> None:
         self._stored = stored
         self._parts = parts
-        self._pairs = pairs
+        self._variant = variant
 
     def __iter__(self) -> Iterator[Provider[Build]]:
         yield Stored(self._stored, lambda sizes: self.made().parts.rebuilt(sizes), None)
@@ -292,7 +292,7 @@ class _HeldProviders:
 
     def made(self) -> ModuleChain:
         """Returns the chain that the compiler makes. Errors: those of a build."""
-        made = self._parts.get().held(self._pairs)
+        made = self._parts.get().held(self._variant)
         assert made is not None, "its build was stored"
         return made
 

@@ -140,6 +140,12 @@ LINES_A_REQUEST: Final = threshold(
     "and requests for all would occupy the buffers for tile loads",
 )  # fmt: skip
 DISTANCE_BYTES: Final = threshold(8192, "bytes", "ahead of their use that these are requested")
+KEYS_AHEAD: Final = threshold(
+    2, "tiles", "of keys ahead of their use that attention of few queries prefetches", tunable=True
+)
+VALUES_AHEAD: Final = threshold(
+    32, "rows", "of values ahead of their use that it prefetches", tunable=True
+)
 ROWS_OF_BAND: Final = threshold(
     56, "rows", "with fewer, a panel is loaded for too little work", tunable=True
 )

@@ -25,14 +25,15 @@ from clew.loop.ir import (
     block,
     inside,
     loops,
+    number,
     reads,
     walk,
 )
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.dataclass import dataclass
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
-from clew.te.walk import substitute
+from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary, size
+from clew.te.walk import nodes, substitute
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
@@ -44,16 +45,23 @@ FEW_TILES = 4
 
 @primitive
 def prefetch(
-    nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str, tiles: str = ""
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    buffer: str,
+    ahead: str,
+    at: str,
+    tiles: str = "",
+    distance: int = 1,
 ) -> Nest:
     """Prefetches, during an iteration of `ahead`, the part of `buffer` that the next iteration
-    reads.
+    reads, or the one `distance` iterations later.
 
     An iteration must read one contiguous range of memory, `buffer[ahead, ...]`, `buffer[ahead * 16
     + row, ...]` for 16 rows or, if loops around it determine outer axes, `buffer[i, ahead, ...]`.
     Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
-    range.
+    range. A tile that is moved back to end at the last row requests what would follow it unmoved.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
     32 lines; the last share may extend beyond the range. In the loops of a matrix unit, each share
@@ -91,7 +99,7 @@ def prefetch(
         tiled = has_tiles(found.body)
         once = None if tiled else _steps_of_part(found.body, at, load, len(outer))
 
-        following = _NextPanel(load.source, outer, stmt.stage, panel, count)
+        following = _NextPanel(load.source, outer, stmt.stage, panel, count, distance)
 
         def share(steps: Dim) -> Share:
             return _Share(following, steps) if once is None else _SamePlace(following, once)
@@ -192,8 +200,9 @@ def _panel(
     """
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
-    shape = loads[0].source.numbers
-    forms = [simplifier.flatten(simplifier.linear(x.indices[axis])) for x in loads]
+    shape = loads[0].source.shape
+    places = [_unclamped(x.indices[axis], loop.index) for x in loads]
+    forms = [simplifier.flatten(simplifier.linear(place)) for place in places]
     # Terms of loops around it may be added to the loop itself.
     inner = [n.index for n in loops(loop.body)]
     found = forms[0].coefficient(loop.index)
@@ -206,7 +215,7 @@ def _panel(
     )
     outer = [simplifier.simplify(i) for i in loads[0].indices[:axis]]
     fixed = all(
-        math.prod(shape[:axis]) == 1
+        all(dim == 1 for dim in shape[:axis])
         or (not any(contains(i, n) for n in inner) and simplifier.simplify(x.indices[a]) is i)
         for x in loads
         for a, i in enumerate(outer)
@@ -221,6 +230,17 @@ def _panel(
     if count > 1:
         start = simplifier.simplify(substitute(start, {id(i): _ZERO for i in inner}))
     return [*outer, start], count
+
+
+def _unclamped(place: Scalar, index: Index) -> Scalar:
+    """Returns a position without the limits that keep the last iterations of a loop inside."""
+    values: dict[int, Scalar] = {}
+    for node in nodes(place):
+        if isinstance(node, Binary) and node.op == "min":
+            moving = [x for x in node.children if contains(x, index)]
+            if len(moving) == 1:
+                values[id(node)] = moving[0]
+    return substitute(place, values) if values else place
 
 
 def _reach(form: Linear, inner: list[Index]) -> int:
@@ -309,15 +329,22 @@ class _NextPanel:
     """Prefetches of the panel after `panel`; after the last panel, that panel is repeated."""
 
     def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, count: int
+        self,
+        buffer: Buffer,
+        outer: list[Scalar],
+        stage: str,
+        panel: Scalar,
+        count: int,
+        distance: int,
     ) -> None:
         self.buffer = buffer
         self.stage = stage
-        last = max(buffer.numbers[len(outer)] - count, 0)
-        following = binary("min", binary("add", panel, Imm(count, INDEX)), Imm(last, INDEX))
+        last = size(dim_max(buffer.shape[len(outer)] - count, 0))
+        following = binary("min", binary("add", panel, Imm(count * distance, INDEX)), last)
         self.position: list[Scalar] = [*outer, following]
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
-        elements = count * math.prod(buffer.numbers[len(self.position) :])
+        inner = [number(d, f"an axis of {buffer.name}") for d in buffer.shape[len(outer) + 1 :]]
+        elements = count * math.prod(inner)
         self.lines = -(-elements // self.per_line)
 
     def prefetch(self, *rest: Scalar) -> Prefetch:

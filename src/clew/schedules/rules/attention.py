@@ -13,16 +13,24 @@ read.
 
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
-values.
+values. Tiles of a few queries, as of a decoder, prefetch later keys and values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from clew.cost.policy.caches import QUERIES_TO_COPY, SHARE_OF_HEAD
-from clew.cost.policy.tiles import MOST_ROWS, ROWS_READ_TURNED, TILES_HIGH, TILES_WIDE
+from clew.cost.policy.tiles import (
+    KEYS_AHEAD,
+    MOST_ROWS,
+    ROWS_READ_TURNED,
+    TILES_HIGH,
+    TILES_WIDE,
+    VALUES_AHEAD,
+)
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
@@ -168,6 +176,9 @@ class Attention(Rule[Parts]):
             tile_size("keys", high, min(keys, MOST_ROWS), "keys in a register tile"),
             tile_size("rows", size, MOST_ROWS, "queries in a tile of the weighted sum"),
         ]
+        # A few queries read each key and value once.
+        few = rows <= lanes or not match.start.is_static(match.axes[2])
+        choices.append(flag("prefetch", few, "prefetch keys and values of later steps"))
         if match.far:
             most = max(far.head_bytes for far in match.far)
             copied = most > SHARE_OF_HEAD * target.l2_bytes and rows >= QUERIES_TO_COPY
@@ -209,8 +220,15 @@ class Attention(Rule[Parts]):
             dot_tile(schedule, infos[match.weighted], few, _PAIR)
             dot_tile(schedule, infos[match.scores], lanes, _PAIR)
         else:
-            register_tile(schedule, infos[match.weighted], few)
-            register_tile(schedule, infos[match.scores], lanes)
+            (summed,) = infos[match.weighted].reduction_axes
+            count = schedule.extent(summed)
+            along = register_tile(schedule, infos[match.weighted], few)
+            chunk = register_tile(schedule, infos[match.scores], lanes)
+            first = infos[match.weighted].axes[0]
+            if settings["prefetch"]:
+                _request(schedule, infos[match.scores], step, chunk[-1], KEYS_AHEAD)
+                steps = max(VALUES_AHEAD * schedule.extent(along[-1]) // max(count, 1), 1)
+                _request(schedule, infos[match.weighted], along[-1], first, steps)
         schedule.unroll(key)
         if match.keys:
             _, widened = schedule.split(infos[match.keys].axes[-1], lanes, tail="guard")
@@ -223,6 +241,14 @@ class Attention(Rule[Parts]):
             schedule = Elementwise().applied(Work(schedule, (name,)), target)
         spread(schedule, [batch, head, tile])
         return schedule
+
+
+def _request(schedule: Schedule, info: StageInfo, ahead: str, at: str, distance: int) -> None:
+    """Prefetches an input of a product, `distance` iterations ahead."""
+    for buffer in {x.source.name: x.source for x in buffer_loads(info.store.value)}.values():
+        if buffer.scope == "input":
+            fetch = partial(schedule.prefetch, buffer.name, ahead, at, distance=distance)
+            schedule.attempt(fetch)  # its rows may lie apart
 
 
 def _in_tiles(match: Parts, settings: Settings) -> Schedule:
