@@ -183,7 +183,7 @@ class Values(Indices):
                 ),
             ) if self.b.module.instructions.multiplies_even_lanes and 0 < bits <= 32:
                 x, y, z = self._aligned(left, right, added)
-                if x.lanes > 1 and x.lanes % 2 == 0:
+                if x.lanes > 2 and x.lanes % 2 == 0:
                     return arith.product_bits(self.b, x, y, z, bits)
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Cast(dtype="i64") if self.lanes > 1 and fits_32_bits(expr):
