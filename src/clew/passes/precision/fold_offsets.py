@@ -107,13 +107,13 @@ def _constant_part(value: Call) -> tuple[int, Array] | None:
     """Returns the position of an operand, and the constant that is added to it; None if a value is
     no such sum.
     """
-    if value.op_name not in ("add", "subtract"):
+    sign = {"add": 1, "subtract": -1}.get(value.op_name)
+    if sign is None:
         return None
-    for n in (0, 1) if value.op_name == "add" else (0,):
+    for n in (0, 1) if sign > 0 else (0,):
         constant = known_values(value.args[1 - n])
         if constant is not None and value.args[n].tensor.shape == value.tensor.shape:
-            whole = constant.astype(object)
-            return n, whole if value.op_name == "add" else -whole
+            return n, np.asarray(constant.astype(object) * sign)
     return None
 
 
