@@ -73,13 +73,27 @@ def test_numbers_of_all_bits_are_rounded_without_the_bound() -> None:
         np.testing.assert_array_equal(_compiled(factor, shift)(x), expected)
 
 
-def test_products_stay_in_their_lanes() -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_few_lanes(count: int) -> None:
+    x, factor, shift = np.arange(6) * 1001 - 3000, 1518500250 + np.arange(6), np.arange(6) + 1
+    rows = np.int32([x[:count]] * 5)
+    parameters = factor[:count].astype(np.int32), shift[:count].astype(np.int32)
+    expected = [_litert(*row) for row in zip(*np.array([x, factor, shift]).tolist(), strict=True)]
+    given = Var("x", TensorType(rows.shape, "i32"))
+    for options in ({"bounded": True}, {"bounded": False}):
+        scaled = get_op("scale_fixed")(given, *map(Constant, parameters), **options)
+        module = Module({"main": Function([given], Tuple([scaled]), {"outputs": ("y",)})})
+        np.testing.assert_array_equal(clew.compile(module)(rows), [expected[:count]] * 5)
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+def test_products_stay_in_their_lanes(target: str) -> None:
     """x86 multiplies even lanes in place; widening vectors would permute them twice."""
     parameters = np.full(64, 1518500250, np.int32), np.full(64, 7, np.int32)
     x = Var("x", TensorType((64,), "i32"))
     scaled = get_op("scale_fixed")(x, *map(Constant, parameters), bounded=True)
     module = Module({"main": Function([x], Tuple([scaled]), {"outputs": ("y",)})})
-    (kernel,) = clew.compile(module, target="cpu-avx2").kernels
+    (kernel,) = clew.compile(module, target=target).kernels
     assert "vpmuldq" in kernel.asm
-    for moved in ("vpermpd", "vpermq", "vpmovsxdq", "vpmovzxdq"):
+    for moved in ("vpermpd", "vpermq", "vpmovsxdq", "vpmovzxdq", "vpmovqd"):
         assert moved not in kernel.asm

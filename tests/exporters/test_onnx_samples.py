@@ -193,7 +193,7 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 756,
+        "": 758,
         "no elements": 54,
         "layouts": 47,
         "bits": 4,

@@ -177,14 +177,14 @@ class Values(Indices):
                             a=Cast(dtype="i64", a=Scalar(dtype="i32") as left),
                             b=Cast(dtype="i64", a=Scalar(dtype="i32") as right),
                         ),
-                        b=Imm(value=int(added)),
+                        b=added,
                     ),
                     b=Imm(value=int(bits)),
                 ),
-            ) if self.b.module.instructions.packs_integers and 0 < bits <= 32:
-                x, y = self._aligned(left, right)
-                if x.lanes > 1 and x.lanes % 2 == 0:
-                    return arith.product_bits(self.b, x, y, added, bits)
+            ) if self.b.module.instructions.multiplies_even_lanes and 0 < bits <= 32:
+                x, y, z = self._aligned(left, right, added)
+                if x.lanes > 2 and x.lanes % 2 == 0:
+                    return arith.product_bits(self.b, x, y, z, bits)
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Cast(dtype="i64") if self.lanes > 1 and fits_32_bits(expr):
                 return arith.cast(self.b, "i64", arith.cast(self.b, "i32", self.value(expr.a)))

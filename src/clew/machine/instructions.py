@@ -151,6 +151,11 @@ class Instructions:
         """
         return self.has("avx2") and not (self.has("avx512bw") or self.has("avxvnni"))
 
+    @property
+    def multiplies_even_lanes(self) -> bool:
+        """Whether an instruction multiplies the even lanes of `i32` to `i64`, in place."""
+        return self.has("avx2")
+
     def scale(self, lanes: int) -> str:
         """Returns LLVM's masked function for `x * 2**n` of f32; "" if there is none."""
         whole = self.has("avx512f") and lanes * _LANE_BITS == _DOT_BITS[-1]

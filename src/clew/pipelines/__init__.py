@@ -32,6 +32,7 @@ from clew.passes.placement.partition_graph import PartitionGraph
 from clew.passes.placement.rules import FIRST, Rule
 from clew.passes.precision.bound_sums import BoundSums
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.precision.fold_offsets import FoldOffsets
 from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.multiply_codes import MultiplyCodes
 from clew.passes.precision.narrow_integers import NarrowIntegers
@@ -100,6 +101,7 @@ def pipeline(
         ChannelsFirst(),  # likewise constants; before the rules that remove what it leaves
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
+        FoldOffsets(),  # once sums have all their constants; before layouts
         Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(

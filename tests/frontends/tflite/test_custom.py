@@ -103,6 +103,9 @@ def test_attention_on_parts_of_a_face() -> None:
     places = points[0, :, :2] @ matrix[0, :2, :2].T + matrix[0, :2, 3]
     np.testing.assert_allclose(moved[0, :, :2], places, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(moved[..., 2], points[..., 2])
+    flat = np.ascontiguousarray(points[..., :2])
+    (moved,) = run("TransformLandmarks", [flat, matrix], [()], flexible({}), 2)
+    np.testing.assert_allclose(moved[0], places, rtol=1e-4, atol=1e-4)
     (part,) = run("TransformTensorBilinear", [image, matrix], [(1, 3, 4, 2)], b"", 2)
     for row, column in np.ndindex(3, 4):
         x, y = matrix[0, :2, :2] @ [column + 0.5, row + 0.5] + matrix[0, :2, 3] - 0.5

@@ -17,11 +17,12 @@ from tflite_suite.cases import FAMILIES
 
 _GROUPS = 4
 _KNOWN = ratchet.read()
+_BY_CPU = ("ELU", "POW")  # last bits of NumPy's functions differ between CPUs
 
 
 def _check(op: str, numbers: range, *, compiled: bool = False) -> None:
     for number, result in ratchet.outcomes(op, numbers, compiled=compiled).items():
-        allowed = set(_KNOWN[op]) | ({"close"} if compiled else set())
+        allowed = set(_KNOWN[op]) | ({"close"} if compiled or op in _BY_CPU else set())
         assert result.kind in allowed, f"{op}/{number}: {result.kind} {result.why}"
 
 
@@ -35,14 +36,17 @@ def test_cases_fare_as_before(group: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("op", sorted(FAMILIES))
 def test_all_cases_fare_as_before(op: str) -> None:
-    assert _merged(ratchet.counts(op, range(ratchet.CASES))) == _merged(_KNOWN[op])
+    same = ("optimized", "close") if op in _BY_CPU else ("optimized",)
+    found = ratchet.counts(op, range(ratchet.CASES))
+    assert _merged(found, same) == _merged(_KNOWN[op], same)
 
 
-def _merged(found: Counter[str]) -> Counter[str]:
-    """Returns counts without the distinction of LiteRT's kernels, some of which are not the same
-    in each run.
+def _merged(found: Counter[str], same: tuple[str, ...]) -> Counter[str]:
+    """Returns counts in which some kinds count as equal, such as results of LiteRT's optimized
+    kernels, some of which are not the same in each run.
     """
-    return found - Counter(optimized=found["optimized"]) + Counter(equal=found["optimized"])
+    kept = Counter({kind: count for kind, count in found.items() if kind not in same})
+    return kept + Counter(equal=sum(found[kind] for kind in same))
 
 
 @pytest.mark.exhaustive

@@ -362,9 +362,9 @@ def packed(b: Builder, dtype: str, x: Value, limits: tuple[int, int]) -> Value:
     return _resize(lanes, dtype).value
 
 
-def product_bits(b: Builder, x: Value, y: Value, added: int, right: int) -> Value:
+def product_bits(b: Builder, x: Value, y: Value, added: Value, right: int) -> Value:
     """Returns the lowest 32 bits of `(x * y + added) >> right` of `i32`, computed in 64 bits;
-    `right` is from 1 to 32.
+    `added` is `i64`, `right` from 1 to 32.
 
     Products of even and of odd lanes are computed in place, where instructions for the products of
     64-bit lanes expect their factors. Widening vectors instead would move lanes twice.
@@ -372,7 +372,12 @@ def product_bits(b: Builder, x: Value, y: Value, added: int, right: int) -> Valu
     half, text = x.lanes // 2, llvm_type("i64", x.lanes // 2)
     wide = [Lanes(b, b.value(f"bitcast {v.typed} to {text}", "i64", half)) for v in (x, y)]
     low = [(v << 32) >> 32 for v in wide]
-    even, odd = low[0] * low[1] + added, (wide[0] >> 32) * (wide[1] >> 32) + added
+    terms = []
+    for first in (0, 1):
+        order = ", ".join(f"i32 {n}" for n in range(first, x.lanes, 2))
+        taken = f"shufflevector {added.typed}, {added.typed}, <{half} x i32> <{order}>"
+        terms.append(Lanes(b, b.value(taken, "i64", half)))
+    even, odd = low[0] * low[1] + terms[0], (wide[0] >> 32) * (wide[1] >> 32) + terms[1]
     parts = [even.retyped("u64") >> right, odd << (32 - right)]
     words = [b.value(f"bitcast {p.value.typed} to {x.type}", "i32", x.lanes) for p in parts]
     order = ", ".join(f"i32 {n + n % 2 * x.lanes}" for n in range(x.lanes))

@@ -85,10 +85,10 @@ def scale_fixed(
     return te.compute(x.shape, element, name, layout=x.layout)
 
 
-def _check(name: str, x: Tensor, *parameters: Tensor) -> None:
+def _check(name: str, x: Tensor, *parameters: Tensor, dtype: str = "i32") -> None:
     for parameter in parameters:
-        if parameter.dtype != "i32":
-            raise GraphTypeError("T101", f"{name}: takes i32, got {parameter.type}")
+        if parameter.dtype != dtype:
+            raise GraphTypeError("T101", f"{name}: takes {dtype}, got {parameter.type}")
         joint = broadcast_shapes(name, x.shape, parameter.shape)
         if len(joint) != x.rank or any(map(differ, joint, x.shape)):
             raise GraphTypeError("T100", f"{name}: {parameter.type} does not fit {x.type}")
@@ -165,3 +165,48 @@ def _(x: Array, factor: Array, shift: Array, *, halved: bool, once: bool, bounde
     mask = (1 << right) - 1
     up = (high & mask) > (mask >> 1) + (high < 0)
     return np.asarray((high >> right) + up, np.int32)
+
+
+@register_op(
+    "rescale",
+    traits=Traits(keeps_finite=True, parameters=(1, 2, 3)),
+    samples=(
+        Sample(
+            i32(3, 5), np.array(1518500250, "i4"), np.array(-5 << 40, "i8"), np.array(7, "i4"),
+            low=-99999, high=99999,
+        ),
+        Sample(
+            i32(3, 4), np.array([1 << 30, 2**31 - 1, 1518500250, 0], "i4"),
+            np.array([1 << 33, -(1 << 61), 3 << 30, -1], "i8"), np.array([0, 19, 5, 31], "i4"),
+            low=-(1 << 30), high=1 << 30,
+        ),
+        Sample(i32(3), i32(), i64(2), i32(), error="T100"),
+        Sample(i32(3), i32(), i32(), i32(), error="T101"),
+        Sample(i64(3), i32(), i64(), i32(), error="T105"),
+    ),
+)  # fmt: skip
+def rescale(x: Tensor, factor: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
+    """`(x * factor + offset) / 2**(32 + shift)` in `i32`, rounded down; `shift` is from 0 to 31.
+    `offset` (`i64`) holds the term that rounds, and may hold a bias and a zero point.
+
+    Errors: T100, T101, T105. Source: the RESCALE operator of TOSA.
+    """
+    name = "rescale"
+    if x.dtype != "i32":
+        raise GraphTypeError("T105", f"{name}: takes i32, got {x.dtype}")
+    _check(name, x, factor, shift)
+    _check(name, x, offset, dtype="i64")
+
+    def element(*i: Scalar) -> Scalar:
+        factors, offsets, shifts = (at(each, x.shape, i) for each in (factor, offset, shift))
+        product = _wide(x[i]) * _wide(factors) + offsets
+        high = te.cast("i32", binary("shr", product, te.as_scalar(32, "i64")))
+        return binary("shr", high, shifts)
+
+    return te.compute(x.shape, element, name, layout=x.layout)
+
+
+@rescale.reference
+def _(x: Array, factor: Array, offset: Array, shift: Array) -> Array:
+    product = x.astype(np.int64) * factor + offset
+    return np.asarray((product >> 32).astype(np.int32) >> shift, np.int32)

@@ -28,6 +28,14 @@ def scale_fixed(w: Writing) -> str:
     return w.cast(found, "i32")
 
 
+@writes("rescale")
+def rescale(w: Writing) -> str:
+    """A product, a sum and a shift of integers of 64 bits."""
+    x, factor, offset, shift = (w.cast(each, "i64") for each in w.inputs)
+    total = w.emit("Add", w.emit("Mul", x, factor), offset)
+    return w.cast(shifted_right(w, total, _plus(w, shift, 32)), "i32")
+
+
 def _in_two_roundings(w: Writing, x: str, factor: str, shift: str) -> str:
     product = _plus(w, w.emit("Mul", x, factor), 1 << (_FRACTION - 1))
     high = _right(w, product, _FRACTION)

@@ -220,9 +220,12 @@ def _places(layer: TfliteLayer) -> Expr:
 
 @converter("TransformLandmarks")
 def transform_landmarks(layer: TfliteLayer) -> Result:
-    """Transforms landmarks by the first two rows of a matrix; the third coordinate is unchanged."""
-    size = layer.integer("dimensions", 3)
+    """Transforms landmarks by the first two rows of a matrix; the third coordinate is unchanged.
+    Without an option, the last axis holds the coordinates.
+    """
     x, matrix = layer.input(0), layer.input(1)
+    last = x.tensor.shape[-1] if x.tensor.shape else 0
+    size = layer.integer("dimensions", last if layer.version > 1 and isinstance(last, int) else 3)
     shift = layer.real("scale", 1.0) if layer.version == 1 else 1.0
     if size not in (2, 3) or not isinstance(x.tensor.size, int) or x.tensor.size % size:
         raise layer.wrong(f"has landmarks of {size} dimensions in {layer.type(0)}")

@@ -1,0 +1,121 @@
+"""FoldOffsets: adds a bias, a rounding term and a zero point at once."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.visit import users
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.integer_bounds import IntegerBounds
+from clew.passes.precision.integer_operands import SUM, Array, known_values
+from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
+
+_FRACTION: Final = 31  # bits of a factor's fraction
+_MOST: Final = 1 << 30  # of a sum and of its bias
+_MOST_OFFSET: Final = 1 << 61  # besides the bias: the total fits in 64 bits
+
+
+@dataclass(frozen=True)
+class FoldOffsets(Pass):
+    """Turns a fixed-point product into one multiplication, one addition and one shift. The constant
+    that is added holds a bias, the rounding term and a zero point.
+
+    Before:
+        %1 = scale_fixed(add(%sum, bias), factor, shift, bounded=true)
+        %2 = clip(add(%1, zero), min=zero, max=127)
+    After:
+        %1 = rescale(%sum, factor, bias * factor + rounding + zero * 2**(31 + shift), shift - 1)
+        %2 = clip(%1, min=zero, max=127)
+
+    A product that is rounded twice rounds ties of negative numbers down, and the constant would
+    round them up. It is therefore replaced only where it is not negative, or the `clip` turns
+    negative results into the zero point, as that of a fused ReLU does.
+
+    Preconditions: runs after constants are folded. Non-goals: shifts of 0, and `i64` sums.
+    """
+
+    opt_level: ClassVar[int] = 2
+    exactness: ClassVar[Exactness] = EXACT
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Folder().rewrite_module(module)
+
+
+class _Folder(Rewriter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._bounds = IntegerBounds()
+        self._users: dict[int, int] = {}
+
+    def enter(self, function: Function) -> None:
+        self._users.update((node, len(found)) for node, found in users(function).items())
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if new.op_name != "clip" or new.tensor.dtype != SUM:
+            return new
+        before, scaled, zero = self._added(old.args[0], new.args[0])
+        if not isinstance(scaled, Call) or scaled.op_name != "scale_fixed":
+            return new
+        if self._users.get(before.id) != 1 or scaled.args[0].tensor.dtype != SUM:
+            return new
+        parameters = [known_values(each) for each in scaled.args[1:]]
+        if any(each is None for each in parameters):
+            return new
+        factor, shift = (np.asarray(each).astype(object) for each in parameters)
+        total, value, bias = self._added(before.children[0], scaled.args[0])
+        ends = self._bounds.of(before.children[0])
+        bounded = scaled.attrs.bounded or (ends is not None and max(map(abs, ends)) < _MOST)
+        if not bounded or not np.all(shift >= 1) or np.any(abs(bias) > _MOST):
+            return new
+        rounding = 1 << (_FRACTION - 1 + shift)
+        if not scaled.attrs.once:
+            positive = ends is not None and ends[0] >= 0
+            if not positive and (new.attrs.min is None or np.any(zero > new.attrs.min)):
+                return new
+            rounding = rounding + (1 << (_FRACTION - 1))
+        offset = rounding + zero * (1 << (_FRACTION + shift))
+        if np.any(abs(offset) > _MOST_OFFSET):
+            return new
+        offset = np.asarray(offset + bias * factor)
+        with self.covers(old, old.args[0], before, total):
+            numbers = (Constant(offset.astype(np.int64)), Constant(_i32(shift - 1)))
+            return new.with_args([get_op("rescale")(value, scaled.args[1], *numbers)])
+
+    def _added(self, old: Expr, new: Expr) -> tuple[Expr, Expr, Array]:
+        """Returns a value without the constants that are added to it, in the old and in the new
+        graph, and the sum of these constants, which are whole numbers of any size.
+        """
+        found: Any = np.array(0, object)
+        while isinstance(new, Call) and self._users.get(old.id) == 1:
+            part = _constant_part(new)
+            if part is None:
+                break
+            n, constant = part
+            found = found + constant
+            old, new = old.children[n], new.args[n]
+        return old, new, np.asarray(found)
+
+
+def _constant_part(value: Call) -> tuple[int, Array] | None:
+    """Returns the position of an operand, and the constant that is added to it; None if a value is
+    no such sum.
+    """
+    sign = {"add": 1, "subtract": -1}.get(value.op_name)
+    if sign is None:
+        return None
+    for n in (0, 1) if sign > 0 else (0,):
+        constant = known_values(value.args[1 - n])
+        if constant is not None and value.args[n].tensor.shape == value.tensor.shape:
+            return n, np.asarray(constant.astype(object) * sign)
+    return None
+
+
+def _i32(numbers: Any) -> Array:
+    return np.asarray(numbers).astype(np.int32)
