@@ -12,7 +12,7 @@ import pytest
 from ai_edge_litert.interpreter import OpResolverType
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.frontends.tflite.file import schema
 from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
 from clew.ir.interpret import interpret

@@ -1,4 +1,4 @@
-"""The TFLite frontend: `load` reads a model file into graph IR."""
+"""Imports a TFLite file as a module."""
 
 from __future__ import annotations
 
