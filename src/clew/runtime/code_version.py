@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -53,7 +54,7 @@ def _add_states(folder: str, below: str, states: dict[str, str]) -> None:
                 status = entry.stat()
                 name = below + name
                 states[name] = f"{name} {status.st_size} {status.st_mtime_ns}"
-            elif "." not in name and name != "__pycache__" and entry.is_dir():
+            elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
                 deeper.append(name)
     for name in deeper:
         _add_states(f"{folder}/{name}", f"{below}{name}/", states)

@@ -1,0 +1,1 @@
+"""The TFLite frontend: `loader.load` reads a model file into graph IR."""
