@@ -36,9 +36,9 @@ def _version(root: Path | None) -> str:
     found = store.get(key)
     if found is None:
         digest = hashlib.sha256(version.VERSION.encode())
-        root = f"{os.fspath(_ROOT)}{os.sep}"
+        place = f"{os.fspath(_ROOT)}{os.sep}"
         for name in files:
-            digest.update(f"\0{name}\0".encode() + read_bytes(root + name))
+            digest.update(f"\0{name}\0".encode() + read_bytes(place + name))
         found = digest.hexdigest()[:40].encode()
         store.put(key, found)
     return found.decode()

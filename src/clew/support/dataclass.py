@@ -96,7 +96,7 @@ def fields(made: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
 
 def _is_frozen(made: type[Any]) -> bool:
     later = made.__dict__["__dataclass_fields__"]
-    frozen = later.frozen if isinstance(later, _Later) else made.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = later.frozen if isinstance(later, _Later) else made.__dataclass_params__.frozen
     return bool(frozen)
 
 
@@ -168,7 +168,7 @@ class _Deferred:
     @cached_property
     def fields(self) -> list[dataclasses.Field[Any]]:
         """The fields, which the standard decorator examines only if someone asks for them."""
-        found = {field.name: field for base in self._bases for field in fields(base)}
+        found = {each.name: each for base in self._bases for each in fields(base)}
         is_named = False
         for name, kind in self._made.__annotations__.items():
             marker = kind.partition("[")[0].rpartition(".")[2] if isinstance(kind, str) else ""
@@ -177,9 +177,8 @@ class _Deferred:
             is_named = is_named or marker == "KW_ONLY"
             if marker in _KINDS:
                 continue
-            field = self._given.get(name)
-            if field is None:
-                field = dataclasses.field(default=getattr(self._made, name, _MISSING))
+            default: Any = getattr(self._made, name, _MISSING)
+            field: Any = self._given.get(name) or dataclasses.field(default=default)
             field.name, field.type = name, kind
             if field.kw_only is _MISSING:
                 field.kw_only = is_named
