@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import clew.frontends.tflite  # noqa: F401  registers converters
+import clew.frontends.tflite.loader  # noqa: F401  registers converters
 from clew.frontends.tflite.file.options import OPERATORS
 from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from tflite_suite import bodies, families, movement, ratchet  # noqa: F401  registers families

@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from clew.support.collection import no_collections
+from clew.support.collection import no_collections_of_imports
 from clew.support.errors import ClewError, ClewWarning
 from clew.support.exhausted import coded_exhaustion
 from clew.support.interrupts import held_interrupts
@@ -185,7 +185,7 @@ def __getattr__(name: str) -> Any:
     imports = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
     if home is None and (name not in _ROOMS or imports):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with LOADING, held_interrupts(), no_collections():
+    with LOADING, held_interrupts(), no_collections_of_imports():
         if home is None:
             return _imported(f"{__name__}.{name}")
         value = globals()[name] = getattr(_imported(home), name)

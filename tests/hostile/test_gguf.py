@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.frontends.gguf import load, vocabulary_of
+from clew.frontends.gguf.loader import load
+from clew.frontends.gguf.vocabulary import vocabulary_of
 from clew.support.budgets import in_force
 from clew.support.errors import ClewError
 from hostile.codes import OURS

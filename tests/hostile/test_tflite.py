@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.support.budgets import in_force
 from clew.support.errors import ClewError
 from hostile.codes import OURS

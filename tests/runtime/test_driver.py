@@ -1,12 +1,22 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
 
+from clew.codegen.driver.call import call_text
 from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
+from clew.machine.needs import has_steady_counter, process_triple
+from clew.runtime import driver as module
 from clew.runtime.cache import Cache
-from clew.runtime.driver import driver, driver_object
+from clew.runtime.driver import (
+    Baseline,
+    begin_driver,
+    driver,
+    driver_object,
+    native_object,
+)
 
 
 def test_the_driver_is_compiled_once(tmp_path: Path) -> None:
@@ -48,3 +58,23 @@ def test_a_tick_is_as_long_as_the_clock_says() -> None:
     assert driver().ns_per_tick() == pytest.approx(driver().ns_per_tick(), rel=1e-3)
     assert driver().ns_per_tick() > 0
     assert driver().stamp_ns >= 0
+
+
+def test_another_process_makes_what_the_cache_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, submitted = Cache(tmp_path), list[str]()
+    monkeypatch.setattr(module, "default_cache", lambda: cache)
+    monkeypatch.setattr(module, "_asked", [])
+    kept = native_object(call_text(), (), cache)
+
+    def submit(text: str, target: Baseline) -> Callable[[], bytes]:
+        submitted.append(text)
+        return lambda: emit_object(text, target.triple, target.cpu, target.features)
+
+    for _ in range(2):
+        begin_driver(submit)
+    made = driver_object(cache)
+    assert submitted == [driver_text(process_triple(), has_steady_counter())]
+    assert made.data == cache.get(made.key) != kept.data
+    assert not module._begun

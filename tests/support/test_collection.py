@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import pytest
 
 from clew.support import collection
-from clew.support.collection import collected_at_the_end, no_collections, rare_collections
+from clew.support.collection import (
+    collected_at_the_end,
+    no_collections,
+    no_collections_of_imports,
+    rare_collections,
+)
 
 
 def test_thresholds_are_those_of_before_at_the_end() -> None:
@@ -77,3 +84,30 @@ def test_no_collections_inside_of_rare_ones() -> None:
             assert gc.get_threshold()[0] == 0
         assert gc.get_threshold() == rare
     assert gc.get_threshold() == before
+
+
+def test_what_imports_leave_is_old() -> None:
+    # In a new process: in this one, pytest's objects may be frozen.
+    program = (
+        "import gc\n"
+        "from clew.support.collection import no_collections_of_imports\n"
+        "for count, wanted in ((100, 0), (20_000, 2)):\n"
+        "    gc.collect()\n"
+        "    with no_collections_of_imports():\n"
+        "        kept = [[n] for n in range(count)]\n"
+        "    assert any(each is kept for each in gc.get_objects(wanted))\n"
+        "    assert gc.get_freeze_count() == 0 and gc.get_count()[0] < 5_000\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_objects_that_a_user_froze_stay_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with no_collections_of_imports():
+            kept = [[n] for n in range(20_000)]
+        assert gc.get_freeze_count() > frozen / 2  # some of them die
+    finally:
+        gc.unfreeze()
+    assert kept

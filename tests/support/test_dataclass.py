@@ -150,6 +150,41 @@ def test_a_standard_dataclass_can_extend_one() -> None:
         lazy(type("Loose", (base,), {}))
 
 
+def test_classes_that_extend_others() -> None:
+    def fields_and_order(decorator: Any) -> list[Any]:
+        base = classes(decorator)["Point"]
+
+        class Between(base):  # type: ignore[misc, valid-type]
+            """No dataclass of its own; its attribute is a default below."""
+
+            y = 7
+            other = 8
+
+        @decorator(frozen=True)
+        class Below(Between):
+            """A field of the base again, with the attribute as its default, and others."""
+
+            y: int
+            z: list[int] = field(default_factory=lambda: [4])
+            other: int
+
+        made = [Below(1), Below(1, 2, ["n"], [3], 5), Below(x=2, names=["m"])]
+        for _ in range(20):  # the compiled `__init__`, too
+            made.append(Below(3))
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            made[0].z = []
+        return [
+            *map(dataclasses.astuple, made), [f.name for f in fields(Below)], Below(1) == Below(1),
+            Below(1) == Below(2), Below.__match_args__, str(inspect.signature(Below)),
+            isinstance(Below(1), base), dataclasses.replace(Below(1), z=[0]).z,
+            [f.name for f in dataclasses.fields(Below)], Below(1) != base(1),
+        ]  # fmt: skip
+
+    found = fields_and_order(lazy)
+    assert found == fields_and_order(STANDARD)
+    assert found[0] == (1, 7, [], 0, [4], 8)
+
+
 def test_it_can_be_pickled() -> None:
     made = Pickled(1, "b")
     assert pickle.loads(pickle.dumps(made)) == made

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import OpResolverType
 from numpy.typing import NDArray
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.ir.interpret import interpret
 from clew.support.errors import ClewError
 from litert_runs import OPTIMIZED, REFERENCE, Refused, interpreter, outputs

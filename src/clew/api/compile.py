@@ -13,6 +13,7 @@ from clew.runtime.threads import thread_count
 from clew.serving.built_model import About
 from clew.serving.start import Prepared, Start
 from clew.serving.started import started
+from clew.support.collection import no_collections_of_imports
 from clew.support.errors import ClewError, noting_warnings
 from clew.support.exhausted import coded_exhaustion
 from clew.support.files import noting_reads
@@ -93,7 +94,7 @@ def _prepared(start: Start, model: Any, options: CompileOptions) -> Prepared:
 
 def _warm_up() -> None:
     """Starts workers, which import the compiler while this process does."""
-    with LOADING, held_interrupts():
+    with LOADING, held_interrupts(), no_collections_of_imports():
         from clew.backends.cpu.kernel_workers import warm_up  # noqa: PLC0415
 
         warm_up()
@@ -101,7 +102,7 @@ def _warm_up() -> None:
 
 def _cold() -> ModuleType:
     """Imports the compiler."""
-    with LOADING, held_interrupts():
+    with LOADING, held_interrupts(), no_collections_of_imports():
         from clew.api import cold  # noqa: PLC0415
 
     return cold

@@ -50,6 +50,7 @@ M = TypeVar("M")
 
 
 @coded_exhaustion
+@collected_at_the_end()
 def compile_as(
     make: Callable[..., M],
     model: Module | DeferredModule | frontends.ModelSource,
@@ -134,8 +135,7 @@ def compile_as(
     if defaults is not None:
         again = defaults.with_inputs
         defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes.sizes)[0])
-    with collected_at_the_end():
-        return make(module, options, store, defaults=defaults)
+    return make(module, options, store, defaults=defaults)
 
 
 def build_model(

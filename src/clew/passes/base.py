@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Any, ClassVar, TypeAlias
 
 from clew.ir.expr import Attrs, Call, Expr
@@ -14,7 +14,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.patterns.exactness import Exactness
 from clew.patterns.rules import Rule
-from clew.support.dataclass import dataclass
+from clew.support.dataclass import dataclass, fields
 from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
 
@@ -95,7 +95,7 @@ class Pass(ABC):
     @property
     def options(self) -> dict[str, Any]:
         """The options by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(type(self))}
 
     @abstractmethod
     def run(self, module: Module, ctx: PassContext) -> Module:

@@ -27,29 +27,34 @@ def code_version(store: Cache) -> str:
 
 @cache
 def _version(root: Path | None) -> str:
-    files = _files(os.fspath(_ROOT), "")
-    files.sort()
-    key = hashlib.sha256(repr((os.fspath(_ROOT), files)).encode()).hexdigest()[:40] + SEEN
+    states: dict[str, str] = {}
+    _add_states(os.fspath(_ROOT), "", states)
+    files = sorted(states)
+    listed = "\n".join([os.fspath(_ROOT), *map(states.__getitem__, files)])
+    key = hashlib.sha256(listed.encode()).hexdigest()[:40] + SEEN
     store = Cache(root)
     found = store.get(key)
     if found is None:
         digest = hashlib.sha256(version.VERSION.encode())
-        for name, _, _ in files:
-            digest.update(f"\0{name}\0".encode() + read_bytes(_ROOT / name))
+        place = f"{os.fspath(_ROOT)}{os.sep}"
+        for name in files:
+            digest.update(f"\0{name}\0".encode() + read_bytes(place + name))
         found = digest.hexdigest()[:40].encode()
         store.put(key, found)
     return found.decode()
 
 
-def _files(folder: str, below: str) -> list[tuple[str, int, int]]:
-    """Returns the source files in a folder: name, size, time of writing."""
-    found = []
+def _add_states(folder: str, below: str, states: dict[str, str]) -> None:
+    """Adds the source files in a folder: name, size and time of writing as a text, by name."""
+    deeper = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
             if name.endswith(".py"):
                 status = entry.stat()
-                found.append((f"{below}{name}", status.st_size, status.st_mtime_ns))
+                name = below + name
+                states[name] = f"{name} {status.st_size} {status.st_mtime_ns}"
             elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
-                found += _files(entry.path, f"{below}{name}/")
-    return found
+                deeper.append(name)
+    for name in deeper:
+        _add_states(f"{folder}/{name}", f"{below}{name}/", states)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from clew.runtime.cache import NATIVE, Cache, default_cache
 from clew.runtime.interpreter import python_functions
 from clew.runtime.library import Library
 from clew.support.addresses import address_of
+from clew.support.dataclass import dataclass
 from clew.support.installed import versions
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -102,33 +104,80 @@ class Driver:
         return max(0.0, taken[address_of(watch)] - taken[None])
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """A CPU that is older than any that runs this process, so that one object suits them all."""
+
+    triple: str
+    cpu: str
+    features: str = ""
+
+
+Submit: TypeAlias = Callable[[str, Baseline], Callable[[], bytes]]
+"""Has another process make the object of a module; returns the function that waits for it."""
+# The objects that other processes make, by key.
+_begun: Final[dict[str, Callable[[], bytes]]] = {}
+_asked: Final[list[bool]] = []  # whether the driver's objects have been asked for
+
+
+def _baseline() -> Baseline:
+    triple = process_triple()
+    return Baseline(triple, _BASELINE_CPUS.get(triple.split("-")[0], ""))
+
+
+def _key(text: str, pipeline: str) -> str:
+    more = [] if pipeline == "quick" else [pipeline]
+    parts = (*versions(("llvmlite",)), process_triple(), text, *more)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest() + NATIVE
+
+
+def _driver_text() -> str:
+    return driver_text(process_triple(), has_steady_counter())
+
+
+def begin_driver(submit: Submit) -> None:
+    """Submits those of the driver's modules that the cache lacks, which `driver` then waits for. A
+    second call does nothing.
+    """
+    if _asked:
+        return
+    _asked.append(True)
+    for text in (_driver_text(), call_text()):
+        key = _key(text, "quick")
+        if default_cache().get(key) is None:
+            _begun[key] = submit(text, _baseline())
+
+
 def driver_object(cache: Cache) -> ObjectCode:
     """Returns the driver's object for this platform, from the cache if possible."""
-    text = driver_text(process_triple(), has_steady_counter())
-    return native_object(text, EXPORTS, cache)
+    return native_object(_driver_text(), EXPORTS, cache)
 
 
 def native_object(
     text: str, exports: tuple[str, ...], cache: Cache, pipeline: str = "quick"
 ) -> ObjectCode:
     """Returns the object of a module of the runtime itself, from the cache if possible."""
-    triple = process_triple()
-    parts = (*versions(("llvmlite",)), triple, text, *([] if pipeline == "quick" else [pipeline]))
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest() + NATIVE
+    key = _key(text, pipeline)
     data = cache.get(key)
     if data is None:
-        with LOADING, held_interrupts():
-            from clew.codegen.worker import emit_object  # noqa: PLC0415
-
-        cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
-        data = emit_object(text, triple, cpu, "", pipeline)
+        begun = _begun.pop(key, None)
+        data = _emitted(text, pipeline) if begun is None else begun()
         cache.put(key, data)
     return ObjectCode(key, data, exports)
+
+
+def _emitted(text: str, pipeline: str) -> bytes:
+    with LOADING, held_interrupts():
+        from clew.codegen.worker import emit_object  # noqa: PLC0415
+
+    target = _baseline()
+    return emit_object(text, target.triple, target.cpu, target.features, pipeline)
 
 
 @once
 def driver() -> Driver:
     """Returns this process's driver, of which there is one, because its code is never unloaded."""
+    _asked.append(True)
     imports = addresses_of("syscall", "clock_gettime", "memmove", "sched_getcpu")
     code = driver_object(default_cache())
     objects, python = [code], python_functions()

@@ -25,6 +25,7 @@ _ELF: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QIIq")
+_DISTANCE: Final = struct.Struct("<i")
 _MAGIC: Final = b"\x7fELF\x02\x01\x01"
 _RELOCATABLE, _X86_64 = 1, 62
 _PROGBITS, _SYMBOLS, _RELOCATIONS, _NOBITS = 1, 2, 4, 8
@@ -49,14 +50,6 @@ class _Section(NamedTuple):
 
     content: bytes
     place: int
-
-
-class _Relocation(NamedTuple):
-    """A place of 4 bytes, and what it refers to: a place, or the name of a function outside."""
-
-    at: int
-    target: int | str
-    addend: int
 
 
 class Code:
@@ -90,7 +83,7 @@ class Code:
         for each in objects:
             for at, target, addend in each.relocations():
                 place = target if isinstance(target, int) else known.get(target, stubs[target])
-                memory[at : at + 4] = (place + addend - at).to_bytes(4, "little", signed=True)
+                _DISTANCE.pack_into(memory, at, place + addend - at)
         for name, place in stubs.items():
             if name not in known:
                 address = imports.get(name) or _of_process(name)
@@ -174,24 +167,30 @@ class _Object:
             raise Unlinkable("a symbol outside of the sections")
         return self.placed[section].place + value
 
-    def relocations(self) -> list[_Relocation]:
-        """Returns the relocations of the placed sections."""
+    def relocations(self) -> list[tuple[int, int | str, int]]:
+        """Returns the relocations of the placed sections: a place of 4 bytes, what it refers to (a
+        place, or the name of a function outside), and what is added.
+        """
         found = []
+        targets: dict[int, int | str] = {}  # by symbol, of which one has many relocations
         for _, kind, _, _, offset, size, _, target, *_ in self._sections:
             if target not in self.placed or kind not in (_RELOCATIONS, 9):
                 continue
             if kind != _RELOCATIONS:
                 raise Unlinkable("relocations without addends")
-            section = self.placed[target]
-            for at in range(offset, offset + size, _RELOCATION.size):
-                where, code, symbol, addend = _RELOCATION.unpack_from(self._data, at)
-                name, _, home, value = self._symbols[symbol]
-                if code not in (_PC32, _PLT32) or where + 4 > len(section.content):
+            content, place = self.placed[target]
+            last = len(content) - _DISTANCE.size
+            rows = self._data[offset : offset + size]
+            for where, code, symbol, addend in _RELOCATION.iter_unpack(rows):
+                if code not in (_PC32, _PLT32) or where > last:
                     raise Unlinkable(f"relocation {code}")
-                if not home and code != _PLT32:
+                wanted = targets.get(symbol)
+                if wanted is None:
+                    name, _, home, value = self._symbols[symbol]
+                    wanted = targets[symbol] = self._place(home, value) if home else name
+                if code != _PLT32 and isinstance(wanted, str):
                     raise Unlinkable("data outside of the object")
-                place: int | str = self._place(home, value) if home else name
-                found.append(_Relocation(section.place + where, place, addend))
+                found.append((place + where, wanted, addend))
         return found
 
 

@@ -49,12 +49,10 @@ def _made(
     """Decorator: as `dataclasses.dataclass`."""
 
     def make(one: type[Any]) -> type[Any]:
-        extends = any("__dataclass_fields__" in base.__dict__ for base in one.__mro__[1:])
-        if not slots and not extends:
+        if not slots:
             _Deferred(one, frozen, eq, repr).defer()
             return one
-        # The standard decorator compares a class with its bases, and makes another class for
-        # slots, which it prepares for pickling.
+        # The standard decorator makes another class, which it prepares for pickling.
         made: Any = dataclasses.dataclass(
             init=False, repr=False, eq=False, slots=slots, frozen=frozen
         )(one)
@@ -96,6 +94,12 @@ def fields(made: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(later.fields) if isinstance(later, _Later) else dataclasses.fields(made)
 
 
+def _is_frozen(made: type[Any]) -> bool:
+    later = made.__dict__["__dataclass_fields__"]
+    frozen = later.frozen if isinstance(later, _Later) else made.__dataclass_params__.frozen
+    return bool(frozen)
+
+
 class _Deferred:
     """A class whose methods and fields are made on first use."""
 
@@ -104,7 +108,11 @@ class _Deferred:
         self._options = frozen, eq, repr
         self._frozen = frozen
         self._given = {n: v for n, v in made.__dict__.items() if type(v) is dataclasses.Field}
+        self._bases = [b for b in made.__mro__[:0:-1] if "__dataclass_fields__" in b.__dict__]
         self._objects = 0
+        if any(_is_frozen(base) != frozen for base in self._bases):
+            kinds = ("frozen", "a non-frozen one") if frozen else ("non-frozen", "a frozen one")
+            raise TypeError(f"cannot inherit {kinds[0]} dataclass from {kinds[1]}")
 
     def defer(self) -> None:
         """Puts what makes them in their places."""
@@ -160,7 +168,8 @@ class _Deferred:
     @cached_property
     def fields(self) -> list[dataclasses.Field[Any]]:
         """The fields, which the standard decorator examines only if someone asks for them."""
-        found, is_named = list[dataclasses.Field[Any]](), False
+        found = {each.name: each for base in self._bases for each in fields(base)}
+        is_named = False
         for name, kind in self._made.__annotations__.items():
             marker = kind.partition("[")[0].rpartition(".")[2] if isinstance(kind, str) else ""
             if not marker or marker == "InitVar":
@@ -168,14 +177,13 @@ class _Deferred:
             is_named = is_named or marker == "KW_ONLY"
             if marker in _KINDS:
                 continue
-            field = self._given.get(name)
-            if field is None:
-                field = dataclasses.field(default=self._made.__dict__.get(name, _MISSING))
+            default: Any = getattr(self._made, name, _MISSING)
+            field: Any = self._given.get(name) or dataclasses.field(default=default)
             field.name, field.type = name, kind
             if field.kw_only is _MISSING:
                 field.kw_only = is_named
-            found.append(field)
-        return found
+            found[name] = field
+        return list(found.values())
 
     def write(self, name: str) -> Callable[..., Any]:
         """Returns a method, which takes its place in the class."""
@@ -193,7 +201,12 @@ class _Deferred:
                 setattr(made, name, field)
             if "__match_args__" in made.__dict__:  # not in a second attempt
                 del made.__match_args__
-            dataclasses.dataclass(init=False, repr=False, eq=False)(made)
+            frozen = self._frozen and bool(self._bases)
+            if frozen:  # the standard decorator wants it of the bases and of the class
+                del made.__setattr__, made.__delattr__
+            dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)(made)
+            if frozen:
+                _settle(made, frozen, may_hash=False)
             _describe(made, *self._options)
 
 
@@ -208,6 +221,11 @@ class _Later:
     def fields(self) -> list[dataclasses.Field[Any]]:
         """The fields of the class."""
         return self._deferred.fields
+
+    @property
+    def frozen(self) -> bool:
+        """Whether objects of the class cannot change."""
+        return self._deferred._frozen
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         self._deferred.complete()

@@ -67,7 +67,7 @@ def open_plain(path: str | Path, *, links: bool = True, folder: int | None = Non
     except ValueError:
         raise OSError(errno.EINVAL, "its name contains a NUL") from None
     if folder is None:
-        _note(Read(os.path.abspath(path), (), identity_of(file.fileno())))
+        _note(path, (), file.fileno())
     return file
 
 
@@ -96,7 +96,7 @@ def open_below(folder: Path, parts: Sequence[str]) -> int:
         file = os.open(parts[-1], _READ | os.O_NOFOLLOW, dir_fd=above)
     finally:
         os.close(above)
-    _note(Read(os.path.abspath(folder), tuple(parts), identity_of(file)))
+    _note(folder, parts, file)
     return file
 
 
@@ -132,9 +132,12 @@ def noting_reads() -> Iterator[list[Read]]:
         yield noted
 
 
-def _note(read: Read) -> None:
+def _note(path: str | Path, below: Sequence[str], file: int) -> None:
     noted = _noted.get()
-    if noted is not None and read not in noted[-1:]:
+    if noted is None:
+        return
+    read = Read(os.path.abspath(path), tuple(below), identity_of(file))
+    if read not in noted[-1:]:
         noted.append(read)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.checkpoint import load
+from clew.frontends.checkpoint.loader import load
 from clew.frontends.checkpoint.tensors import Tensors
 from clew.ir.interpret import interpret
 

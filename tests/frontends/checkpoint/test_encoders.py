@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.checkpoint import load
+from clew.frontends.checkpoint.loader import load
 from clew.ir.interpret import interpret
 
 torch = pytest.importorskip("torch")

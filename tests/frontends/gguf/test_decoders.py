@@ -10,7 +10,7 @@ import pytest
 from tests.frontends.gguf.models import file_of
 
 import clew
-from clew.frontends.gguf import load
+from clew.frontends.gguf.loader import load
 from clew.ir.interpret import interpret
 from gguf_files import plain
 

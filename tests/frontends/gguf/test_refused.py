@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.frontends.gguf import load
+from clew.frontends.gguf.loader import load
 from clew.support.errors import ClewError
 from gguf_files import Tensor, metadata_of_llama, plain, tensors_of_llama, written
 

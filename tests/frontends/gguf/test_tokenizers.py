@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from clew.frontends.gguf import Vocabulary, tokenizer_json, vocabulary_of
+from clew.frontends.gguf.tokenizer import tokenizer_json
+from clew.frontends.gguf.vocabulary import Vocabulary, vocabulary_of
 from clew.support.errors import ClewError
 from gguf_files import written
 

@@ -13,10 +13,10 @@ from tests.frontends.gguf.reference import NUMBERS
 
 import clew
 from clew.frontends.building import call
-from clew.frontends.checkpoint import load as load_folder
-from clew.frontends.gguf import load
+from clew.frontends.checkpoint.loader import load as load_folder
 from clew.frontends.gguf.blocks import KINDS
 from clew.frontends.gguf.container import read_container
+from clew.frontends.gguf.loader import load
 from clew.frontends.gguf.weights import Stored
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpret

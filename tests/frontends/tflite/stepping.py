@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.state import states_of

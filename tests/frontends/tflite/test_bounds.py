@@ -9,9 +9,9 @@ import flatbuffers
 import numpy as np
 import pytest
 
-from clew.frontends.tflite import load
 from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema, TooMany
 from clew.frontends.tflite.file.sparse import places
+from clew.frontends.tflite.loader import load
 from clew.support.budgets import Budgets
 from clew.support.errors import ClewError
 from tflite_files import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.ir.expr import While
 from clew.ir.interpret import interpret
 from clew.ir.state import states_of

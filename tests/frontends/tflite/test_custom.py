@@ -12,9 +12,9 @@ import pytest
 
 import clew
 from clew import te
-from clew.frontends.tflite import load
 from clew.frontends.tflite.file.flatbuffer import Damaged
 from clew.frontends.tflite.file.flexbuffer import flexible as read
+from clew.frontends.tflite.loader import load
 from clew.ir.interpret import interpret
 from clew.ir.types import from_numpy
 from clew.ops import registry

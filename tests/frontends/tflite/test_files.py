@@ -12,9 +12,9 @@ import pytest
 from ai_edge_litert.interpreter import OpResolverType
 
 import clew
-from clew.frontends.tflite import load
 from clew.frontends.tflite.file import schema
 from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema
+from clew.frontends.tflite.loader import load
 from clew.ir.interpret import interpret
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError, ModelError, UnsupportedError

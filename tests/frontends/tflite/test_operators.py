@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.ir.interpret import interpret
 from clew.ir.types import from_numpy, integer_limits, to_numpy
 from tflite_files import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.support.errors import ModelError, UnsupportedError
 from tflite_files import Graph
 

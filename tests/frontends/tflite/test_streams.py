@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from tflite_files import Graph
 
 from .litert import frames

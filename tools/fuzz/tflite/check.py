@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 import clew
-from clew.frontends.tflite import load
+from clew.frontends.tflite.loader import load
 from clew.ir.expr import Call
 from clew.ir.interpret import Around, interpret
 from clew.ir.module import Module

@@ -21,6 +21,7 @@ import numpy as np
 from clew import version
 from clew.codegen.objects import shared_compiler
 from clew.codegen.workers import Job, WorkerPool, python_command
+from clew.runtime.driver import begin_driver
 from clew.support.locks import once
 from clew.support.settings import settings
 
@@ -67,7 +68,7 @@ def _command() -> list[str]:
     places = [Path(str(package.__file__)).parents[1] for package in (np, ml_dtypes, llvmlite)]
     return python_command(
         [str(place) for place in (_ROOT, *places)],
-        "from clew.backends.cpu.portable import run; run()",
+        "import gc; gc.disable(); from clew.backends.cpu.portable import run; run()",
     )
 
 
@@ -83,3 +84,4 @@ def warm_up() -> None:
     """Starts the workers that a cold compilation needs, and does not wait for them."""
     shared_workers().warm_up(_MOST_AT_START)
     shared_compiler().warm_up(1)
+    begin_driver(lambda text, target: shared_compiler().submit(text, target).result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 from clew.backends.cpu.kernel_stages import operator_calls
@@ -12,6 +13,7 @@ from clew.ir.parser import parse_module
 from clew.ir.printer import printed
 from clew.machine.target import Target
 from clew.ops.registry import Op
+from clew.support.collection import rare_collections
 
 
 def is_portable(source: KernelSource) -> bool:
@@ -45,8 +47,13 @@ def unpacked(data: bytes) -> KernelSource:
 
 
 def run() -> None:
-    """Is the program of a worker."""
-    serve(_answer)
+    """Is the program of a worker, which has imported this file without collections: no later one
+    looks at what stays.
+    """
+    gc.freeze()
+    gc.enable()
+    with rare_collections():
+        serve(_answer)
 
 
 def _answer(request: bytes) -> bytes:

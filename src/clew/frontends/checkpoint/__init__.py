@@ -3,9 +3,3 @@
 The folder has weights but no graph. `architectures.py` turns the configuration of each kind of
 model into a `Decoder`, and `decoder.py` builds the graph of any `Decoder`.
 """
-
-from __future__ import annotations
-
-from clew.frontends.checkpoint.loader import load
-
-__all__ = ["load"]

@@ -29,6 +29,6 @@ class Checkpoint(Format):
 
     def load(self, source: Any, **options: Any) -> Module:
         """Returns the module. Errors: see `clew.frontends.checkpoint.load`."""
-        from clew.frontends.checkpoint import load  # noqa: PLC0415 - few models need it
+        from clew.frontends.checkpoint.loader import load  # noqa: PLC0415 - few models need it
 
         return load(source, **options)

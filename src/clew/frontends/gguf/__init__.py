@@ -5,11 +5,3 @@ tensors, and `settings.py` turns its metadata into the configuration from which 
 `transformers` are built, too. `vocabulary.py` reads the tokenizer, and `tokenizer.py` turns it into
 a file of the library `tokenizers`.
 """
-
-from __future__ import annotations
-
-from clew.frontends.gguf.loader import load
-from clew.frontends.gguf.tokenizer import tokenizer_json
-from clew.frontends.gguf.vocabulary import Vocabulary, vocabulary_of
-
-__all__ = ["Vocabulary", "load", "tokenizer_json", "vocabulary_of"]

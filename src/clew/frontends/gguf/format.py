@@ -33,6 +33,6 @@ class Gguf(Format):
 
     def load(self, source: Any, **options: Any) -> Module:
         """Returns the module. Errors: see `clew.frontends.gguf.load`."""
-        from clew.frontends.gguf import load  # noqa: PLC0415 - see above
+        from clew.frontends.gguf.loader import load  # noqa: PLC0415 - see above
 
         return load(source, **options)

@@ -33,7 +33,7 @@ class Tflite(Format):
 
     def load(self, source: Any, **options: Any) -> Module:
         """Returns the module. Errors: see `clew.frontends.tflite.load`."""
-        from clew.frontends.tflite import load  # noqa: PLC0415 - see above
+        from clew.frontends.tflite.loader import load  # noqa: PLC0415 - see above
 
         return load(source, **options)
 
