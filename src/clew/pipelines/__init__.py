@@ -45,6 +45,7 @@ from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
 from clew.passes.simplify.decompose_ops import DecomposeOps
 from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.simplify.flatten_sequences import FlattenSequences
 from clew.passes.simplify.fold_constant import FoldConstant
 from clew.passes.simplify.fold_empty import FoldEmpty
 from clew.passes.simplify.fold_structure import FoldStructure
@@ -84,6 +85,7 @@ def pipeline(
     return [
         StackAppends(),  # first: the loops that remain keep their states' sizes
         StackSequences(),  # likewise those that read what they append to
+        FlattenSequences(),  # likewise those whose elements differ in size
         UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
         RelateSizes(),  # before all rules: operators on several states need to know equal sizes
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0

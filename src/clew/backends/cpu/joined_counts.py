@@ -21,6 +21,7 @@ from clew.ir.expr import Call
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.ops.signature import Signature
 from clew.runtime.counted import CountedSegment
 from clew.runtime.counted_tables import CountedBody, Result
 from clew.runtime.plan import BufferKind, BufferRef, Flow
@@ -39,7 +40,7 @@ from clew.runtime.sized_segment import SizedSegment
 
 _COUNTS: Final = ("room", "first_rows")
 # Host steps whose result is a view of their first argument.
-_VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows")
+_VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows", "sequence.joined")
 _PASSING: Final = (*_COUNTS, *_VIEWS, "size_of", "shape_of")
 
 
@@ -254,6 +255,11 @@ class _Joiner(LoopsJoiner):
                 shape = (count * of_each, *rest)
                 part.values[instruction.outputs[0]] = replace(value, shape=shape)
                 return
+            case RunHost(function=HostStep(op=Op(name="sequence.joined"))):
+                rows, sizes = (self._value(part, slot) for slot in instruction.inputs)
+                self._need(sizes.shape[0] - 1)
+                part.values[instruction.outputs[0]] = rows
+                return
             case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
                 shape = self._value(part, host.inputs[0]).shape
                 ref = self._stored(shape)
@@ -373,6 +379,11 @@ def _takes_size(instruction: Instruction, slot: int) -> bool:
     return all(
         isinstance(node, Call)
         and isinstance(node.op, Op)
-        and node.op.signature.inputs[place : place + 1] == ("room",)
+        and _parameter(node.op.signature, place) in ("room", "rooms")
         for node, place in uses
     )
+
+
+def _parameter(signature: Signature, place: int) -> str:
+    """Returns the name of an operator's parameter at a place."""
+    return signature.inputs[place] if place < len(signature.inputs) else signature.variadic
