@@ -86,6 +86,9 @@ class _Flattener(Rewriter):
         with self.covers(old, new.args[0]):
             if new.op.name == "sequence.split":
                 self._split(new)
+            if old.id in self._flat and new.op.name == "sequence.unpack":
+                rows, sizes = new.args  # of an inner loop
+                self._flat[new.id] = _Flat(rows, sizes, self._flat[old.id].shape)
             flat = self._flat.get(new.args[0].id)
             return new if flat is None else self._read(new, flat)
 
@@ -110,6 +113,8 @@ class _Flattener(Rewriter):
                 return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
             case "sequence.at":
                 return self._at(flat, call.args[1])
+            case "sequence.pack" if len(flat.row) == len(call.attrs.row):
+                return Tuple([flat.rows, flat.sizes])
             case "sequence.concat":
                 attrs = call.attrs
                 is_rows = len(flat.shape) == 1 and not attrs.new_axis
@@ -214,6 +219,7 @@ class _Flattener(Rewriter):
         params, own = [function.params[0]], dict[int, Expr]()
         for n, old in enumerate(function.params[1:]):
             if n not in firsts:
+                self.memo[old.id] = old
                 params.append(old)
                 continue
             first = firsts[n]
