@@ -349,11 +349,23 @@ class _Joiner(LoopsJoiner):
         return [*specs, SizedSpec("sizes", (len(self._read_off),), "int64")]
 
     def _type_of(self, slot: int) -> tuple[tuple[Dim, ...], np.dtype]:
-        """Returns the shape and dtype of a value that the current instruction reads.
+        """Returns the shape and dtype of a value from outside that the current instruction reads.
 
-        Errors: Refused if the instruction does not tell.
+        Errors: Refused if no instruction tells.
         """
-        match self._current:
+        assert self._current is not None
+        readers = (i for i in self._range if slot in i.inputs)
+        for instruction in (self._current, *readers):
+            found = self._type_in(instruction, slot)
+            if found is not None:
+                return found
+        raise Refused
+
+    def _type_in(
+        self, instruction: Instruction, slot: int
+    ) -> tuple[tuple[Dim, ...], np.dtype] | None:
+        """Returns the shape and dtype of a value as an instruction that reads it tells."""
+        match instruction:
             case Repeat(types=record, inputs=inputs) if record is not None:
                 types, number = LoopTypes.of_record(record), inputs.index(slot)
                 type_ = types.first[number] if number < len(types.first) else None
@@ -371,7 +383,7 @@ class _Joiner(LoopsJoiner):
                 type_ = params[number].type if number < len(params) else None
                 if isinstance(type_, TensorType) and is_native(type_):
                     return type_.shape, to_numpy(type_.dtype)
-        raise Refused
+        return None
 
 
 def _is_read_off(ref: BufferRef) -> bool:

@@ -102,7 +102,7 @@ def _pack_types(sequence: Type, *, row: tuple[int, ...]) -> Type:
 @register_op(
     "sequence.unpack",
     host=True,
-    traits=Traits(passes_on=True),
+    traits=Traits(splits=True),
     samples=(
         Sample(f32(5, 4), _SIZES),
         Sample(f32(5), _TWO_SIZES),

@@ -240,7 +240,7 @@ def _length_types(sequence: Type) -> Type:
 @register_op(
     "sequence.split",
     host=True,
-    traits=Traits(passes_on=True),
+    traits=Traits(splits=True),
     samples=(
         Sample(f32(4, 3)),
         Sample(f32(4, 3), axis=-1, keepdims=False),
