@@ -143,7 +143,7 @@ class Traits:
 
     splits: bool = False
     """Where it runs on the host, the operator returns a sequence of parts of the first operand that
-    share no memory. Read by the runtime: the sequence owns its memory if the operand does.
+    share no memory. Read by the runtime: the memory of the sequence is that of the operand.
     Otherwise as `passes_on`.
     """
 

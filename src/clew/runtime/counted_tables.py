@@ -322,12 +322,11 @@ class Tables:
                 return None
             flags = array.flags
             given.append(array if flags.c_contiguous and flags.aligned else readable(array))
-        if self._read_off:
-            sizes = [arrays[number].shape[axis] for number, axis in self._read_off]
-            given.append(np.array(sizes, np.int64))
+        sizes = [given[number].shape[axis] for number, axis in self._read_off]
         guard = self.source.guard
         if guard:
-            return self._run_guarded(given, guard)
+            found = [np.array(sizes, np.int64)] if sizes else []
+            return self._run_guarded([*given, *found], guard)
         try:
             context = self._idle.pop()
         except IndexError:
@@ -335,6 +334,10 @@ class Tables:
             context = _Context(self, places)
             self.source.shared.keeps(self)
         first = write_addresses(given, context.bases)
+        if sizes:
+            context.read_off[:] = sizes
+            context.bases[first] = context.read_off_address
+            first += 1
         memory = self._memory(context, first)
         stopped = context.go()
         results = self._shown(context, memory) if stopped is None else self._after(stopped)
@@ -445,6 +448,8 @@ class _Context(Context):
         self.registers = (ctypes.c_int64 * len(code.initial))(*code.initial)
         self.is_usable = True
         self.room: Room | None = None  # the memory of its results, whose addresses are in `bases`
+        self.read_off = (ctypes.c_int64 * len(body.read_off))()
+        self.read_off_address = ctypes.addressof(self.read_off)
         self._pool = tables.source.pool.address
         self._has_loops = bool(tables.bound.loops)
         self._run = driver().run_segment

@@ -123,7 +123,7 @@ class RunHost:
         """Returns that of new arrays, or of the arguments."""
         if getattr(self.function, "owns_results", False):
             return [Memory(Owner.RUN, slot) for slot in self.outputs]
-        if getattr(self.function, "splits", False) and given[0].owner is Owner.RUN:
+        if getattr(self.function, "splits", False):
             return [given[0]]
         passed = OTHER if any(m.owner is Owner.OTHER for m in given) else ANY
         return [passed] * len(self.outputs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim, unknown_dim
-from clew.ir.types import SequenceType, TensorType, TupleType, Type, UnrankedType
+from clew.ir.types import SequenceType, TensorType, TupleType, Type, UnrankedType, to_numpy
 from clew.ops.common import (
     boolean,
     differ,
@@ -38,7 +38,6 @@ from clew.ops.traits import Traits
 from clew.support.bounds import Places, held
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, RunError
-from clew.support.text_arrays import zeros
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -68,32 +67,42 @@ def _check(name: str, rows: Type, sizes: Type) -> tuple[TensorType, int]:
     host=True,
     traits=Traits(collects=True),
     samples=(
-        Sample(SequenceType(f32(2, 4)), row=(4,)),
-        Sample(SequenceType(f32(2, 3, 4)), row=(4,)),
-        Sample(f32(2), row=(), error="T150"),
-        Sample(SequenceType(f32(2)), row=(2,), error="T102"),
-        Sample(SequenceType(f32(2, 3)), row=(4,), error="T102"),
-        Sample(SequenceType(UnrankedType("f32")), row=(), error="T102"),
+        Sample(SequenceType(f32(2, 4)), axes=1, row=(4,), dtype="f32"),
+        Sample(SequenceType(f32(2, 3, 4)), axes=2, row=(4,), dtype="f32"),
+        Sample(f32(2), axes=1, row=(), dtype="f32", error="T150"),
+        Sample(SequenceType(f32(2)), axes=1, row=(), dtype="i64", error="T101"),
+        Sample(SequenceType(f32(2)), axes=0, row=(2,), dtype="f32", error="T102"),
+        Sample(SequenceType(f32(2, 3)), axes=1, row=(4,), dtype="f32", error="T102"),
+        Sample(SequenceType(UnrankedType("f32")), axes=1, row=(), dtype="f32", error="T102"),
     ),
 )
-def pack(sequence: list[Array], *, row: tuple[int, ...]) -> tuple[Array, Array]:
-    """The rows and sizes of a sequence of tensors: `f32[n, *row]`, `i64[count, axes]`. All axes but
-    those of `row` may differ.
+def pack(
+    sequence: list[Array], *, axes: int, row: tuple[int, ...], dtype: str
+) -> tuple[Array, Array]:
+    """The rows and sizes of a sequence of tensors of a dtype: `f32[n, *row]`, `i64[count, axes]`.
+    The first `axes` axes may differ; the others are those of `row`.
 
-    Errors: I265, T102, T150.
+    Errors: I265, T101, T102, T150.
     """
-    check_run_bytes("the rows of sequence.pack", sum(e.nbytes for e in sequence))
-    sizes = np.array([e.shape[: e.ndim - len(row)] for e in sequence], np.int64)
-    rows = [e.reshape(-1, *row) if e.size else zeros((0, *row), e.dtype) for e in sequence]
+    if not sequence:
+        return np.zeros((0, *row), to_numpy(dtype)), np.zeros((0, axes), np.int64)
+    sizes = np.array([e.shape[:axes] for e in sequence], np.int64)
+    rows = sequence
+    if axes > 1:
+        rows = [e.reshape(prod(e.shape[:axes]), *row) for e in sequence]
+    count = sum([len(e) for e in rows])
+    check_run_bytes("the rows of sequence.pack", count * prod(row) * sequence[0].itemsize)
     return np.concatenate(rows), sizes
 
 
 @pack.types
-def _pack_types(sequence: Type, *, row: tuple[int, ...]) -> Type:
+def _pack_types(sequence: Type, *, axes: int, row: tuple[int, ...], dtype: str) -> Type:
     name = "sequence.pack"
     element = any_tensor(name, sequence_type(name, sequence).element)
-    axes = element.rank - len(row) if isinstance(element, TensorType) else 0
-    if axes < 1 or not isinstance(element, TensorType) or element.shape[axes:] != row:
+    if element.dtype != dtype:
+        raise GraphTypeError("T101", f"{name}: {sequence} has no elements of {dtype}")
+    is_tensor = isinstance(element, TensorType) and element.rank == axes + len(row)
+    if axes < 1 or not isinstance(element, TensorType) or not is_tensor or element.shape[axes:] != row:
         raise GraphTypeError("T102", f"{name}: {sequence} has no rows of {list(row)}")
     rows = element.with_(shape=(unknown_dim(), *row))
     return TupleType((rows, TensorType((unknown_dim(), axes), "i64")))
@@ -102,7 +111,7 @@ def _pack_types(sequence: Type, *, row: tuple[int, ...]) -> Type:
 @register_op(
     "sequence.unpack",
     host=True,
-    traits=Traits(splits=True),
+    traits=Traits(collects=True),
     samples=(
         Sample(f32(5, 4), _SIZES),
         Sample(f32(5), _TWO_SIZES),
@@ -119,12 +128,12 @@ def unpack(rows: Array, sizes: Array) -> list[Array]:
     found, start, row = [], 0, rows.shape[1:]
     if sizes.shape[1] == 1:
         for count in sizes[:, 0].tolist():
-            found.append(rows[start : start + count])
+            found.append(rows[start : start + count].copy())
             start += count
         return found
     for shape in sizes.tolist():
         end = start + prod(shape)
-        found.append(rows[start:end].reshape(*shape, *row))
+        found.append(rows[start:end].reshape(*shape, *row).copy())
         start = end
     return found
 

@@ -265,16 +265,14 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         count = size if parts is None else -(-size // max(int(parts), 1))
         check_run_bytes("the result of sequence.split", x.nbytes + count * PIECE_BYTES)
     if parts is None:
-        rows = np.moveaxis(x, axis, 0)
-        pieces = [rows[n, ...] for n in range(size)]  # arrays, also of rank 0
-        return [np.expand_dims(p, axis) for p in pieces] if keepdims else pieces
-    pieces, start = [], 0
-    place: list[Any] = [slice(None)] * x.ndim
-    for length in sizes_of_pieces(size, parts):
-        place[axis] = slice(start, start + length)
-        pieces.append(x[tuple(place)])
-        start += length
-    return pieces
+        ends: list[Any] = [slice(n, n + 1) for n in range(size)] if keepdims else list(range(size))
+    else:
+        ends, start = [], 0
+        for length in sizes_of_pieces(size, parts):
+            ends.append(slice(start, start + length))
+            start += length
+    before = (slice(None),) * (axis % x.ndim)
+    return [x[(*before, end, ...)] for end in ends]  # arrays, also of rank 0
 
 
 def sizes_of_pieces(size: int, parts: Array) -> list[int]:

@@ -113,7 +113,7 @@ class _Flattener(Rewriter):
                 return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
             case "sequence.at":
                 return self._at(flat, call.args[1])
-            case "sequence.pack" if len(flat.row) == len(call.attrs.row):
+            case "sequence.pack" if len(flat.shape) == call.attrs.axes:
                 return Tuple([flat.rows, flat.sizes])
             case "sequence.concat":
                 attrs = call.attrs
@@ -168,7 +168,8 @@ class _Flattener(Rewriter):
             rows = [_rows_of(e, len(shape)) for e in elements]
             sizes = [_sizes_of(e, len(shape)) for e in elements]
             return _Flat(_joined(rows), _joined(sizes), shape)
-        packed = get_op("sequence.pack")(first, row=row)
+        dtype = type_.element.dtype
+        packed = get_op("sequence.pack")(first, axes=len(shape), row=row, dtype=dtype)
         return _Flat(TupleGetItem(packed, 0), TupleGetItem(packed, 1), shape)
 
     def _flattened(self, loop: While, states: Sequence[int]) -> tuple[Expr | None, Sequence[int]]:
