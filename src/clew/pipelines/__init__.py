@@ -41,6 +41,7 @@ from clew.passes.precision.tabulate import Tabulate
 from clew.passes.precision.widen_halves import WidenHalves
 from clew.passes.simplify.bind_constants import BindConstants
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
+from clew.passes.simplify.combine_lookups import CombineLookups
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
 from clew.passes.simplify.decompose_ops import DecomposeOps
@@ -102,6 +103,7 @@ def pipeline(
         ChannelsFirst(),  # likewise constants; before the rules that remove what it leaves
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
+        CombineLookups(),  # repeated parts of texts are one node
         Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(
