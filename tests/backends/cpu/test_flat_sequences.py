@@ -204,9 +204,7 @@ def test_nothing_is_touched_beside_buffers(name: str, side: GuardSide) -> None:
     plain = compiled(text)
     for _ in range(4):
         feed = feed_of(text, rng)
-        for one, other in zip(
-            guarded.run(feed).values(), plain.run(feed).values(), strict=True
-        ):
+        for one, other in zip(guarded.run(feed).values(), plain.run(feed).values(), strict=True):
             check_equal(*((one, other) if isinstance(one, list) else ([one], [other])))
 
 

@@ -1,9 +1,9 @@
 """Sequences of tensors of different sizes as two tensors, which kernels can read and write.
 
 The elements of a *flat sequence* lie one after another in the rows of a tensor; the sizes of their
-first axes, which may differ, are those of a second tensor. For elements `f32[?, 4]`, these are
-`rows: f32[n, 4]` and `sizes: i64[count, 1]`, the number of rows of each element. An element of which
-more axes differ, `f32[?, ?, 4]`, has the product of its two sizes as its number of rows.
+first axes, which may differ, are in a second tensor. For elements `f32[?, 4]`, these are
+`rows: f32[n, 4]` and `sizes: i64[count, 1]`, the number of rows of each element. If more axes
+differ, as in `f32[?, ?, 4]`, the number of rows of an element is the product of their sizes.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ def _pack_types(sequence: Type, *, axes: int, row: tuple[int, ...], dtype: str) 
     element = any_tensor(name, sequence_type(name, sequence).element)
     if element.dtype != dtype:
         raise GraphTypeError("T101", f"{name}: {sequence} has no elements of {dtype}")
-    is_tensor = isinstance(element, TensorType) and element.rank == axes + len(row)
-    if axes < 1 or not isinstance(element, TensorType) or not is_tensor or element.shape[axes:] != row:
+    shape = element.shape if isinstance(element, TensorType) else ()
+    fits = axes > 0 and len(shape) == axes + len(row) and shape[axes:] == row
+    if not fits or not isinstance(element, TensorType):
         raise GraphTypeError("T102", f"{name}: {sequence} has no rows of {list(row)}")
     rows = element.with_(shape=(unknown_dim(), *row))
     return TupleType((rows, TensorType((unknown_dim(), axes), "i64")))
@@ -226,10 +227,10 @@ def flat_place(sizes: Tensor, position: Tensor, *, behind: bool = False) -> Tens
     Errors: T102, T105; I320 for a position out of range.
     """
     name = "flat.place"
-    _check(name, f32(1), sizes.type)
+    _, axes = _check(name, f32(1), sizes.type)
     need_integer(name, position)
     need_rank(name, "the position", position, 0)
-    count, axes = sizes.shape
+    count = sizes.shape[0]
 
     def front() -> Scalar:
         given = te.cast("i64", position[()])
@@ -326,9 +327,7 @@ def _inside(row: Scalar, rows: Tensor) -> Scalar:
 
 
 @flat_at.reference
-def _flat_at_reference(
-    rows: Array, place: Array, *rooms: Array, shape: tuple[int, ...]
-) -> Array:
+def _flat_at_reference(rows: Array, place: Array, *rooms: Array, shape: tuple[int, ...]) -> Array:
     sizes = iter(map(len, rooms))
     first = [next(sizes) if size == -1 else size for size in shape]
     row = np.arange(prod(first)) + int(place[1])

@@ -75,7 +75,7 @@ class _Combiner(Rewriter):
         for calls, source in by_source.values():
             parts: Dim = sum([call.args[0].tensor.size for call in calls], start=0)
             if len(calls) > 1 and at_least(parts - source.tensor.size):
-                self._groups.update({call.id: (calls, source) for call in calls})  # type: ignore[attr-defined]
+                self._groups.update({call.id: (calls, source) for call in calls})
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         group = self._groups.get(old.id)
