@@ -8,8 +8,8 @@ ELSEWHERE_UNKNOWN: Final = {
     "forms that passes after placement build": """
         batch_to_space compressed eliminate_column first_rows fourier kinds nn.conv2d_by_size
         nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.winograd_weight
-        nonzero_positions room signal_phases sorted_kinds space_to_batch split_image
-        split_parts
+        nonzero_positions room signal_phases slice_into slice_span sorted_kinds space_to_batch
+        split_image split_parts
     """,
     "the form that sessions run": "overwrite",
     "sizes that depend on data": """
@@ -24,7 +24,10 @@ ELSEWHERE_UNKNOWN: Final = {
         text.from_number text.full_match text.lookup text.normalize text.skip_grams text.split
         text.to_number
     """,
-    "sequences as tensors": "erase_row insert_row sequence.join_rows",
+    "sequences as tensors": """
+        erase_row flat.at flat.erase flat.insert flat.place flat.rest insert_row sequence.join_rows
+        sequence.joined sequence.pack sequence.split_sizes sequence.unpack
+    """,
     "other random numbers": "random_bits random_key random_normal random_uniform",
     "hashes of bytes": "hash_signs",
 }

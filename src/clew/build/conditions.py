@@ -34,15 +34,22 @@ def conditions_of(
 
 
 def sizes_from_zero(main: Function, conditions: Sequence[SymDim]) -> frozenset[str]:
-    """Returns the names of sizes that may be 0; none if a condition rules this out."""
+    """Returns the names of sizes that may be 0: all but those for which a condition rules this
+    out.
+    """
     names = {name for p in main.params for dim in dims_in(p.type) for name in dim.from_zero}
-    zero: dict[str, Dim] = dict.fromkeys(names, 0)
+    return frozenset([name for name in names if not _must_be_positive(name, conditions)])
+
+
+def _must_be_positive(name: str, conditions: Sequence[SymDim]) -> bool:
     try:
-        if any(at_least(-1 - substitute(condition, zero)) for condition in conditions):
-            return frozenset()
+        return any(
+            at_least(-1 - substitute(condition, {name: 0}))
+            for condition in conditions
+            if name in condition.symbols
+        )
     except GraphTypeError:  # a size is divided by 0
-        return frozenset()
-    return frozenset(names)
+        return True
 
 
 def _conditions(
@@ -67,12 +74,12 @@ def _conditions(
             for dim in (leaf.shape if isinstance(leaf, TensorType) else ())
             if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1)
         ]
-        if dims and all(map(at_least, dims)) and _may_be_empty(node, readers):
-            continue
+        least = 0 if dims and _may_be_empty(node, readers) else 1
         for dim in dims:
-            condition = dim - 1
+            condition = dim - least
             assert isinstance(condition, SymDim)
-            yield condition
+            if not at_least(condition):
+                yield condition
 
 
 def _assumed_at_import(imported: Function) -> Iterator[SymDim]:

@@ -222,9 +222,16 @@ class KernelCode(Brief):
         assert isinstance(self.scratch_bytes, int)
         return self.scratch_bytes
 
+    @property
+    def is_static(self) -> bool:
+        """Whether the kernel is the same at all sizes. One that takes no sizes may still run or not
+        run, depending on them.
+        """
+        return not self.sizes and all(isinstance(entry.grid, int) for entry in self.entries)
+
     def at(self, sizes: Sizes, *, is_shared: bool = True) -> KernelCode:
         """Returns the kernel at given sizes; itself if it has none. See `EntryPoint.at`."""
-        if not self.sizes:
+        if self.is_static:
             return self
         return KernelCode(
             self.key,

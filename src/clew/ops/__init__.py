@@ -18,6 +18,7 @@ from clew.ops.convolution import (  # noqa: F401  registers operators
     winograd,
 )
 from clew.ops.data import (  # noqa: F401  registers operators
+    flat_sequences,
     forest,
     hashing,
     lookup,
@@ -68,6 +69,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
 from clew.ops.movement import (  # noqa: F401  registers operators
     blocks,
     compaction,
+    cutting,
     fold,
     indexing,
     overwriting,

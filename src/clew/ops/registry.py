@@ -109,7 +109,7 @@ class Op(Computed):
     dynamic_rule: Callable[[Sequence[Type], Attrs], Type] | None = None
     known_rule: KnownRule | None = None
     resolver_rule: Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]] | None = None
-    held_rule: Callable[[Sequence[Expr], Attrs], Expr] | None = None
+    held_rule: Callable[[Sequence[Expr], Attrs], Expr | None] | None = None
     layout_rule: Callable[..., Any] | None = None
     quantize_rule: Callable[..., Any] | None = None
     kind_override: Kind | None = None
@@ -215,11 +215,11 @@ class Op(Computed):
         return rule
 
     def held(
-        self, rule: Callable[[Sequence[Expr], Attrs], Expr]
-    ) -> Callable[[Sequence[Expr], Attrs], Expr]:
+        self, rule: Callable[[Sequence[Expr], Attrs], Expr | None]
+    ) -> Callable[[Sequence[Expr], Attrs], Expr | None]:
         """Decorator: maps the arguments and attributes of a call, some attributes of which are
-        `ArgRef`s, to an expression of operators whose operands have these sizes (`room`). Without
-        it, the reference runs such calls on the host.
+        `ArgRef`s, to an expression of operators whose operands have these sizes (`room`); None
+        for calls that stay. Without it, the reference runs such calls on the host.
         """
         self.held_rule = rule
         return rule

@@ -141,6 +141,12 @@ class Traits:
     nothing.
     """
 
+    splits: bool = False
+    """Where it runs on the host, the operator returns a sequence of parts of the first operand that
+    share no memory. Read by the runtime: the memory of the sequence is that of the operand.
+    Otherwise as `passes_on`.
+    """
+
     reinterprets: bool = False
     """The result is the memory of the only operand, read as another dtype or shape. Read by the
     runtime: such steps before and after a segment are part of its call. Otherwise as `passes_on`.

@@ -42,10 +42,12 @@ from clew.passes.precision.tabulate import Tabulate
 from clew.passes.precision.widen_halves import WidenHalves
 from clew.passes.simplify.bind_constants import BindConstants
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
+from clew.passes.simplify.combine_lookups import CombineLookups
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
 from clew.passes.simplify.decompose_ops import DecomposeOps
 from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.simplify.flatten_sequences import FlattenSequences
 from clew.passes.simplify.fold_constant import FoldConstant
 from clew.passes.simplify.fold_empty import FoldEmpty
 from clew.passes.simplify.fold_structure import FoldStructure
@@ -85,6 +87,7 @@ def pipeline(
     return [
         StackAppends(),  # first: the loops that remain keep their states' sizes
         StackSequences(),  # likewise those that read what they append to
+        FlattenSequences(),  # likewise those whose elements differ in size
         UnrollLoops(),  # before all rules: loops of varying sizes become plain operators
         RelateSizes(),  # before all rules: operators on several states need to know equal sizes
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
@@ -102,6 +105,7 @@ def pipeline(
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
         FoldOffsets(),  # once sums have all their constants; before layouts
+        CombineLookups(),  # repeated parts of texts are one node
         Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(

@@ -81,7 +81,8 @@ class CountedBody:
     of the counts that it reads; `shapes` the shapes that steps read as values, which the last step
     before them writes, with the step's number and the number of its argument. All of `needs` must
     be at least 0. `capacities` has the loops that stack as many rows as the run finds, each with
-    the name of that count.
+    the name of that count. `read_off` has the sizes of inputs that are counts, each as the number
+    of an input and an axis; if there are any, the segment's last input has them.
     """
 
     segment: SegmentTemplate
@@ -90,6 +91,7 @@ class CountedBody:
     needs: tuple[SymDim, ...]
     results: tuple[Result, ...]
     capacities: Mapping[int, str] = field(default_factory=dict)
+    read_off: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def names(self) -> list[str]:
@@ -174,7 +176,17 @@ class Tables:
         self._needs: list[list[int]] = [[] for _ in range(len(body.stages) + 1)]
         self._bind(body, shared)
         self._idle: deque[_Context] = deque()  # pop and append need no lock
-        self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in self.bound.inputs]
+        counted = set(body.read_off)
+        specs = self.bound.inputs[: len(self.bound.inputs) - bool(counted)]
+        # A size that is a count is None.
+        self._inputs = [
+            (
+                tuple([None if (n, a) in counted else size for a, size in enumerate(spec.shape)]),
+                np.dtype(spec.dtype),
+            )
+            for n, spec in enumerate(specs)
+        ]
+        self._read_off = body.read_off
         register = self.code.register
         self._results = [
             (r.output, register(r.offset), tuple([register(d) for d in r.shape]), r.dtype)
@@ -304,13 +316,17 @@ class Tables:
         """
         given = []
         for array, (shape, dtype) in zip(arrays, self._inputs, strict=False):
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            if type(array) is not np.ndarray or array.dtype != dtype:
+                return None
+            if array.shape != shape and not _fits(array.shape, shape):
                 return None
             flags = array.flags
             given.append(array if flags.c_contiguous and flags.aligned else readable(array))
+        sizes = [given[number].shape[axis] for number, axis in self._read_off]
         guard = self.source.guard
         if guard:
-            return self._run_guarded(given, guard)
+            found = [np.array(sizes, np.int64)] if sizes else []
+            return self._run_guarded([*given, *found], guard)
         try:
             context = self._idle.pop()
         except IndexError:
@@ -318,6 +334,10 @@ class Tables:
             context = _Context(self, places)
             self.source.shared.keeps(self)
         first = write_addresses(given, context.bases)
+        if sizes:
+            context.read_off[:] = sizes
+            context.bases[first] = context.read_off_address
+            first += 1
         memory = self._memory(context, first)
         stopped = context.go()
         results = self._shown(context, memory) if stopped is None else self._after(stopped)
@@ -428,6 +448,8 @@ class _Context(Context):
         self.registers = (ctypes.c_int64 * len(code.initial))(*code.initial)
         self.is_usable = True
         self.room: Room | None = None  # the memory of its results, whose addresses are in `bases`
+        self.read_off = (ctypes.c_int64 * len(body.read_off))()
+        self.read_off_address = ctypes.addressof(self.read_off)
         self._pool = tables.source.pool.address
         self._has_loops = bool(tables.bound.loops)
         self._run = driver().run_segment
@@ -516,6 +538,13 @@ class _Context(Context):
             if self.loops.is_full(loop):
                 counts[number] += 1
         return tuple(counts)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether an array has the sizes that are not None."""
+    return len(shape) == len(wanted) and all(
+        size in (None, own) for own, size in zip(shape, wanted, strict=True)
+    )
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:

@@ -6,7 +6,7 @@ caller's value is checked once, completely, before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
@@ -129,7 +129,7 @@ class Kind:
                 if not isinstance(given, (list, tuple)):
                     raise self._wrong(given, what)
                 (part,) = self.parts
-                if all(map(part.is_of, given)):
+                if part.is_of_all(given):
                     return list(given)
                 return [part.check(item, f"{what}[{n}]") for n, item in enumerate(given)]
             case "optional":
@@ -143,10 +143,17 @@ class Kind:
         (part,) = self.parts
         return {key: part.check(item, f"{what}[{key!r}]") for key, item in given.items()}
 
-    def is_of(self, item: Any) -> bool:
-        """Whether an array needs no check. If not, it may still be accepted."""
-        is_plain = type(item) is _ARRAY and item.dtype is self.dtype and self.shape is None
-        return is_plain and self.name == "tensor" and self.dtype is not TEXT
+    def is_of_all(self, items: Sequence[Any]) -> bool:
+        """Whether values are arrays that need no check. If not, they may still be accepted."""
+        dtype, wanted = self.dtype, self.shape
+        if self.name != "tensor" or dtype is TEXT:
+            return False
+        for item in items:
+            if type(item) is not _ARRAY or item.dtype is not dtype:
+                return False
+            if wanted is not None and item.shape != wanted and not _fits(item.shape, wanted):
+                return False
+        return True
 
     def _wrong(self, given: Any, what: str) -> InputError:
         return InputError("I043", f"{what} is a {type(given).__name__}, the model expects {self}")
@@ -158,11 +165,7 @@ class Kind:
             raise self._wrong(given, what)
         else:
             array = as_array(given, self.dtype, what, self.__str__)
-        fits = self.shape is None or (
-            len(self.shape) == array.ndim
-            and all(w is None or w == s for w, s in zip(self.shape, array.shape, strict=True))
-        )
-        if not fits:
+        if self.shape is not None and not _fits(array.shape, self.shape):
             raise InputError(
                 "I042", f"{what} has shape {list(array.shape)}, the model expects {self}"
             )
@@ -181,3 +184,13 @@ class Kind:
         parts = tuple(map(Kind.from_json, record["parts"]))
         found = None if dtype is None else dtype_named(dtype)
         return Kind(record["kind"], found, None if shape is None else tuple(shape), parts)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape has the sizes that are not None."""
+    if len(shape) != len(wanted):
+        return False
+    for own, size in zip(shape, wanted, strict=True):  # a generator takes longer than the rest
+        if size is not None and own != size:
+            return False
+    return True

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.cost.policy.sizes import COPIED_BYTES
 from clew.ir.dims import Dim, at_least
 from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
@@ -254,7 +255,7 @@ class _Taken:
         if id(value) in self._same:
             return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
-        if not fits or self._is_used(value):
+        if not fits or self._is_used(value, COPIED_BYTES):
             return value.copy()
         self._owners.add(id(_owner(value)))
         self._more.append(value)
@@ -266,11 +267,16 @@ class _Taken:
             return _mapped(self.apart, value)
         return value.copy() if self._is_used(value) else value
 
-    def _is_used(self, value: Array) -> bool:
+    def _is_used(self, value: Array, least_bytes: int = 0) -> bool:
+        """Whether an array's memory may be in use. Of arrays up to `least_bytes`, only the owner is
+        looked at.
+        """
         owner = _owner(value)
         known = id(owner) in self._owners or id(owner) in self._constant_owners
         if isinstance(owner, np.ndarray) and owner.flags.owndata and not known:
             return False
+        if value.nbytes <= least_bytes:
+            return True
         return self._addresses.meets(value) or _Addresses(self._more).meets(value)
 
     @cached_property

@@ -123,6 +123,8 @@ class RunHost:
         """Returns that of new arrays, or of the arguments."""
         if getattr(self.function, "owns_results", False):
             return [Memory(Owner.RUN, slot) for slot in self.outputs]
+        if getattr(self.function, "splits", False):
+            return [given[0]]
         passed = OTHER if any(m.owner is Owner.OTHER for m in given) else ANY
         return [passed] * len(self.outputs)
 

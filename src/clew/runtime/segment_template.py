@@ -130,7 +130,7 @@ class SegmentTemplate:
         steps: list[Step] = []
         for step in self.steps:
             code = step.code
-            if code.sizes:
+            if not code.is_static:
                 if id(step.code) not in known:
                     known[id(step.code)] = code.at(sizes, is_shared=threads > 1)
                 code = known[id(step.code)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.backends.cpu.counted_loops import LoopsJoiner
 from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.flow_writer import COUNTER_BYTES
 from clew.backends.cpu.joined_steps import Functions, Part, Refused, Value, parameter_count
 from clew.backends.host.steps import HostStep
 from clew.backends.loop_types import LoopTypes
@@ -21,6 +22,7 @@ from clew.ir.expr import Call
 from clew.ir.types import TensorType, is_native, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.ops.signature import Signature
 from clew.runtime.counted import CountedSegment
 from clew.runtime.counted_tables import CountedBody, Result
 from clew.runtime.plan import BufferKind, BufferRef, Flow
@@ -39,7 +41,9 @@ from clew.runtime.sized_segment import SizedSegment
 
 _COUNTS: Final = ("room", "first_rows")
 # Host steps whose result is a view of their first argument.
-_VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows")
+_VIEWS: Final = ("reshape", "first_rows", "sequence.join_rows", "sequence.joined")
+# The memory with the sizes that are read off inputs, until the number of that input is known.
+_READ_OFF: Final = BufferRef(BufferKind.INPUT, -1)
 _PASSING: Final = (*_COUNTS, *_VIEWS, "size_of", "shape_of")
 
 
@@ -116,6 +120,8 @@ class _Joiner(LoopsJoiner):
         self._range = program.instructions[first:end]
         self.at = first  # the instruction that is being joined
         self._inputs: dict[int, tuple[BufferRef, SizedSpec]] = {}
+        # Sizes of inputs that an earlier part of the program decides: numbers of inputs, and axes.
+        self._read_off: list[tuple[int, int]] = []
         self._segment_of: NativeSegment | SizedSegment | None = None
         self._current: Instruction | None = None
         self._shown: Sequence[int] = ()  # slots that are read elsewhere
@@ -150,6 +156,7 @@ class _Joiner(LoopsJoiner):
             tuple(self._needs),
             results,
             self._capacities,
+            tuple(self._read_off),
         )  # fmt: skip
         segment = self._segment_of
         if segment is None or not self._stages:
@@ -172,7 +179,7 @@ class _Joiner(LoopsJoiner):
             raise Refused
         return SegmentTemplate(
             tuple(self._steps),
-            tuple([spec for _, spec in self._inputs.values()]),
+            tuple(self._place_sizes()),
             tuple(outputs),
             tuple(self._constants),
             tuple(self._arena),
@@ -254,6 +261,11 @@ class _Joiner(LoopsJoiner):
                 shape = (count * of_each, *rest)
                 part.values[instruction.outputs[0]] = replace(value, shape=shape)
                 return
+            case RunHost(function=HostStep(op=Op(name="sequence.joined"))):
+                rows, sizes = (self._value(part, slot) for slot in instruction.inputs)
+                self._need(sizes.shape[0] - 1)
+                part.values[instruction.outputs[0]] = rows
+                return
             case RunHost(function=HostStep(op=Op(name="shape_of"))) as host:
                 shape = self._value(part, host.inputs[0]).shape
                 ref = self._stored(shape)
@@ -305,20 +317,55 @@ class _Joiner(LoopsJoiner):
     def _outside(self, part: Part, slot: int) -> Value:
         if part.program is not self._whole:
             raise Refused
-        shape, dtype = self._type_of(slot)
-        for dim in shape:
+        type_shape, dtype = self._type_of(slot)
+        number, shape = len(self._inputs), list(type_shape)
+        first = len(self._read_off)
+        for axis, dim in enumerate(shape):
             if isinstance(dim, SymDim) and any(name.startswith("?") for name in dim.symbols):
-                raise Refused  # an earlier part of the program decides it
-        ref = BufferRef(BufferKind.INPUT, len(self._inputs))
-        self._inputs[slot] = ref, SizedSpec(f"in{slot}", shape, dtype.name)
-        return Value(ref, dtype, shape)
+                # An earlier part of the program decides it.
+                shape[axis] = self._new_count()
+                self._read_off.append((number, axis))
+        own = range(first, len(self._read_off))
+        if own:
+            names = [shape[axis] for _, axis in self._read_off[first:]]
+            self._stage([_READ_OFF.beyond(COUNTER_BYTES * n) for n in own], names)
+            self._unify(part.names, list(zip(type_shape, shape, strict=True)))
+        ref = BufferRef(BufferKind.INPUT, number)
+        self._inputs[slot] = ref, SizedSpec(f"in{slot}", tuple(shape), dtype.name)
+        return Value(ref, dtype, tuple(shape))
+
+    def _place_sizes(self) -> list[SizedSpec]:
+        """Returns the specs of the inputs. Behind those that instructions read is one with the
+        sizes that are read off them, if there are any.
+        """
+        specs = [spec for _, spec in self._inputs.values()]
+        if not self._read_off:
+            return specs
+        for place, _ in self._stages:
+            flow = self._order[place]
+            assert isinstance(flow, Flow)
+            args = [replace(r, index=len(specs)) if _is_read_off(r) else r for r in flow.args]
+            self._order[place] = replace(flow, args=tuple(args))
+        return [*specs, SizedSpec("sizes", (len(self._read_off),), "int64")]
 
     def _type_of(self, slot: int) -> tuple[tuple[Dim, ...], np.dtype]:
-        """Returns the shape and dtype of a value that the current instruction reads.
+        """Returns the shape and dtype of a value from outside that the current instruction reads.
 
-        Errors: Refused if the instruction does not tell.
+        Errors: Refused if no instruction tells.
         """
-        match self._current:
+        assert self._current is not None
+        readers = (i for i in self._range if slot in i.inputs)
+        for instruction in (self._current, *readers):
+            found = self._type_in(instruction, slot)
+            if found is not None:
+                return found
+        raise Refused
+
+    def _type_in(
+        self, instruction: Instruction, slot: int
+    ) -> tuple[tuple[Dim, ...], np.dtype] | None:
+        """Returns the shape and dtype of a value as an instruction that reads it tells."""
+        match instruction:
             case Repeat(types=record, inputs=inputs) if record is not None:
                 types, number = LoopTypes.of_record(record), inputs.index(slot)
                 type_ = types.first[number] if number < len(types.first) else None
@@ -336,7 +383,11 @@ class _Joiner(LoopsJoiner):
                 type_ = params[number].type if number < len(params) else None
                 if isinstance(type_, TensorType) and is_native(type_):
                     return type_.shape, to_numpy(type_.dtype)
-        raise Refused
+        return None
+
+
+def _is_read_off(ref: BufferRef) -> bool:
+    return ref.kind is _READ_OFF.kind and ref.index == _READ_OFF.index
 
 
 def _reads_elements(instructions: Sequence[Instruction], slot: int) -> bool:
@@ -373,6 +424,11 @@ def _takes_size(instruction: Instruction, slot: int) -> bool:
     return all(
         isinstance(node, Call)
         and isinstance(node.op, Op)
-        and node.op.signature.inputs[place : place + 1] == ("room",)
+        and _parameter(node.op.signature, place) in ("room", "rooms")
         for node, place in uses
     )
+
+
+def _parameter(signature: Signature, place: int) -> str:
+    """Returns the name of an operator's parameter at a place."""
+    return signature.inputs[place] if place < len(signature.inputs) else signature.variadic

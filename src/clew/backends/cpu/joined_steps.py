@@ -227,12 +227,21 @@ class StepsJoiner(FlowWriter):
         inputs = [self._value(part, slot).ref for slot in instruction.inputs]
         outputs = []
         specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
+        # The outputs in which sizes decide where steps write: they must have memory of their own.
+        placed_by_size = {
+            ref.index
+            for step in plan.steps
+            for ref in step.args
+            if ref.kind is BufferKind.OUTPUT and not isinstance(ref.sized_bytes, int)
+        }
         for number, (slot, spec) in enumerate(zip(instruction.outputs, specs, strict=True)):
             dtype = np.dtype(spec.dtype)
             shape = tuple([substitute(dim, names) for dim in spec.shape])
             if spec.is_stack:
                 shape = (rows[stacks[number]], *shape)
-            ref = part.wanted.get(slot) or self._room(product(shape) * dtype.itemsize)
+            ref = part.wanted.get(slot)
+            if ref is None or (ref.kind is BufferKind.MOVING and number in placed_by_size):
+                ref = self._room(product(shape) * dtype.itemsize)
             part.values[slot] = Value(ref, dtype, shape)
             outputs.append(ref)
         arena, constants = len(self._arena), len(self._constants)

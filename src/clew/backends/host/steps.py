@@ -54,7 +54,8 @@ class HostStep:
         self._held = len(argument_references(attrs))
         self.collects = self.owns_results = op.traits.collects
         self.reinterprets = op.traits.reinterprets
-        passes_on = op.traits.passes_on or self.reinterprets
+        self.splits = op.traits.splits
+        passes_on = op.traits.passes_on or self.splits or self.reinterprets
         self.is_quiet = self.only_moves = op.traits.collects or passes_on
         # Without sizes and values in the attributes, arguments with elements need no preparation.
         self._direct: Callable[..., Any] | None = None

@@ -44,3 +44,6 @@ COUNTED_BYTES: Final = threshold(
 LEAST_LIMIT: Final = threshold(
     64, "elements", "that tables of counted sizes are prepared for at first"
 )
+COPIED_BYTES: Final = threshold(
+    1 << 15, "bytes", "of a result up to which a copy takes less time than comparing addresses"
+)

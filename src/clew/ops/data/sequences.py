@@ -28,8 +28,8 @@ from clew.support.errors import GraphTypeError, RunError
 
 Array = np.ndarray[Any, Any]
 
-# NumPy's overhead of an array, besides its elements.
-_PIECE_BYTES: Final = 128
+PIECE_BYTES: Final = 128
+"""NumPy's overhead of an array, besides its elements."""
 _PAIR: Final = SequenceType(f32(2, 3))
 _RAGGED: Final = SequenceType(UnrankedType("f32"))
 
@@ -240,7 +240,7 @@ def _length_types(sequence: Type) -> Type:
 @register_op(
     "sequence.split",
     host=True,
-    traits=Traits(passes_on=True),
+    traits=Traits(splits=True),
     samples=(
         Sample(f32(4, 3)),
         Sample(f32(4, 3), axis=-1, keepdims=False),
@@ -263,33 +263,44 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
     size = x.shape[axis]
     if np.ndim(parts) == 0:
         count = size if parts is None else -(-size // max(int(parts), 1))
-        check_run_bytes("the result of sequence.split", x.nbytes + count * _PIECE_BYTES)
+        check_run_bytes("the result of sequence.split", x.nbytes + count * PIECE_BYTES)
     if parts is None:
-        rows = np.moveaxis(x, axis, 0)
-        pieces = [rows[n, ...] for n in range(size)]  # arrays, also of rank 0
-        return [np.expand_dims(p, axis) for p in pieces] if keepdims else pieces
-    sizes = np.asarray(parts)
-    if sizes.ndim == 0:
-        step = int(sizes)
-        ends = list(range(step, size, step)) if step > 0 else []
-        if step < 1:
-            raise RunError("I274", f"sequence.split: pieces of {step} do not fit an axis of {size}")
-        return np.split(x, ends, axis) if size else []
-    if sum(sizes.tolist()) != size or (sizes.size and sizes.min() < 0):
-        raise RunError(
-            "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} do not fit an axis of {size}"
-        )
-    return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes.size else []
+        ends: list[Any] = [slice(n, n + 1) for n in range(size)] if keepdims else list(range(size))
+    else:
+        ends, start = [], 0
+        for length in sizes_of_pieces(size, parts):
+            ends.append(slice(start, start + length))
+            start += length
+    before = (slice(None),) * (axis % x.ndim)
+    return [x[(*before, end, ...)] for end in ends]  # arrays, also of rank 0
+
+
+def sizes_of_pieces(size: int, parts: Array) -> list[int]:
+    """Returns the sizes of the pieces of an axis of `size` elements: `parts` each (the last may be
+    smaller), or those in `parts`.
+
+    Errors: I265, I274.
+    """
+    given: Any = np.asarray(parts).tolist()
+    if isinstance(given, int):
+        if given > 0:
+            count = -(-size // given)
+            check_run_bytes("the sizes of the pieces of sequence.split", 8 * count)
+            return [given] * (count - 1) + [size - given * (count - 1)] if count else []
+        shown = [given]
+    elif sum(given) == size and min(given, default=0) >= 0:
+        return list(given)
+    else:
+        shown = given[:8]
+    raise RunError("I274", f"sequence.split: pieces of {shown} do not fit an axis of {size}")
 
 
 @split.types
 def _split_types(x: Type, parts: Type | None = None, *, axis: int, keepdims: bool) -> Type:
     name = "sequence.split"
     source = any_tensor(name, x)
-    if parts is not None and (
-        not isinstance(parts, TensorType) or parts.rank > 1 or not is_integer(parts.dtype)
-    ):
-        raise GraphTypeError("T153", f"{name}: sizes of the pieces are {parts}, expected integers")
+    if parts is not None:
+        check_parts(name, parts)
     if not isinstance(source, TensorType):
         return SequenceType(source)
     n = axis_of(name, axis, source.rank)
@@ -297,6 +308,15 @@ def _split_types(x: Type, parts: Type | None = None, *, axis: int, keepdims: boo
     if parts is None:
         own = (1,) if keepdims else ()
     return SequenceType(source.with_(shape=(*source.shape[:n], *own, *source.shape[n + 1 :])))
+
+
+def check_parts(name: str, parts: Type) -> None:
+    """Checks the type of the sizes of pieces.
+
+    Errors: T153.
+    """
+    if not isinstance(parts, TensorType) or parts.rank > 1 or not is_integer(parts.dtype):
+        raise GraphTypeError("T153", f"{name}: sizes of the pieces are {parts}, expected integers")
 
 
 @register_op(

@@ -36,9 +36,8 @@ class WidenHalves(Pass):
     convolution read the rounded form, too; an operand of dense layers or attention is stored in f32
     as well for them, as `ConvertPrecision` does. On targets without instructions for products of
     the dtype, convolutions are computed in f32, and dense layers read data in f32; their weights
-    stay narrow, since few rows take as long as reading them does. So do keys and values that lie in
-    a cache. Sums of products, and what
-    follows, are f32. Residual sums that feed no product directly are also stored in f32. Operators
+    stay narrow, since few rows take as long as reading them does. Keys and values that lie in a cache
+    stay narrow on all targets. Sums of products, and what follows, are f32. Residual sums that feed no product directly are also stored in f32. Operators
     that only move elements keep the dtype of what they move.
 
     Before:
@@ -143,7 +142,7 @@ class _Widener(Rewriter):
         traits = call.op.traits if isinstance(call.op, Op) else NO_TRAITS
         operands = call.args[: factors(call)]
         dtype = next((d for d in NARROW_FLOATS if all(has_dtype(a, d) for a in operands)), "")
-        if call.op_name == "nn.attention" and dtype and not self._has_products(dtype):
+        if call.op_name == "nn.attention" and dtype:
             return [n for n in (1, 2) if _is_stored(call.args[1]) and _is_stored(call.args[2])]
         if not traits.product or not dtype:
             return ()

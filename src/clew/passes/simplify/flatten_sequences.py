@@ -1,0 +1,320 @@
+"""FlattenSequences: has loops carry sequences of tensors of different sizes as two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from clew.ir.dims import Dim, is_unknown, product, unknown_dim
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, While
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import SequenceType, TensorType, Type, is_native, to_numpy
+from clew.ir.values import known_value
+from clew.ir.visit import post_order
+from clew.ops.data.structure import elements_of
+from clew.ops.registry import Op, get_op
+from clew.passes.base import Pass, PassContext
+from clew.patterns.exactness import EXACT, Exactness
+from clew.support.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class FlattenSequences(Pass):
+    """Replaces a loop's state that is a sequence by two tensors: the rows of all elements, one
+    after another, and the sizes of each element (`ops.data.flat_sequences`). Sequences that come
+    from such loops, or from a tensor that is split, are read likewise. Kernels can read and write
+    the tensors; a sequence is handled on the host, element by element.
+
+    Before: in the body, `%1 = sequence.at(%list, %n)` and, as the next state,
+        `%2 = sequence.insert(%list, %element)`
+    After:  in the body, `%1 = flat.at(%rows, flat.place(%sizes, %n), room(...))` and, as the next
+        states, `concatenate(%rows, %element)` and `concatenate(%sizes, ...)`; after the loop,
+        `sequence.unpack`
+
+    Preconditions: StackSequences has run, which needs no sizes for elements of one static shape.
+    Non-goals: elements of unknown rank or without axes, and states that branches read.
+    """
+
+    opt_level: ClassVar[int] = 1
+    exactness: ClassVar[Exactness] = EXACT
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        nodes = post_order([function for _, function in module], into_functions=True)
+        if not any(isinstance(node.type, SequenceType) for node in nodes):
+            return module
+        return _Flattener().rewrite_module(module)
+
+
+class _Flat(NamedTuple):
+    """The rows and sizes of a sequence, and the sizes of the first axes of all its elements: -1 for
+    those that differ.
+    """
+
+    rows: Expr
+    sizes: Expr
+    shape: tuple[int, ...]
+
+    @property
+    def row(self) -> tuple[Dim, ...]:
+        """The shape of a row."""
+        return self.rows.tensor.shape[1:]
+
+
+class _Flattener(Rewriter):
+    def __init__(self) -> None:
+        super().__init__()
+        # The flat form of sequences, by the id of the sequence.
+        self._flat: dict[int, _Flat] = {}
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, While):
+            return new
+        states = [n for n, first in enumerate(new.init) if self._can_carry(new, n)]
+        while states:
+            found, failed = self._flattened(new, states)
+            if found is not None:
+                return found
+            states = [n for n in states if n not in failed]
+        return new
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not isinstance(new.op, Op) or not new.args:
+            return new
+        with self.covers(old, new.args[0]):
+            if new.op.name == "sequence.split":
+                self._split(new)
+            if old.id in self._flat and new.op.name == "sequence.unpack":
+                rows, sizes = new.args  # of an inner loop
+                self._flat[new.id] = _Flat(rows, sizes, self._flat[old.id].shape)
+            flat = self._flat.get(new.args[0].id)
+            return new if flat is None else self._read(new, flat)
+
+    # --- sequences ---
+
+    def _split(self, call: Call) -> None:
+        """Notes the flat form of a tensor's pieces along axis 0."""
+        x = call.args[0]
+        shape = _shape_of_elements(call.type)
+        if len(call.args) < 2 or shape is None or len(shape) > 1 or not is_native(x.type):
+            return
+        if call.attrs.axis % x.tensor.rank == 0:
+            sizes = get_op("sequence.split_sizes")(x, call.args[1])
+            self._flat[call.id] = _Flat(x, sizes, shape)
+
+    def _read(self, call: Call, flat: _Flat) -> Expr:
+        """Returns what a call reads from a sequence; notes the flat form of a changed one."""
+        assert isinstance(call.op, Op)
+        match call.op.name:
+            case "sequence.length":
+                zero = Constant(np.asarray(0, np.int64))
+                return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+            case "sequence.at":
+                return self._at(flat, call.args[1])
+            case "sequence.pack" if len(flat.shape) == call.attrs.axes:
+                return Tuple([flat.rows, flat.sizes])
+            case "sequence.concat":
+                attrs = call.attrs
+                is_rows = len(flat.shape) == 1 and not attrs.new_axis
+                if is_rows and attrs.axis % flat.rows.tensor.rank == 0:
+                    return get_op("sequence.joined")(flat.rows, flat.sizes)
+            case "sequence.insert":
+                found = _inserted(flat, *call.args[1:])
+                if found is not None:
+                    self._flat[call.id] = found
+            case "sequence.erase":
+                self._flat[call.id] = _erased(flat, *call.args[1:])
+        return call
+
+    def _at(self, flat: _Flat, position: Expr) -> Expr:
+        place = get_op("flat.place")(flat.sizes, _scalar(position))
+        rooms = []
+        for n, size in enumerate(flat.shape):
+            if size < 0:
+                own = get_op("gather")(place, Constant(np.asarray(2 + n)), axis=0)
+                rooms.append(get_op("room")(own))
+        return get_op("flat.at")(flat.rows, place, *rooms, shape=flat.shape)
+
+    def _unpacked(self, flat: _Flat) -> Expr:
+        made = get_op("sequence.unpack")(flat.rows, flat.sizes)
+        self._flat[made.id] = flat
+        return made
+
+    # --- loops ---
+
+    def _can_carry(self, loop: While, state: int) -> bool:
+        type_ = loop.body.params[1 + state].type
+        return isinstance(type_, SequenceType) and _shape_of_elements(type_) is not None
+
+    def _first(self, first: Expr, type_: Type) -> _Flat:
+        """Returns the flat form of a state before the loop."""
+        found, shape = self._flat.get(first.id), _shape_of_elements(type_)
+        assert shape is not None
+        if found is not None and len(found.shape) == len(shape):
+            return found
+        assert isinstance(type_, SequenceType)
+        assert isinstance(type_.element, TensorType)
+        row = tuple(size for size in type_.element.shape[len(shape) :] if isinstance(size, int))
+        elements = elements_of(first)
+        if elements is not None and not elements:
+            return _Flat(
+                Constant(np.zeros((0, *row), to_numpy(type_.element.dtype))),
+                Constant(np.zeros((0, len(shape)), np.int64)),
+                shape,
+            )
+        if elements is not None and all(_is_of(e.type, type_.element) for e in elements):
+            rows = [_rows_of(e, len(shape)) for e in elements]
+            sizes = [_sizes_of(e, len(shape)) for e in elements]
+            return _Flat(_joined(rows), _joined(sizes), shape)
+        dtype = type_.element.dtype
+        packed = get_op("sequence.pack")(first, axes=len(shape), row=row, dtype=dtype)
+        return _Flat(TupleGetItem(packed, 0), TupleGetItem(packed, 1), shape)
+
+    def _flattened(self, loop: While, states: Sequence[int]) -> tuple[Expr | None, Sequence[int]]:
+        """Returns the results of a loop that carries some states in their flat form, or None and
+        the states that must stay sequences.
+        """
+        firsts = {n: self._first(loop.init[n], loop.body.params[1 + n].type) for n in states}
+        body, after, own = self._over(loop.body, firsts)
+        assert isinstance(after, Tuple)
+        cond, holds, tests = self._over(loop.cond, firsts)
+        fields: list[Expr] = []
+        failed = [n for n in states if after.fields[n].id not in self._flat]
+        for n, field in enumerate(after.fields):
+            flat = self._flat.get(field.id) if n in firsts else None
+            fields += [field] if flat is None else [flat.rows, flat.sizes]
+        left = {n.id for n in post_order([*fields, holds])}
+        failed += [n for n in states if own[n].id in left or tests[n].id in left]
+        if failed:
+            return None, failed
+        init: list[Expr] = []
+        for n, first in enumerate(loop.init):
+            flat = firsts.get(n)
+            init += [first] if flat is None else [flat.rows, flat.sizes]
+        made = While(
+            Function(cond, holds, loop.cond.attrs),
+            Function(body, Tuple(fields), loop.body.attrs),
+            init,
+            scans=loop.scans,
+            trips=loop.trips,
+        )
+        results: list[Expr] = []
+        place = 0
+        for n in range(len(after.fields)):
+            parts = [TupleGetItem(made, place + k) for k in range(1 + (n in firsts))]
+            place += len(parts)
+            if n in firsts:
+                results.append(self._unpacked(_Flat(parts[0], parts[1], firsts[n].shape)))
+            else:
+                results.append(parts[0])
+        return Tuple(results), ()
+
+    def _over(
+        self, function: Function, firsts: dict[int, _Flat]
+    ) -> tuple[list[Var], Expr, dict[int, Expr]]:
+        """Returns parameters and body of a function of a loop over flat sequences, and the sequence
+        of each state, which the body must not read.
+        """
+        params, own = [function.params[0]], dict[int, Expr]()
+        for n, old in enumerate(function.params[1:]):
+            if n not in firsts:
+                self.memo[old.id] = old
+                params.append(old)
+                continue
+            first = firsts[n]
+            rows = Var(old.name, first.rows.tensor.with_(shape=(unknown_dim(), *first.row)))
+            axes = len(first.shape)
+            sizes = Var(f"{old.name}.sizes", TensorType((unknown_dim(), axes), "i64"))
+            params += [rows, sizes]
+            own[n] = self.memo[old.id] = self._unpacked(_Flat(rows, sizes, first.shape))
+        for node in post_order(function.body):
+            if not isinstance(node, Var):
+                self.memo.pop(node.id, None)
+            self._visit(node)
+        return params, self.memo[function.body.id], own
+
+
+def _shape_of_elements(type_: Type) -> tuple[int, ...] | None:
+    """Returns the sizes of the first axes of a sequence's elements up to the last one that differs,
+    but at least of one axis; -1 for those that differ. None if elements have no flat form.
+    """
+    element = type_.element if isinstance(type_, SequenceType) else None
+    if not isinstance(element, TensorType) or not element.rank or not is_native(element):
+        return None
+    if not all(isinstance(size, int) or is_unknown(size) for size in element.shape):
+        return None
+    differ = [n for n, size in enumerate(element.shape) if not isinstance(size, int)]
+    sizes = element.shape[: max(differ, default=0) + 1]
+    return tuple([size if isinstance(size, int) else -1 for size in sizes])
+
+
+def _is_of(type_: Type, element: TensorType) -> bool:
+    """Whether a tensor may be an element of a sequence."""
+    return (
+        isinstance(type_, TensorType)
+        and type_.rank == element.rank
+        and all(a == b or is_unknown(b) for a, b in zip(type_.shape, element.shape, strict=True))
+    )
+
+
+def _rows_of(element: Expr, axes: int) -> Expr:
+    """Returns an element as rows."""
+    shape = element.tensor.shape
+    if axes == 1:
+        return element
+    return get_op("reshape")(element, shape=(product(shape[:axes]), *shape[axes:]))
+
+
+def _sizes_of(element: Expr, axes: int) -> Expr:
+    """Returns the sizes of the first axes of an element as the sizes of a flat sequence."""
+    sizes = element.tensor.shape[:axes]
+    if all(isinstance(size, int) for size in sizes):
+        return Constant(np.array([sizes], np.int64))
+    shape: Expr = get_op("shape_of")(element)
+    if element.tensor.rank > axes:
+        shape = get_op("slice")(shape, begin=(0,), end=(axes,), axes=(0,))
+    return get_op("reshape")(shape, shape=(1, axes))
+
+
+def _joined(parts: Sequence[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else get_op("concatenate")(*parts, axis=0)
+
+
+def _scalar(position: Expr) -> Expr:
+    return get_op("reshape")(position, shape=()) if position.tensor.rank else position
+
+
+def _inserted(flat: _Flat, element: Expr, position: Expr | None = None) -> _Flat | None:
+    """Returns a sequence with an element inserted; None if the element does not fit its type."""
+    axes = len(flat.shape)
+    shape = element.tensor.shape if isinstance(element.type, TensorType) else ()
+    if len(shape) != axes + len(flat.row) or shape[axes:] != flat.row:
+        return None
+    if any(size not in (-1, own) for size, own in zip(flat.shape, shape, strict=False)):
+        return None
+    new, sizes = _rows_of(element, axes), _sizes_of(element, axes)
+    if position is None:
+        return _Flat(_joined([flat.rows, new]), _joined([flat.sizes, sizes]), flat.shape)
+    known = known_value(position)
+    if known is not None and known.dtype != object and not known.any():
+        return _Flat(_joined([new, flat.rows]), _joined([sizes, flat.sizes]), flat.shape)
+    place = get_op("flat.place")(flat.sizes, _scalar(position), behind=True)
+    rows = get_op("flat.insert")(flat.rows, new, place)
+    size = get_op("reshape")(sizes, shape=(axes,))
+    return _Flat(rows, get_op("insert_row")(flat.sizes, size, _front(place)), flat.shape)
+
+
+def _front(place: Expr) -> Expr:
+    """Returns the position of an element from its place, which has been checked."""
+    return get_op("gather")(place, Constant(np.asarray(0)), axis=0)
+
+
+def _erased(flat: _Flat, position: Expr | None = None) -> _Flat:
+    """Returns a sequence without an element."""
+    at = Constant(np.asarray(-1, np.int64)) if position is None else _scalar(position)
+    place = get_op("flat.place")(flat.sizes, at)
+    room = get_op("room")(get_op("flat.rest")(flat.rows, place))
+    rows = get_op("flat.erase")(flat.rows, place, room)
+    return _Flat(rows, get_op("erase_row")(flat.sizes, _front(place)), flat.shape)
