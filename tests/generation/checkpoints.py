@@ -17,11 +17,15 @@ _SIZES: Final = {
     "eos_token_id": 2, "max_position_embeddings": 128,
 }  # fmt: skip
 _WINDOW: Final = {"sliding_window": 16, "head_dim": 16}
+_EXPERTS: Final = {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
 KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("Llama", {}),
     "mistral": ("Mistral", {"sliding_window": 16}),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "mixtral": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 80}),
+    "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "head_dim": 16}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {}),
     "gemma2": (

@@ -28,6 +28,7 @@ _LLAMA3 = {
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
 _NEAR = {"sliding_window": 3, "head_dim": 8}
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 _KINDS = ["sliding_attention", "full_attention"]
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,6 +37,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 3, "tie_word_embeddings": True}),
     "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
+    "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "mlp_only_layers": [1]}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {"sliding_window": 4}),
     "gemma": ("Gemma", {"head_dim": 8, "hidden_size": 64}),

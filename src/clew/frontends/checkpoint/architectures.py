@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import field, replace
 from typing import Final, TypeAlias
 
 from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.limits import over
+from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 
 _ACTIVATIONS: Final = {
@@ -57,13 +59,34 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of `count` experts, of which a router chooses `chosen` for each token. Their
+    weights add up to 1 with `is_normalized`. `shared` is the inner size of an expert that all
+    tokens use, 0 for none. `names` of matrices have the number of the expert at `{}`.
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    is_normalized: bool = True
+    shared: int = 0
+    router: str = "mlp.gate"
+    gate: str = "mlp.experts.{}.gate_proj"
+    up: str = "mlp.experts.{}.up_proj"
+    down: str = "mlp.experts.{}.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
+    shared_mlp: str = "mlp.shared_expert"
+
+
+@dataclass(frozen=True)
 class Block:
-    """The properties in which layers of a decoder differ: the rotary embedding, and the sliding
-    window in keys (0 for full attention).
+    """The properties in which layers of a decoder differ: the rotary embedding, the sliding window
+    in keys (0 for full attention), and a mixture of experts in place of a single MLP.
     """
 
     rotary: Rotary | None = None
     window: int = 0
+    experts: Experts | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +192,7 @@ def _smoothed(angle: float, scaling: Config) -> float:
 
 def _windows(config: Config, layers: int) -> list[int]:
     """Returns the sliding window of each layer, 0 for full attention."""
-    if "sliding_window" not in config:
+    if "sliding_window" not in config or not config.flag("use_sliding_window", True):
         return [0] * layers
     window = config.count("sliding_window")
     if "layer_types" in config:
@@ -177,8 +200,6 @@ def _windows(config: Config, layers: int) -> list[int]:
         if not set(kinds) <= {"sliding_attention", "full_attention"}:
             raise unsupported(f"models with layers of kind {sorted(map(str, set(kinds)))}")
         return [window if kind == "sliding_attention" else 0 for kind in kinds]
-    if not config.flag("use_sliding_window", True):
-        return [0] * layers
     return [window] * layers
 
 
@@ -227,6 +248,64 @@ def _without_windows(decoder: Decoder) -> Decoder:
 
 def _qwen3(config: Config) -> Decoder:
     return replace(_qwen2(config), names=Names(**_HEAD_NORMS))
+
+
+def _mixtral(config: Config) -> Decoder:
+    whole = _usual(config)
+    below = "block_sparse_moe.experts.{{}}.{}"
+    experts = Experts(
+        *_chosen(config, "num_local_experts"),
+        whole.inner,
+        router="block_sparse_moe.gate",
+        gate=below.format("w1"),
+        up=below.format("w3"),
+        down=below.format("w2"),
+    )
+    names = Names(mlp="block_sparse_moe")
+    return replace(_with_experts(whole, experts, range(len(whole.blocks))), names=names)
+
+
+def _chosen(config: Config, count: str) -> tuple[int, int]:
+    """Returns the number of experts, and how many of them a token uses."""
+    number, chosen = config.count(count), config.count("num_experts_per_tok")
+    if chosen > number:
+        config.invalid("num_experts_per_tok")
+    if number > (most := current().nodes):
+        raise over("M009", "experts of a layer", number, "nodes", most)
+    return number, chosen
+
+
+def _with_experts(decoder: Decoder, experts: Experts, layers: Container[int]) -> Decoder:
+    blocks = enumerate(decoder.blocks)
+    return replace(
+        decoder,
+        blocks=tuple(replace(b, experts=experts if n in layers else None) for n, b in blocks),
+    )
+
+
+def _sparse_qwen(config: Config, whole: Decoder, shared: int) -> Decoder:
+    """Returns a decoder of Qwen with experts in the layers that the configuration says."""
+    count = "num_experts" if "num_experts" in config else "num_local_experts"
+    experts = Experts(
+        *_chosen(config, count),
+        config.count("moe_intermediate_size"),
+        config.flag("norm_topk_prob", False),
+        shared,
+    )
+    step, dense = config.count("decoder_sparse_step", 1), config.numbers("mlp_only_layers")
+    layers = {n for n in range(step - 1, len(whole.blocks), step)} - set(dense)
+    return _with_experts(whole, experts, layers)
+
+
+def _qwen2_moe(config: Config) -> Decoder:
+    if config.flag("use_sliding_window", False) and "layer_types" not in config:
+        raise unsupported("Qwen 2 MoE with sliding windows and no layer_types")
+    shared = config.count("shared_expert_intermediate_size")
+    return _sparse_qwen(config, _usual(config), shared)
+
+
+def _qwen3_moe(config: Config) -> Decoder:
+    return _sparse_qwen(config, replace(_usual(config), names=Names(**_HEAD_NORMS)), 0)
 
 
 def _smollm3(config: Config) -> Decoder:
@@ -331,6 +410,9 @@ _ARCHITECTURES: Final[dict[str, _Read]] = {
     "mistral": _usual,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
     "smollm3": _smollm3,
     "phi3": _phi3,
     "gemma": _gemma,

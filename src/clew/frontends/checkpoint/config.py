@@ -104,6 +104,13 @@ class Config:
             self.invalid(name)
         return found
 
+    def numbers(self, name: str) -> list[int]:
+        """Returns a list of integers; an empty one if it is missing."""
+        found = self._field(name, [])
+        if not isinstance(found, list) or not all(type(n) is int for n in found):
+            self.invalid(name)
+        return found
+
     def part(self, name: str) -> Config:
         """Returns a nested object; an empty one if it is missing."""
         found = self._field(name, {})

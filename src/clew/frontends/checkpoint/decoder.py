@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
+from clew.frontends.checkpoint.architectures import Block, Decoder, Experts, Rotary
 from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
 from clew.frontends.checkpoint.sizes import (
     PADDING,
@@ -29,6 +29,7 @@ from clew.frontends.checkpoint.sizes import (
     cache_names,
 )
 from clew.frontends.lowering.attention import Attention, part, places
+from clew.frontends.lowering.experts import chosen_experts, dispatched
 from clew.frontends.lowering.norm import normalized, root_mean_square
 from clew.frontends.lowering.rotary import Rotation
 from clew.ir.dims import Dim, SymDim, dim_max
@@ -158,7 +159,11 @@ class DecoderGraph(WeightedGraph):
         if names.after_attention:
             attended = self._norm(f"{layer}.{names.after_attention}", attended)
         whole = self._layer(f"{layer}.attention_add", "add", lambda: call("add", x, attended))
-        found = self._mlp(layer, self._norm(f"{layer}.{names.before_mlp}", whole))
+        x = self._norm(f"{layer}.{names.before_mlp}", whole)
+        if block.experts is None:
+            found = self._mlp(layer, x)
+        else:
+            found = self._mixture(layer, block.experts, x)
         if names.after_mlp:
             found = self._norm(f"{layer}.{names.after_mlp}", found)
         return [
@@ -168,8 +173,6 @@ class DecoderGraph(WeightedGraph):
 
     def _mlp(self, layer: str, x: Expr) -> Expr:
         of, names = self._of, self._of.names
-        op, approximate = of.activation
-        attrs = {"approximate": approximate} if approximate else {}
         size = of.inner
         if names.gate_up:
             both = self._linear(f"{layer}.{names.gate_up}", x, of.hidden, 2 * size)
@@ -177,13 +180,68 @@ class DecoderGraph(WeightedGraph):
         else:
             up = self._linear(f"{layer}.{names.up}", x, of.hidden, size)
             gate = self._linear(f"{layer}.{names.gate}", x, of.hidden, size) if names.gate else up
+        hidden = self._activated(f"{layer}.{names.mlp}", gate, up)
+        return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
 
-        def activated() -> Expr:
+    def _activated(self, module: str, gate: Expr, up: Expr) -> Expr:
+        """Returns the activation of `gate`, times `up` if that is another value."""
+        op, approximate = self._of.activation
+        attrs = {"approximate": approximate} if approximate else {}
+
+        def make() -> Expr:
             found: Expr = call(op, gate, **attrs)
             return found if gate is up else call("multiply", found, up)
 
-        hidden = self._layer(f"{layer}.{names.mlp}.act_fn", op.removeprefix("nn."), activated)
-        return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
+        return self._layer(f"{module}.act_fn", op.removeprefix("nn."), make)
+
+    def _mixture(self, layer: str, of: Experts, x: Expr) -> Expr:
+        """Returns the sum over the experts that the router chooses for each token."""
+        hidden, shape = self._of.hidden, x.tensor.shape
+        module = f"{layer}.{of.gate.partition('.{}')[0]}"
+        flat = reshaped(x, (shape[0] * shape[1], hidden))
+        scores = self._linear(f"{layer}.{of.router}", flat, hidden, of.count)
+        chosen, shares = self._results_of(
+            f"{module}.router",
+            "top_k",
+            lambda: chosen_experts(scores, of.chosen, is_normalized=of.is_normalized),
+        )
+        todo = dispatched(chosen, of.count)
+        blocks = self._layer(f"{module}.blocks", "gather", lambda: todo.blocks(flat))
+
+        def times(name: str, rows: Expr, *sizes: int) -> Expr:
+            names = [f"{layer}.{name.format(n)}.weight" for n in range(of.count)]
+            inner = name.partition("{}.")[2]
+
+            def make() -> Expr:
+                return call("nn.gather_matmul", rows, self._stacked(names, *sizes), todo.experts)
+
+            return self._layer(f"{module}.{inner}", "gather_matmul", make)
+
+        gate, up = (times(name, blocks, of.inner, hidden) for name in (of.gate, of.up))
+        results = times(of.down, self._activated(module, gate, up), hidden, of.inner)
+        found = self._layer(f"{module}.total", "sum", lambda: todo.total(results, shares))
+        if of.shared:
+            found = self._shared(layer, of, flat, found)
+        return reshaped(found, shape)
+
+    def _shared(self, layer: str, of: Experts, x: Expr, others: Expr) -> Expr:
+        """Returns the sum of the experts' result and that of the expert that all tokens use, whose
+        weight is a sigmoid.
+        """
+        hidden, module = self._of.hidden, f"{layer}.{of.shared_mlp}"
+        gate, up = (
+            self._linear(f"{module}.{name}", x, hidden, of.shared)
+            for name in ("gate_proj", "up_proj")
+        )
+        found = self._linear(
+            f"{module}.down_proj", self._activated(module, gate, up), of.shared, hidden
+        )
+        weight = self._linear(f"{layer}.{of.shared_gate}", x, hidden, 1)
+        return self._layer(
+            f"{module}_add",
+            "add",
+            lambda: call("add", others, call("multiply", call("sigmoid", weight), found)),
+        )
 
     def _attention(
         self, layer: str, block: Block, x: Expr, past: Sequence[Expr]
