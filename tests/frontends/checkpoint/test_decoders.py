@@ -27,6 +27,15 @@ _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "factor": 6.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.6], "long_factor": [1.0, 2.0, 4.5, 8.0],
+    "original_max_position_embeddings": 5,
+}  # fmt: skip
 _NEAR = {"sliding_window": 3, "head_dim": 8}
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 _KINDS = ["sliding_attention", "full_attention"]
@@ -41,6 +50,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
     "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "mlp_only_layers": [1]}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "yarn": ("Qwen3", {"head_dim": 16, "rope_parameters": _YARN}),
+    "longrope": ("Phi3", {"original_max_position_embeddings": 5, "rope_parameters": _LONGROPE}),
+    "short": ("Phi3", {"original_max_position_embeddings": 9, "rope_parameters": _LONGROPE}),
     "phi3": ("Phi3", {"sliding_window": 4}),
     "gemma": ("Gemma", {"head_dim": 8, "hidden_size": 64}),
     "gemma2": ("Gemma2", {**_NEAR, "layer_types": _KINDS, "final_logit_softcapping": 3.0}),
@@ -80,7 +92,8 @@ def test_logits(case: str, tmp_path: Path) -> None:
     _, groups, _, size = module.main.params[1].tensor.shape
     cache = [np.zeros((2, groups, 0, size), np.float32)] * len(names)
     found = []
-    for begin, end in ((0, 5), (5, 6), (6, 9)):
+    # Keys have the angles of short texts or long ones by the length of their call.
+    for begin, end in ((0, 9),) if case == "longrope" else ((0, 5), (5, 6), (6, 9)):
         given = {"input_ids": ids[:, begin:end], **dict(zip(names, cache, strict=True))}
         results = interpret(module, {**given, **defaults})
         found.append(results["logits"])
@@ -160,7 +173,7 @@ def config_of(folder: Path, **changes: Any) -> None:
         ({"model_type": "mamba"}, "U009", "mamba"),
         ({"model_type": 3}, "M071", "model_type"),
         ({"hidden_act": "tanhish"}, "U009", "tanhish"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "U009", "yarn"),
+        ({"rope_parameters": {"rope_type": "ntk"}}, "U009", "ntk"),
         ({"hidden_size": -1}, "M071", "hidden_size"),
         ({"num_hidden_layers": 3}, "M072", "model.layers.2.input_layernorm.weight"),
         ({"vocab_size": 49}, "M072", "model.embed_tokens.weight"),

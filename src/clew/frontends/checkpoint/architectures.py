@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Final, TypeAlias
 
 from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.checkpoint.rotary import Rotary, rotary_of
 from clew.frontends.limits import over
 from clew.support.budgets import current
 from clew.support.dataclass import dataclass
@@ -17,15 +18,6 @@ _ACTIVATIONS: Final = {
     "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
     "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
 }  # fmt: skip
-_MOST_ROTATED: Final = 1 << 16  # elements of a head
-_LEAST_BASE: Final = 1e-6  # of rotary angles, whose powers stay finite
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """Rotary embedding of queries and keys: the angle per position of each pair of elements."""
-
-    angles: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -148,48 +140,6 @@ def activation_of(config: Config, name: str) -> tuple[str, str]:
     return _ACTIVATIONS[found]
 
 
-def _rotary(
-    config: Config, head_size: int, kind: str = "", base: str = "rope_theta", share: float = 1.0
-) -> Rotary:
-    """Returns the rotary embedding of layers of a kind. `share` of a head is rotated unless the
-    configuration says how much. Source: `modeling_rope_utils.py` of transformers; Llama 3.1 for
-    `llama3`.
-    """
-    given = config.part("rope_parameters")
-    if kind and kind in given:
-        given = given.part(kind)
-    theta = given.real("rope_theta", config.real(base, 10000.0))
-    scaling = given if "rope_type" in given else config.part("rope_scaling")
-    share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", share))
-    rotated = int(head_size * share)
-    if rotated < 2 or rotated > min(head_size, _MOST_ROTATED) or rotated % 2:
-        given.invalid("partial_rotary_factor")
-    if theta < _LEAST_BASE:
-        given.invalid("rope_theta")
-    angles = [theta ** (-2 * i / rotated) for i in range(rotated // 2)]
-    rule = scaling.text("rope_type", scaling.text("type", "default"))
-    if rule == "linear":
-        factor = scaling.real("factor")
-        if factor <= 0:
-            scaling.invalid("factor")
-        angles = [a / factor for a in angles]
-    elif rule == "llama3":
-        angles = [_smoothed(a, scaling) for a in angles]
-    elif rule != "default":
-        raise unsupported(f"models with rotary scaling {rule!r:.40}")
-    return Rotary(tuple(angles))
-
-
-def _smoothed(angle: float, scaling: Config) -> float:
-    factor, length = scaling.real("factor"), scaling.count("original_max_position_embeddings")
-    low, high = scaling.real("low_freq_factor"), scaling.real("high_freq_factor")
-    if factor <= 0 or high <= low:
-        scaling.invalid("factor")
-    turns = length * angle / (2 * math.pi)
-    share = min(max((turns - low) / (high - low), 0.0), 1.0)
-    return (1 - share) * angle / factor + share * angle
-
-
 def _windows(config: Config, layers: int) -> list[int]:
     """Returns the sliding window of each layer, 0 for full attention."""
     if "sliding_window" not in config or not config.flag("use_sliding_window", True):
@@ -204,11 +154,11 @@ def _windows(config: Config, layers: int) -> list[int]:
 
 
 def _usual(config: Config, activation: str = "hidden_act", share: float = 1.0) -> Decoder:
-    """Returns a decoder with the structure of Llama. `share` is as in `_rotary`."""
+    """Returns a decoder with the structure of Llama. `share` is as in `rotary_of`."""
     heads = config.count("num_attention_heads")
     hidden, layers = config.count("hidden_size"), config.layers("num_hidden_layers")
     head_size = config.count("head_dim", max(hidden // heads, 1))
-    rotary = _rotary(config, head_size, share=share)
+    rotary = rotary_of(config, head_size, share=share)
     return Decoder(
         vocabulary=config.count("vocab_size"),
         hidden=hidden,
@@ -348,8 +298,8 @@ def _gemma2(config: Config) -> Decoder:
 
 def _gemma3(config: Config) -> Decoder:
     whole = replace(_gemma2(config), names=Names(**_GEMMA, **_HEAD_NORMS))
-    near = _rotary(config, whole.head_size, "sliding_attention", "rope_local_base_freq")
-    far = _rotary(config, whole.head_size, "full_attention")
+    near = rotary_of(config, whole.head_size, "sliding_attention", "rope_local_base_freq")
+    far = rotary_of(config, whole.head_size, "full_attention")
     blocks = [replace(b, rotary=near if b.window else far) for b in whole.blocks]
     return replace(whole, blocks=tuple(blocks))
 

@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.checkpoint.architectures import Block, Decoder, Experts, Rotary
+from clew.frontends.checkpoint.architectures import Block, Decoder, Experts
 from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
+from clew.frontends.checkpoint.rotary import Rotary
 from clew.frontends.checkpoint.sizes import (
     PADDING,
     PAST,
@@ -265,19 +266,20 @@ class DecoderGraph(WeightedGraph):
         if names.query_norm:
             q = self._norm(f"{layer}.{names.query_norm}", q, of.head_size)
             k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
+        module = f"{layer}.{names.attention}"
         if block.rotary is not None:
             turn = self._rotation(block.rotary)
-            q = self._layer(f"{layer}.{names.attention}.rotary_q", "rotary", partial(turn.of, q))
-            k = self._layer(f"{layer}.{names.attention}.rotary_k", "rotary", partial(turn.of, k))
-        keys = self._joined(f"{layer}.{names.attention}.key_cache", past[0], k)
-        values = self._joined(f"{layer}.{names.attention}.value_cache", past[1], v)
+            q = self._layer(f"{module}.rotary_q", "rotary", partial(turn.of, q))
+            k = self._layer(f"{module}.rotary_k", "rotary", partial(turn.of, k))
+        keys = self._joined(f"{module}.key_cache", past[0], k)
+        values = self._joined(f"{module}.value_cache", past[1], v)
         todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
         todo.softcap = of.softcap
         if self._padding is not None:
             todo.masks.append(self._held_keys(self._padding))
         if block.window:
             todo.masks.append(self._near(block.window))
-        attended = self._layer(f"{layer}.{names.attention}", "attention", todo.built)
+        attended = self._layer(module, "attention", todo.built)
         return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
 
     def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
@@ -301,12 +303,29 @@ class DecoderGraph(WeightedGraph):
 
     def _rotation(self, rotary: Rotary) -> Rotation:
         """Returns cosines and sines for this call's tokens, [1 or batch, seq, 1, pairs]."""
-        half = len(rotary.angles)
-        angles = Constant(np.array(rotary.angles, np.float32).reshape(1, 1, 1, half))
         where = self._positions()
-        lead: tuple[Dim, ...] = (1, self._rows) if where.tensor.rank == 1 else where.tensor.shape
-        turned = call("multiply", cast(reshaped(where, (*lead, 1, 1)), COMPUTED), angles)
-        return Rotation(call("cos", turned), call("sin", turned), interleaved=False)
+        lead: tuple[Dim, ...] = (1, *where.tensor.shape)[-2:]
+        where = reshaped(where, (*lead, 1, 1))
+        turned = call("multiply", cast(where, COMPUTED), self._angles(rotary, where))
+        found: list[Expr] = [call("cos", turned), call("sin", turned)]
+        if rotary.factor != 1:
+            factor = scalar(rotary.factor, COMPUTED)
+            found = [call("multiply", x, factor) for x in found]
+        return Rotation(*found, interleaved=False)
+
+    def _angles(self, rotary: Rotary, where: Expr) -> Expr:
+        """Returns the angles per position, [1 or batch, 1, 1, pairs]. Those of a sequence depend on
+        the position of its last token, if the embedding has others for long texts.
+        """
+
+        def row(angles: Sequence[float]) -> Expr:
+            return Constant(np.array(angles, np.float32).reshape(1, 1, 1, len(angles)))
+
+        if not rotary.long_angles:
+            return row(rotary.angles)
+        last = part(where, 1, self._rows - 1, self._rows)
+        is_long = call("greater_equal", last, scalar(rotary.short, "i32"))
+        return call("where", is_long, row(rotary.long_angles), row(rotary.angles))
 
     def _held_keys(self, padding: Expr) -> Expr:
         """Returns a mask of the keys that are not padding: bool[batch, 1, seq, past + seq]. A
