@@ -35,6 +35,7 @@ KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "mixtral": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2}),
     "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 80}),
     "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "head_dim": 16}),
+    "mamba2": ("Mamba2", {"num_heads": 8, "head_dim": 16, "n_groups": 2, "state_size": 16}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {}),
     "yarn": ("Qwen3", {"head_dim": 16, "rope_parameters": _YARN}),

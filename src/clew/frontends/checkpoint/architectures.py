@@ -18,6 +18,7 @@ _ACTIVATIONS: Final = {
     "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
     "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
 }  # fmt: skip
+_MOST_TAPS: Final = 64  # of a convolution over time
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,43 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class StateSpace:
+    """A recurrence over time in place of attention and MLP: `heads` of `head_size` elements, each
+    with a state of `size`; `groups` of heads share the projections of the state. A convolution
+    of `taps` steps comes first. Steps have lengths from `shortest` to `longest`.
+    """
+
+    heads: int
+    head_size: int
+    groups: int
+    size: int
+    taps: int
+    shortest: float = 0.0
+    longest: float = math.inf
+    module: str = "mixer"
+
+    @property
+    def inner(self) -> int:
+        """The number of elements of all heads."""
+        return self.heads * self.head_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of the convolution: inputs and both projections."""
+        return self.inner + 2 * self.groups * self.size
+
+
+@dataclass(frozen=True)
 class Block:
     """The properties in which layers of a decoder differ: the rotary embedding, the sliding window
-    in keys (0 for full attention), and a mixture of experts in place of a single MLP.
+    in keys (0 for full attention), a mixture of experts in place of a single MLP, and a recurrence
+    in place of both attention and MLP.
     """
 
     rotary: Rotary | None = None
     window: int = 0
     experts: Experts | None = None
+    space: StateSpace | None = None
 
 
 @dataclass(frozen=True)
@@ -304,6 +334,40 @@ def _gemma3(config: Config) -> Decoder:
     return replace(whole, blocks=tuple(blocks))
 
 
+def _mamba2(config: Config) -> Decoder:
+    hidden, heads = config.count("hidden_size"), config.count("num_heads")
+    head_size, groups = config.count("head_dim"), config.count("n_groups", 8)
+    if heads * head_size != hidden * config.count("expand", 2):
+        config.invalid("num_heads")
+    if heads % groups:
+        config.invalid("n_groups")
+    shortest, longest = config.bounds("time_step_limit", (0.0, math.inf))
+    taps = config.count("conv_kernel", 4)
+    if not 2 <= taps <= _MOST_TAPS:
+        config.invalid("conv_kernel")
+    space = StateSpace(
+        heads, head_size, groups, config.count("state_size"), taps, shortest, longest
+    )
+    return Decoder(
+        vocabulary=config.count("vocab_size"),
+        hidden=hidden,
+        heads=1,
+        groups=1,
+        head_size=1,
+        inner=1,
+        blocks=(Block(space=space),) * config.layers("num_hidden_layers"),
+        epsilon=config.real("layer_norm_epsilon", 1e-5),
+        activation=activation_of(config, "hidden_act"),
+        names=Names(
+            embedding="backbone.embeddings",
+            layer="backbone.layers.{}",
+            last_norm="backbone.norm_f",
+            before_attention="norm",
+        ),
+        tied=config.flag("tie_word_embeddings", False),
+    )
+
+
 def _starcoder2(config: Config) -> Decoder:
     return replace(
         _usual(config),
@@ -360,6 +424,7 @@ _ARCHITECTURES: Final[dict[str, _Read]] = {
     "mistral": _usual,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "mamba2": _mamba2,
     "mixtral": _mixtral,
     "qwen2_moe": _qwen2_moe,
     "qwen3_moe": _qwen3_moe,

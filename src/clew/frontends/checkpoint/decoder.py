@@ -11,13 +11,14 @@ names of the modules that own their weights. `padding` and `unscored` are 0 by d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.checkpoint.architectures import Block, Decoder, Experts
+from clew.frontends.checkpoint.architectures import Block, Decoder, Experts, StateSpace
 from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
 from clew.frontends.checkpoint.rotary import Rotary
 from clew.frontends.checkpoint.sizes import (
@@ -27,12 +28,14 @@ from clew.frontends.checkpoint.sizes import (
     TOKENS,
     UNSCORED,
     Sizes,
+    cache_forms,
     cache_names,
 )
 from clew.frontends.lowering.attention import Attention, part, places
 from clew.frontends.lowering.experts import chosen_experts, dispatched
-from clew.frontends.lowering.norm import normalized, root_mean_square
+from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
 from clew.frontends.lowering.rotary import Rotation
+from clew.frontends.lowering.state_space import Steps, causal_convolution, scanned
 from clew.ir.dims import Dim, SymDim, dim_max
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
@@ -61,11 +64,7 @@ class DecoderGraph(WeightedGraph):
         """
         of = self._of
         ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
-        cache = TensorType((self._batch, of.groups, self._past, of.head_size), COMPUTED)
-        pasts = [
-            tuple(self._builder.input(name, cache) for name in names)
-            for names in cache_names(of, PAST)
-        ]
+        pasts = [self._states(n, block) for n, block in enumerate(of.blocks)]
         defaults = self._defaults()
         x = self._embedded(ids)
         results: list[Expr] = []
@@ -75,16 +74,31 @@ class DecoderGraph(WeightedGraph):
         scored = self._rows if self._unscored == 0 else dim_max(self._rows - self._unscored, 1)
         x = part(x, 1, self._rows - scored, self._rows)
         logits = self._logits(self._norm(of.names.last_norm, x))
-        presents = [name for names in cache_names(of, PRESENT) for name in names]
+        presents = [
+            name for n, block in enumerate(of.blocks) for name in cache_names(n, block, PRESENT)
+        ]
         attrs = {STATE: state_attribute(defaults)} if defaults else {}
         return self._builder.module([logits, *results], ["logits", *presents], attrs)
+
+    def _states(self, number: int, block: Block) -> list[Expr]:
+        """Adds the inputs of a layer's states."""
+        sizes = {"batch": self._batch, "past": self._past}
+        return [
+            self._builder.input(
+                name, TensorType(tuple(sizes.get(d, d) for d in form), COMPUTED)  # type: ignore[call-overload]
+            )
+            for name, form in zip(
+                cache_names(number, block, PAST), cache_forms(self._of, block), strict=True
+            )
+        ]
 
     def _defaults(self) -> list[State]:
         """Adds the inputs that have a default value. With a fixed batch, there is no `padding`;
         with a fixed number of tokens, all have logits.
         """
         found = []
-        if isinstance(self._batch, SymDim):
+        recurs = any(block.space for block in self._of.blocks)  # over padding, too
+        if isinstance(self._batch, SymDim) and not recurs:
             self._padding = self._builder.input(PADDING, TensorType((self._batch,), "i64"))
             found.append(State(PADDING, "", np.zeros(1, np.int64)))
         if self._unscored != 0:
@@ -154,6 +168,15 @@ class DecoderGraph(WeightedGraph):
     def _block(self, n: int, block: Block, x: Expr, past: Sequence[Expr]) -> list[Expr]:
         """Returns the result of a layer of the decoder, and its keys and values."""
         names, layer = self._of.names, self._of.names.layer.format(n)
+        if block.space is not None:
+            found, *states = self._recurrence(
+                f"{layer}.{block.space.module}",
+                block.space,
+                self._norm(f"{layer}.{names.before_attention}", x),
+                past,
+            )
+            module = f"{layer}.{block.space.module}_add"
+            return [self._layer(module, "add", lambda: call("add", x, found)), *states]
         attended, *cache = self._attention(
             layer, block, self._norm(f"{layer}.{names.before_attention}", x), past
         )
@@ -281,6 +304,60 @@ class DecoderGraph(WeightedGraph):
             todo.masks.append(self._near(block.window))
         attended = self._layer(module, "attention", todo.built)
         return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
+
+    def _recurrence(
+        self, module: str, of: StateSpace, x: Expr, past: Sequence[Expr]
+    ) -> tuple[Expr, Expr, Expr]:
+        """Returns the result of a recurrence over time, and its states: the last inputs of the
+        convolution, and the state of each head.
+        """
+        lead = (self._batch, self._rows)
+        sizes = (of.inner, of.channels, of.heads)
+        whole = self._product(f"{module}.in_proj", x, self._of.hidden, sum(sizes))
+        gate, mixed, lengths = fields(call("split", whole, sizes=sizes, axis=2), 3)
+
+        def convolved() -> Sequence[Expr]:
+            kernel = self._wide(f"{module}.conv1d.weight", of.channels, 1, of.taps)
+            kernel = call("transpose", reshaped(kernel, (of.channels, of.taps)), axes=(1, 0))
+            bias = self._bias(f"{module}.conv1d.bias", of.channels)
+            return causal_convolution(mixed, past[0], kernel, bias)
+
+        found, inputs = self._results_of(f"{module}.conv1d", "conv1d", convolved)
+        op, approximate = self._of.activation
+        attrs = {"approximate": approximate} if approximate else {}
+        found = self._layer(
+            f"{module}.act", op.removeprefix("nn."), lambda: call(op, found, **attrs)
+        )
+
+        def scan() -> Sequence[Expr]:
+            width = of.groups * of.size
+            x, b, c = fields(call("split", found, sizes=(of.inner, width, width), axis=2), 3)
+            x = reshaped(x, (*lead, of.heads, of.head_size))
+            b, c = (reshaped(v, (*lead, of.groups, of.size)) for v in (b, c))
+            bias, rates, skip = (
+                self._wide(f"{module}.{name}", of.heads) for name in ("dt_bias", "A_log", "D")
+            )
+            dt = call("nn.softplus", call("add", lengths, bias))
+            if (of.shortest, of.longest) != (0.0, math.inf):
+                dt = call("clip", dt, min=of.shortest, max=of.longest)
+            a = call("negative", call("exp", rates))
+            y, state = scanned(Steps(x, dt, a, b, c), past[1])
+            y = call("add", y, call("multiply", x, reshaped(skip, (of.heads, 1))))
+            return reshaped(y, (*lead, of.inner)), state
+
+        y, state = self._results_of(f"{module}.scan", "scan", scan)
+
+        def normed() -> Expr:
+            gated = call("multiply", y, call("nn.silu", gate))
+            size = of.inner // of.groups
+            grouped = reshaped(gated, (*lead, of.groups, size))
+            (deviation,) = statistics(grouped, 3, self._of.epsilon, center=False)
+            flat = reshaped(call("multiply", grouped, deviation), (*lead, of.inner))
+            return call("multiply", flat, self._wide(f"{module}.norm.weight", of.inner))
+
+        normal = self._layer(f"{module}.norm", "rms_norm", normed)
+        result = self._product(f"{module}.out_proj", normal, of.inner, self._of.hidden)
+        return result, inputs, state
 
     def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
         """Appends the keys or values of this call to the cache."""

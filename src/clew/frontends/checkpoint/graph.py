@@ -91,6 +91,10 @@ class WeightedGraph:
         weight, constants = self._weight(name, *shape)
         return cast(weight.joined(constants), COMPUTED)
 
+    def _bias(self, name: str, size: int) -> Expr | None:
+        """Returns a vector that models may lack."""
+        return self._wide(name, size) if name in self._weights else None
+
     def _stacked(self, names: Sequence[str], *shape: int) -> Expr:
         """Returns equal matrices one after the other, [len(names), *shape], read on first use."""
         found = [self._weight(name, *shape) for name in names]
@@ -129,8 +133,7 @@ class WeightedGraph:
             product = call(
                 "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
             )
-            if f"{name}.bias" not in self._weights:
-                return product
-            return call("add", product, self._wide(f"{name}.bias", outputs))
+            bias = self._bias(f"{name}.bias", outputs)
+            return product if bias is None else call("add", product, bias)
 
         return self._layer(name, "linear", make)
