@@ -27,4 +27,5 @@ ELSEWHERE_UNKNOWN: Final = {
     "sequences as tensors": "erase_row insert_row sequence.join_rows",
     "other random numbers": "random_bits random_key random_normal random_uniform",
     "hashes of bytes": "hash_signs",
+    "matrices that an index selects": "nn.gather_matmul",
 }

@@ -24,7 +24,7 @@ import clew
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from generation.checkpoints import KINDS, prompts, saved, theirs, torch, transformers  # noqa: E402
+from generation.checkpoints import KINDS, prompts, saved, theirs, torch, transformers
 
 _TIE: Final = 1e-5
 _MOST: Final = 512  # positions of a model

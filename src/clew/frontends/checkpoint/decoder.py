@@ -85,7 +85,8 @@ class DecoderGraph(WeightedGraph):
         sizes = {"batch": self._batch, "past": self._past}
         return [
             self._builder.input(
-                name, TensorType(tuple(sizes.get(d, d) for d in form), COMPUTED)  # type: ignore[call-overload]
+                name,
+                TensorType(tuple(sizes.get(d, d) for d in form), COMPUTED),  # type: ignore[call-overload]
             )
             for name, form in zip(
                 cache_names(number, block, PAST), cache_forms(self._of, block), strict=True

@@ -42,7 +42,9 @@ class Sizes:
         """
         forms: dict[str, tuple[int | str, ...]] = {TOKENS: ("batch", "seq")}
         for n, block in enumerate(decoder.blocks):
-            forms |= dict(zip(cache_names(n, block, PAST), cache_forms(decoder, block), strict=True))
+            forms |= dict(
+                zip(cache_names(n, block, PAST), cache_forms(decoder, block), strict=True)
+            )
         found = {"past": 0, **{_FIELDS[n]: d for n, d in given_sizes(forms, shapes).items()}}
         free = isinstance(found["rows"], SymDim)
         return Sizes(**found, unscored=SymDim.symbol(UNSCORED, 0) if free else 0)

@@ -89,4 +89,3 @@ def dispatched(experts: Expr, count: int) -> Dispatch:
     pair = call("scatter_elements", empty, rows, places(pairs), axis=0)
     token = call("divide", pair, scalar(chosen, "i32"))
     return Dispatch(owner, token, rows, chosen, height)
-

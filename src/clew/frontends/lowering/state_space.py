@@ -91,9 +91,7 @@ def _per_head(x: Expr, heads: Dim) -> Expr:
     per = heads // groups
     spread = reshaped(x, (batch, chunks, groups, 1, height, size))
     shape = (batch, chunks, groups, per, height, size)
-    return reshaped(
-        call("broadcast_to", spread, shape=shape), (batch, chunks, heads, height, size)
-    )
+    return reshaped(call("broadcast_to", spread, shape=shape), (batch, chunks, heads, height, size))
 
 
 def _sums_between(x: Expr, count: Dim) -> Expr:

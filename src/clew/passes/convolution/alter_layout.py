@@ -102,6 +102,7 @@ class AlterLayout(Pass):
 
     A weight that is not constant is packed in each run if the convolution has many pixels. So are
     the matrices of a batch (`b_layout`), if a matrix unit or dot products then multiply them.
+    Constant matrices that an index selects (`nn.gather_matmul`) are packed like weights.
     Attention on a matrix unit transposes its values (`transposes_values`).
 
     Preconditions: layouts are plain; FoldConstant runs after it.
