@@ -80,4 +80,5 @@ def app(arguments: dict[str, str]) -> serve.Application:
     """Returns the application: `folder` of the model, number of `replicas`, more `options`."""
     replicas = int(arguments.get("replicas", "2"))
     options = arguments.get("options", "").split()
-    return Replica.options(num_replicas=replicas).bind(arguments["folder"], options)
+    deployment: serve.Deployment = Replica
+    return deployment.options(num_replicas=replicas).bind(arguments["folder"], options)

@@ -12,6 +12,7 @@ transformers and the tests of the repository.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
@@ -24,7 +25,8 @@ import clew
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from generation.checkpoints import KINDS, prompts, saved, theirs, torch, transformers
+checkpoints = importlib.import_module("generation.checkpoints")
+torch, transformers = checkpoints.torch, checkpoints.transformers
 
 _TIE: Final = 1e-5
 _MOST: Final = 512  # positions of a model
@@ -42,7 +44,8 @@ def is_tie(model: Any, text: list[int], own: int, other: int) -> bool:
     with torch.no_grad():
         logits = model.double()(torch.tensor([text])).logits[0, -1].numpy()
     model.float()
-    return abs(logits[own] - logits[other]) < _TIE * np.abs(logits).max()
+    gap = abs(logits[own] - logits[other])
+    return bool(gap < _TIE * np.abs(logits).max())
 
 
 def compared(kind: str, count: int, tokens: int, length: int) -> dict[str, int]:
@@ -50,11 +53,11 @@ def compared(kind: str, count: int, tokens: int, length: int) -> dict[str, int]:
     result = {"equal": 0, "tie": 0, "different": 0, "tokens": 0}
     with tempfile.TemporaryDirectory() as folder:
         positions = "n_positions" if kind == "gpt2" else "max_position_embeddings"
-        changes: dict[str, Any] = {} if kind == "mamba2" else {positions: _MOST}
-        model = saved(Path(folder), kind, eos_token_id=None, **changes)
+        changes: dict[str, Any] = {positions: _MOST}
+        model = checkpoints.saved(Path(folder), kind, eos_token_id=None, **changes)
         ours = clew.language_model(folder, threads=1)
-        for ids in prompts(count, length, seed=1):
-            expected = theirs(model, ids, max_new_tokens=tokens)[0]
+        for ids in checkpoints.prompts(count, length, seed=1):
+            expected = checkpoints.theirs(model, ids, max_new_tokens=tokens)[0]
             found = list(clew.generate(ours, ids.tolist(), max_tokens=tokens).ids)
             place = first_difference(found, expected)
             result["tokens"] += len(expected)
@@ -70,7 +73,7 @@ def compared(kind: str, count: int, tokens: int, length: int) -> dict[str, int]:
 def main() -> int:
     """Compares the architectures that the command line names, by default all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(checkpoints.KINDS))
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--length", type=int, default=24)
@@ -78,7 +81,7 @@ def main() -> int:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     different = 0
-    for kind in given.kinds or KINDS:
+    for kind in given.kinds or checkpoints.KINDS:
         begin = time.perf_counter()
         found = compared(kind, given.prompts, given.tokens, given.length)
         different += found["different"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import signal
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
 from tests.generation.folders import write_model, write_tokenizer
 
 ray = pytest.importorskip("ray")
@@ -43,14 +42,13 @@ def asked(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
 
 def servers(folder: Path) -> list[int]:
     """Returns the ids of the processes that serve a folder."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [
-        int(line.split()[0])
-        for line in listed
-        if f" serve {folder} " in line and "ray::" not in line
-    ]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if {"serve", str(folder), "--no-key"} <= set(words):
+                found.append(int(process.name))
+    return found
 
 
 @pytest.mark.exhaustive

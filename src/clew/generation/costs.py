@@ -194,7 +194,7 @@ def costs_of(wiring: Wiring, length: int, prompt: int) -> TokenCosts:
         raise InputError(
             "I495",
             f"no costs of tokens: length={length}, prompt={prompt}, {wiring.model!r:.80}",
-            hint="both numbers are at least 1, and the model has caches and is not a saved one",
+            hint="give numbers of at least 1, and compile the model's folder or file",
         )
     session = wiring.model.session()
     ids = np.zeros((1, max(length, prompt)), np.int64)

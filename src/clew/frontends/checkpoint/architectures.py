@@ -273,7 +273,7 @@ def _sparse_qwen(config: Config, whole: Decoder, shared: int) -> Decoder:
         shared,
     )
     step, dense = config.count("decoder_sparse_step", 1), config.numbers("mlp_only_layers")
-    layers = {n for n in range(step - 1, len(whole.blocks), step)} - set(dense)
+    layers = set(range(step - 1, len(whole.blocks), step)) - set(dense)
     return _with_experts(whole, experts, layers)
 
 

@@ -82,11 +82,11 @@ class DecoderGraph(WeightedGraph):
 
     def _states(self, number: int, block: Block) -> list[Expr]:
         """Adds the inputs of a layer's states."""
-        sizes = {"batch": self._batch, "past": self._past}
+        sizes: dict[str, Dim] = {"batch": self._batch, "past": self._past}
         return [
             self._builder.input(
                 name,
-                TensorType(tuple(sizes.get(d, d) for d in form), COMPUTED),  # type: ignore[call-overload]
+                TensorType(tuple(sizes[d] if isinstance(d, str) else d for d in form), COMPUTED),
             )
             for name, form in zip(
                 cache_names(number, block, PAST), cache_forms(self._of, block), strict=True
@@ -389,7 +389,7 @@ class DecoderGraph(WeightedGraph):
         if rotary.factor != 1:
             factor = scalar(rotary.factor, COMPUTED)
             found = [call("multiply", x, factor) for x in found]
-        return Rotation(*found, interleaved=False)
+        return Rotation(found[0], found[1], interleaved=False)
 
     def _angles(self, rotary: Rotary, where: Expr) -> Expr:
         """Returns the angles per position, [1 or batch, 1, 1, pairs]. Those of a sequence depend on

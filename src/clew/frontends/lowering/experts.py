@@ -5,15 +5,13 @@ Letters: T tokens, k experts of a token, P = T * k pairs, E experts, M rows of a
 
 from __future__ import annotations
 
+from clew.cost.policy.tiles import ROWS_OF_EXPERT
 from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.lowering.attention import places
 from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.expr import Expr
 from clew.ops.math.ranking import selects_by_rank
 from clew.support.dataclass import dataclass
-
-_MOST_ROWS = 16
-"""Rows of a block at most: more make tiles of registers no fuller, and leave more rows empty."""
 
 
 def chosen_experts(scores: Expr, chosen: int, *, is_normalized: bool) -> tuple[Expr, Expr]:
@@ -55,7 +53,7 @@ class Dispatch:
         blocks, height, width = results.tensor.shape
         tokens = shares.tensor.shape[0]
         flat = reshaped(results, (blocks * height, width))
-        own = call("gather", flat, self.rows, axis=0, from_end=False)
+        own: Expr = call("gather", flat, self.rows, axis=0, from_end=False)
         own = reshaped(own, (tokens, self.chosen, width))
         weighted = call("multiply", own, reshaped(shares, (tokens, self.chosen, 1)))
         return call("sum", weighted, axes=(1,), keepdims=False)
@@ -70,7 +68,7 @@ def dispatched(experts: Expr, count: int) -> Dispatch:
     tokens, chosen = experts.tensor.shape
     assert isinstance(chosen, int)
     pairs = tokens * chosen
-    height = dim_min(dim_max(pairs // count, 1), _MOST_ROWS)
+    height = dim_min(dim_max(pairs // count, 1), ROWS_OF_EXPERT)
     blocks = dim_min(pairs, pairs // height + count)
     of_pair = reshaped(cast(experts, "i32"), (pairs,))
     one, tall = scalar(1, "i32"), places(1, height)

@@ -8,14 +8,12 @@ Source: Dao and Gu, Transformers are SSMs, 2024 (Mamba 2).
 
 from __future__ import annotations
 
+from clew.cost.policy.tiles import STEPS_OF_CHUNK
 from clew.frontends.building import call, cast, reshaped, scalar, turned
 from clew.frontends.lowering.attention import part, places
 from clew.ir.dims import Dim, dim_min
 from clew.ir.expr import Expr
 from clew.support.dataclass import dataclass
-
-_CHUNK = 64
-"""Steps of a chunk at most: products within a chunk grow with its square."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,15 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     """
     batch, steps, heads, width = of.x.tensor.shape
     groups, size = of.b.tensor.shape[2:]
-    height = dim_min(steps, _CHUNK)
+    height = dim_min(steps, STEPS_OF_CHUNK)
     chunks = (steps + height - 1) // height
     per = heads // groups
 
     def chunked(x: Expr, *sizes: Dim) -> Expr:
         """Returns [B, S, n, ...] as [B, C, n, Q, ...], with steps of length 0 at the end."""
         rank = x.tensor.rank
-        pads = [0] * (2 * rank)
-        pads[rank + 1] = chunks * height - steps  # type: ignore[call-overload]
+        pads: list[Dim] = [0] * (2 * rank)
+        pads[rank + 1] = chunks * height - steps
         whole = call("pad", x, pads=tuple(pads)) if height != steps else x
         split = reshaped(whole, (batch, chunks, height, *sizes))
         return call("transpose", split, axes=(0, 1, 3, 2, *range(4, rank + 1)))
@@ -59,10 +57,10 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     total = part(passed, 3, height - 1, height)  # [B, C, H, 1]
 
     # Within a chunk: attention without a softmax, weighted by the decay between two steps.
-    scores = call("nn.matmul", c, turned(b))  # [B, C, G, Q, Q]
+    scores: Expr = call("nn.matmul", c, turned(b))  # [B, C, G, Q, Q]
     scores = reshaped(scores, (batch, chunks, groups, 1, height, height))
     between = call("exp", _sums_between(decay, height))
-    weights = call(
+    weights: Expr = call(
         "multiply", scores, reshaped(between, (batch, chunks, groups, per, height, height))
     )
     weights = reshaped(weights, (batch, chunks, heads, height, height))
@@ -76,9 +74,9 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     states = _states(call("concatenate", first, added, axis=1), total)
     before, last = part(states, 1, 0, chunks), part(states, 1, chunks, chunks + 1)
 
-    far = call("nn.matmul", _per_head(c, heads), turned(before))  # [B, C, H, Q, P]
+    far: Expr = call("nn.matmul", _per_head(c, heads), turned(before))  # [B, C, H, Q, P]
     far = call("multiply", far, reshaped(call("exp", passed), (batch, chunks, heads, height, 1)))
-    y = call("transpose", call("add", near, far), axes=(0, 1, 3, 2, 4))
+    y: Expr = call("transpose", call("add", near, far), axes=(0, 1, 3, 2, 4))
     y = part(reshaped(y, (batch, chunks * height, heads, width)), 1, 0, steps)
     return y, reshaped(last, (batch, heads, width, size))
 

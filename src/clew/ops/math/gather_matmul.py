@@ -103,4 +103,5 @@ def _gather_matmul_reference(
     plain = transform(b, matrices_layout(b_layout, 1), matrices_layout("KN", 1))
     plain = plain[..., : units or None]
     chosen = plain[indices_in("nn.gather_matmul", indices, 0, len(plain), False)]
-    return np.matmul(a.astype(np.float64), chosen.astype(np.float64)).astype(a.dtype)
+    product = np.matmul(a.astype(np.float64), chosen.astype(np.float64))
+    return np.asarray(product.astype(a.dtype))
