@@ -137,13 +137,9 @@ def _scaling(settings: Settings) -> dict[str, Any]:
     rule = settings.get("rope.scaling.type", "none")
     if rule == "none":
         return {}
-    return {
-        "rope_type": rule,
-        "factor": settings.get("rope.scaling.factor", 1.0),
-        "original_max_position_embeddings": settings.get(
-            "rope.scaling.original_context_length", settings.get("context_length")
-        ),
-    }
+    if rule in ("yarn", "longrope"):  # llama.cpp has rules of its own for their factors
+        raise unsupported(f"files with rotary scaling {rule!r}")
+    return {"rope_type": rule, "factor": settings.get("rope.scaling.factor", 1.0)}
 
 
 def _usual(settings: Settings) -> dict[str, Any]:
