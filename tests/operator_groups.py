@@ -30,4 +30,5 @@ ELSEWHERE_UNKNOWN: Final = {
     """,
     "other random numbers": "random_bits random_key random_normal random_uniform",
     "hashes of bytes": "hash_signs",
+    "matrices that an index selects": "nn.gather_matmul",
 }

@@ -39,6 +39,7 @@ def test_the_text_is_data_and_the_figures_are_notes(folder: str, capsys: Any) ->
     expected = clew.generate(model, "hello", max_tokens=9)
     assert out == f"{expected.text}\n"
     assert "tokens/s" in err
+    assert "one more token: " in err
     assert "ended by length" in err
     assert run("generate", folder, "hello", "--max-tokens", "9", "--json") == 0
     facts = json.loads(capsys.readouterr().out)

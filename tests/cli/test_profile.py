@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.generation.folders import write_model
 
 import zoo
 from clew.cli import app
@@ -76,3 +77,11 @@ def test_wrong_use(arguments: tuple[str, str], capsys: pytest.CaptureFixture[str
     assert code == 2
     assert not out
     assert arguments[0].lstrip("-") in err or "-o" in err
+
+
+def test_costs_of_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_model(tmp_path / "model")
+    code, out, err = command(capsys, folder, "--length", 8, "--prompt", 4, "--threads", 1)
+    assert code == 0, err
+    assert "decode: 1 after 8 tokens" in out
+    assert "prefill: 4 after 0 tokens" in out

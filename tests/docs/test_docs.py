@@ -278,7 +278,7 @@ def exists(name: str) -> bool:
 @cache
 def source_words() -> frozenset[str]:
     """Returns the identifiers in the source files and in the configuration."""
-    folders = ("src", "tools", "tests", "benchmarks", "frontend/src", "frontend/test")
+    folders = ("src", "tools", "tests", "benchmarks", "docs", "frontend/src", "frontend/test")
     endings = (".py", ".ts", ".json", ".html", ".css")
     files = [ROOT / "pyproject.toml", ROOT / "Makefile"]
     for folder in folders:

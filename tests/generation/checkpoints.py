@@ -17,13 +17,29 @@ _SIZES: Final = {
     "eos_token_id": 2, "max_position_embeddings": 128,
 }  # fmt: skip
 _WINDOW: Final = {"sliding_window": 16, "head_dim": 16}
+_EXPERTS: Final = {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
+_YARN: Final = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+_LONGROPE: Final = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0,
+    "short_factor": [1 + 0.05 * n for n in range(8)], "long_factor": [1 + n for n in range(8)],
+    "original_max_position_embeddings": 96,
+}  # fmt: skip
 KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("Llama", {}),
     "mistral": ("Mistral", {"sliding_window": 16}),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "mixtral": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 80}),
+    "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "head_dim": 16}),
+    "mamba2": ("Mamba2", {"num_heads": 8, "head_dim": 16, "n_groups": 2, "state_size": 16}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "phi3": ("Phi3", {}),
+    "yarn": ("Qwen3", {"head_dim": 16, "rope_parameters": _YARN}),
+    "longrope": ("Phi3", {"original_max_position_embeddings": 96, "rope_parameters": _LONGROPE}),
     "gemma2": (
         "Gemma2",
         {

@@ -102,6 +102,11 @@ class Kernel:
         return self._use.source.stages.outputs
 
     @property
+    def parameters(self) -> tuple[Any, ...]:
+        """The inputs of `tensors`, in the order of the call's arguments."""
+        return self._use.source.stages.inputs
+
+    @property
     def work(self) -> Work:
         """The kernel's minimum work at the sizes of the build."""
         return work_of(self.tensors, self.build.number)

@@ -56,7 +56,7 @@ def generate(
             print(_shown(result.text) if as_text else ",".join(map(str, result.ids)))
     if json:
         emit_json({**dataclasses.asdict(result), "tokens_per_second": result.tokens_per_second})
-    note(figures(result))
+    note(figures(result, None if (beams or 1) > 1 else model))
 
 
 def _prompt(prompt: str | None, ids: str, chat: bool, system: str | None) -> Any:

@@ -129,8 +129,10 @@ def _opened(open_model: Callable[..., Any], path: Path, how: Compiling) -> Any:
     return model
 
 
-def figures(result: Any) -> str:
-    """Returns the figures of a generation as a line."""
+def figures(result: Any, model: Any = None) -> str:
+    """Returns the figures of a generation as a line; with the `model`, also the cost of one more
+    token.
+    """
     prompt = counted(result.prompt_tokens, "prompt token")
     if result.cached_tokens:
         prompt += f" ({result.cached_tokens} cached)"
@@ -138,9 +140,26 @@ def figures(result: Any) -> str:
              f"{counted(len(result.ids), 'token')}"]  # fmt: skip
     if result.tokens_per_second:
         parts.append(f"{result.tokens_per_second:.1f} tokens/s")
+        if model is not None and not result.drafted:
+            parts += _costs(result, model.wiring)
     if result.drafted:
         parts.append(f"{result.accepted} of {result.drafted} drafted tokens accepted")
     if result.seed is not None:
         parts.append(f"seed {result.seed}")
     stop = f" {result.stop!r}" if result.stop is not None else ""
     return ", ".join([*parts, f"ended by {result.finish}{stop}"])
+
+
+def _costs(result: Any, wiring: Any) -> list[str]:
+    """Returns what one more token costs, and the share of the machine's bandwidth."""
+    from clew.generation.costs import (  # noqa: PLC0415 - it imports the compiler
+        bandwidth_share,
+        bytes_text,
+        state_bytes_of,
+    )
+
+    seconds = 1 / result.tokens_per_second
+    share = bandwidth_share(wiring, result.prompt_tokens + len(result.ids) // 2, seconds)
+    grown, _ = state_bytes_of(wiring)
+    found = [f"one more token: {bytes_text(grown)} of cache, {seconds * 1e6:.4g} µs"]
+    return found if share is None else [*found, f"{100 * share:.0f} % of the bandwidth"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -72,17 +72,38 @@ def profile(
             "--output", "-o", metavar="FILE", help=f"Also write a file: {', '.join(_SUFFIXES)}."
         ),
     ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Language model: what a token costs after N tokens, by layer.",
+            show_default="256 without --prompt",
+        ),
+    ] = None,
+    prompt: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Language model: what a prompt of N tokens costs, by layer."
+        ),
+    ] = None,
     json: opt.Json = False,
     *,
     how: Compiling,
 ) -> None:
-    """Profile a model's runs by kernel, layer, operator and line of code."""
+    """Profile a model's runs by kernel, layer, operator and line of code.
+
+    With --length or --prompt, profile decode steps and prompts of a language model by layer.
+    """
     _one_of(mode, _MODES, "--mode")
     if by:
         _one_of(by, _BY, "--by")
     if output is not None and not output.name.endswith(_SUFFIXES):
         raise typer.BadParameter(f"the name must end in {', '.join(_SUFFIXES)}", param_hint="-o")
     compiled = open_model(model, how)
+    if length is not None or prompt is not None:
+        _show_tokens(model, compiled, length or 256, prompt or 256, json)
+        return
     arrays = model_inputs(compiled.model, inputs, random, seed, compiled.shapes)
     with progress("running") as say:
         found = compiled.model.profile(
@@ -104,6 +125,18 @@ def profile(
         emit_text(found.annotated(kernel, width=columns()))
     else:
         emit_text(found.table(by or None, top=None if everything else top, width=columns()))
+    note(build_summary(compiled))
+
+
+def _show_tokens(path: Path, compiled: Any, length: int, prompt: int, json: bool) -> None:
+    from clew.generation.language_model import language_model  # noqa: PLC0415 - few models need it
+
+    with progress("running"):
+        found = language_model(compiled.model).costs(length, prompt)
+    if json:
+        emit_json({"model": str(path), **found.to_json()})
+    else:
+        emit_text(found.table())
     note(build_summary(compiled))
 
 

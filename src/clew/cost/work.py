@@ -180,6 +180,17 @@ def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> Dim:
     """Returns the minimum bytes moved by some stages as a separate computation, counted as in
     `bytes_of`: the values that they read from other stages, and their stages in `results`.
     """
+    reads = read_bytes_of(part)
+    total: Dim = 0
+    for count in reads.values():
+        total = total + count
+    for tensor in {id(t): t for t in results}.values():
+        total = total + tensor.size * memory_bytes(tensor.dtype)
+    return total
+
+
+def read_bytes_of(part: Sequence[Tensor]) -> dict[Tensor, Dim]:
+    """Returns the minimum bytes that some stages read from each tensor that is none of them."""
     own = {id(stage) for stage in part}
     reads: dict[int, tuple[Tensor, Dim]] = {}
     for stage in part:
@@ -190,12 +201,10 @@ def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> Dim:
             if id(load.source) not in own:
                 _, count = reads.get(id(load.source), (load.source, 0))
                 reads[id(load.source)] = (load.source, count + points)
-    total: Dim = 0
-    for tensor, count in reads.values():
-        total = total + dim_min(count, tensor.size) * memory_bytes(tensor.dtype)
-    for tensor in {id(t): t for t in results}.values():
-        total = total + tensor.size * memory_bytes(tensor.dtype)
-    return total
+    return {
+        tensor: dim_min(count, tensor.size) * memory_bytes(tensor.dtype)
+        for tensor, count in reads.values()
+    }
 
 
 def _comparisons(stage: Tensor, body: Greedy) -> Dim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.generation.companions import Companions
 from clew.generation.decoder import Decoder
@@ -17,6 +17,9 @@ from clew.generation.tokenizer import Tokenizer
 from clew.generation.wiring import Wiring
 from clew.support.errors import InputError
 from clew.support.shown import Shown
+
+if TYPE_CHECKING:
+    from clew.generation.costs import TokenCosts
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -125,6 +128,17 @@ class LanguageModel(Shown):
             )
         model = model_of_files(Path(source), Decoder(self._wiring))
         self.prefixes.files = PrefixFiles(Path(folder), model)
+
+    def costs(self, length: int = 256, prompt: int = 256) -> TokenCosts:
+        """Returns what a token costs: memory, the bytes that must be read, and times by layer, of a
+        decode step after `length` tokens, and of the first call of a prompt of `prompt` tokens.
+
+        Errors: I495 for a saved model, a model without caches, and numbers below 1; those of a
+        call.
+        """
+        from clew.generation.costs import costs_of  # noqa: PLC0415 - it imports the compiler
+
+        return costs_of(self._wiring, length, prompt)
 
     def forget(self) -> None:
         """Frees the caches of earlier prompts in memory."""

@@ -82,7 +82,9 @@ class Wiring(Shown):
         self.batches = self.batch is None and (has_rows or not self.states)
         """Whether several sequences can be read at once."""
         self.mixes_lengths = (
-            self.batches and has_rows and (_PADDING in own if grows else not self.filled)
+            self.batches
+            and has_rows
+            and (_PADDING in own if grows else {i.name for i in self.filled} <= {_UNSCORED})
         )
         """Whether these may have different lengths."""
 

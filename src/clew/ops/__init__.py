@@ -48,6 +48,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     elementwise,
     fixed_point,
     fourier,
+    gather_matmul,
     linalg,
     logic,
     matmul,

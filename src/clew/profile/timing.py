@@ -103,6 +103,18 @@ def measure(
     return [_measured(r, t) for r, t in zip(readies, turns, strict=True)]
 
 
+def measure_ready(
+    ready: Ready[Any], inputs: Callable[[], Sequence[Any]], seconds: float
+) -> Measured:
+    """Returns the times of a program that is ready, in runs of `seconds` in total or a little more.
+    `inputs` returns its checked inputs.
+    """
+    turns = Turns(ready.program, ready.segments, inputs, 1)
+    for _ in range(max(_FEWEST_QUICK, min(_MOST_ROUNDS, int(seconds * 1e9 / turns.round_ns)))):
+        turns.take()
+    return _measured(ready, turns)
+
+
 def _inputs(model: Model[Any, Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     """Returns a function that checks the inputs in each run, as a call of the model does."""
     return lambda: model.checked(arrays)

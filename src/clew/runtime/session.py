@@ -85,6 +85,10 @@ class Stateless(Protocol):
         """Returns the outputs for inputs in order; all but the held ones own their memory."""
         ...
 
+    def served_for(self, checked: Sequence[Any]) -> Any:
+        """Returns what serves a call with checked inputs."""
+        ...
+
     def run_checked(self, checked: Sequence[Any], held: Held, *, served: Any = None) -> list[Any]:
         """Returns the outputs for checked inputs; all but the held ones own their memory. `served`
         is what serves the call, if that is known.
@@ -102,6 +106,18 @@ class _Now(NamedTuple):
     caches: Caches | None = None
     lengths: Lengths = MappingProxyType({})
     hold: Hold | None = None
+
+
+class _Step(NamedTuple):
+    """A call that a session has prepared: its inputs, what serves it, the buffers, the lengths
+    after it, and who may write to whole arrays.
+    """
+
+    given: list[Any]
+    served: Any
+    caches: Caches
+    after: Lengths
+    hold: Hold | None
 
 
 class Session(Shown):
@@ -493,8 +509,23 @@ class Session(Shown):
             if 0 in self._turn.held and self._turn.held[0] is call:
                 del self._turn.held[0]
 
-    def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Returns the outputs of a call that are not state, with growing states in buffers."""
+    def next_call(self, /, *inputs: Any, **named: Any) -> tuple[Any, list[Any]]:
+        """Returns what would serve a call with these inputs, and the checked inputs of its program
+        with the states: to time it. The program may write to the session's arrays: use a copy of
+        the session, and nothing else of that copy.
+
+        Errors: those of a call.
+        """
+        given = with_sizes(self._given, self._arranged(inputs, named))
+        given = list(map(InputSpec.check, self._given, given))
+        if self._held_form is not None:
+            step = self._prepared(self._held_form, given)
+            return step.served, step.given
+        whole = self._arrange([*given, *self._completed(given).values()])
+        return self._model.served_for(whole), list(whole)
+
+    def _prepared(self, form: HeldForm, arrays: Sequence[Any]) -> _Step:
+        """Returns the next call, with growing states in buffers that have room for it."""
         now = self._now
         if now.hold is not None and now.hold.is_torn:
             raise _is_torn()
@@ -520,10 +551,15 @@ class Session(Shown):
             self._served_form = form
             taken = served.program.borders.of(self._held).taken
             hold = self._begun(form, taken, now.hold, given, is_new=is_new)
+        after = {name: length + max(added[name], 0) for name, length in now.lengths.items()}
+        return _Step(given, served, caches, after, hold)
+
+    def _held_step(self, form: HeldForm, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the outputs of a call that are not state, with growing states in buffers."""
+        given, served, caches, after, hold = self._prepared(form, arrays)
         results = self._model.run_checked(given, self._held, served=served)
         kept = dict(zip(self._specs, self._kept_of(results), strict=True))
         caches = caches.after({name: kept.pop(name) for name in caches.arrays})
-        after = {name: length + max(added[name], 0) for name, length in now.lengths.items()}
         self._now = _Now(self._next_plain(kept), caches, after, hold)
         if hold is not None:
             hold.is_torn = False

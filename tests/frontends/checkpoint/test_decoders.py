@@ -23,11 +23,25 @@ _SIZES = {
     "num_key_value_heads": 2, "vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
+_BASIC = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
 _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "factor": 6.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.6], "long_factor": [1.0, 2.0, 4.5, 8.0],
+    "original_max_position_embeddings": 5,
+}  # fmt: skip
 _NEAR = {"sliding_window": 3, "head_dim": 8}
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+_MANY = {"num_local_experts": 8, "num_experts_per_tok": 2}
+_HEADS = {"num_heads": 8, "head_dim": 8, "n_groups": 2, "state_size": 6}
+_MAMBA2 = {"hidden_size": 32, "num_hidden_layers": 2}
 _KINDS = ["sliding_attention", "full_attention"]
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,7 +50,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 3, "tie_word_embeddings": True}),
     "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
+    "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "norm_topk_prob": True, "mlp_only_layers": [1]}),
+    "mamba2": ("Mamba2", {**_MAMBA2, **_HEADS}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "yarn": ("Qwen3", {"head_dim": 16, "rope_parameters": _YARN}),
+    "longrope": ("Phi3", {"original_max_position_embeddings": 5, "rope_parameters": _LONGROPE}),
+    "short": ("Phi3", {"original_max_position_embeddings": 9, "rope_parameters": _LONGROPE}),
     "phi3": ("Phi3", {"sliding_window": 4}),
     "gemma": ("Gemma", {"head_dim": 8, "hidden_size": 64}),
     "gemma2": ("Gemma2", {**_NEAR, "layer_types": _KINDS, "final_logit_softcapping": 3.0}),
@@ -52,7 +73,7 @@ def saved(folder: Path, case: str, **options: Any) -> Any:
     name, more = CASES[case]
     torch.manual_seed(0)
     kind = "Gemma3Text" if name == "Gemma3" else name
-    sizes = {k: v for k, v in _SIZES.items() if name != "GPT2" or k.endswith(("id", "vocab_size"))}
+    sizes = _SIZES if name not in ("GPT2", "Mamba2") else {k: _SIZES[k] for k in _BASIC}
     config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})
     head = "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
     model = getattr(transformers, head)(config).eval()
@@ -73,12 +94,16 @@ def test_logits(case: str, tmp_path: Path) -> None:
     module = load(tmp_path)
     names = [p.name for p in module.main.params if p.name.startswith("past")]
     defaults = {"padding": np.zeros(2, "i8"), "unscored": np.zeros(0, bool)}
-    _, groups, _, size = module.main.params[1].tensor.shape
+    _, groups, *_, size = module.main.params[1].tensor.shape
     cache = [np.zeros((2, groups, 0, size), np.float32)] * len(names)
+    if case == "mamba2":
+        cache = [np.zeros((2, *p.tensor.shape[1:]), np.float32) for p in module.main.params[1:5]]
     found = []
-    for begin, end in ((0, 5), (5, 6), (6, 9)):
+    # Keys have the angles of short texts or long ones by the length of their call.
+    for begin, end in ((0, 9),) if case == "longrope" else ((0, 5), (5, 6), (6, 9)):
         given = {"input_ids": ids[:, begin:end], **dict(zip(names, cache, strict=True))}
-        results = interpret(module, {**given, **defaults})
+        given |= {n: v for n, v in defaults.items() if n in module.input_names}
+        results = interpret(module, given)
         found.append(results["logits"])
         cache = [results[n.replace("past_key_values", "present")] for n in names]
     np.testing.assert_allclose(np.concatenate(found, 1), expected, rtol=2e-4, atol=2e-5)
@@ -153,10 +178,10 @@ def config_of(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"model_type": "mamba"}, "U009", "mamba"),
+        ({"model_type": "falcon_mamba"}, "U009", "falcon_mamba"),
         ({"model_type": 3}, "M071", "model_type"),
         ({"hidden_act": "tanhish"}, "U009", "tanhish"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "U009", "yarn"),
+        ({"rope_parameters": {"rope_type": "ntk"}}, "U009", "ntk"),
         ({"hidden_size": -1}, "M071", "hidden_size"),
         ({"num_hidden_layers": 3}, "M072", "model.layers.2.input_layernorm.weight"),
         ({"vocab_size": 49}, "M072", "model.embed_tokens.weight"),
@@ -167,6 +192,21 @@ def config_of(folder: Path, **changes: Any) -> None:
         ({"head_dim": 2**30}, "M071", "partial_rotary_factor"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 0}}, "M071", "factor"),
         ({"rope_parameters": {"rope_theta": 1e-300}}, "M071", "rope_theta"),
+        ({"rope_parameters": {**_YARN, "factor": 0}}, "M071", "factor"),
+        ({"rope_parameters": {**_YARN, "rope_theta": 1.0}}, "M071", "rope_theta"),
+        ({"rope_parameters": {**_YARN, "beta_fast": -1}}, "M071", "beta_fast"),
+        ({"rope_parameters": {**_LONGROPE, "short_factor": [1.0]}}, "M071", "short_factor"),
+        ({"rope_parameters": {**_LONGROPE, "long_factor": [0.0] * 4}}, "M071", "long_factor"),
+        ({"model_type": "mixtral"}, "M071", "num_local_experts"),
+        ({"model_type": "mixtral", **_MANY, "num_experts_per_tok": 9}, "M071", "num_experts_per"),
+        ({"model_type": "mixtral", **_MANY}, "M072", "block_sparse_moe.gate.weight"),
+        ({"model_type": "mixtral", **_MANY, "num_local_experts": 2**31 - 1}, "M009", "experts"),
+        ({"model_type": "qwen3_moe", **_EXPERTS, "mlp_only_layers": "1"}, "M071", "mlp_only_lay"),
+        ({"model_type": "mamba2"}, "M071", "num_heads"),
+        ({"model_type": "mamba2", "num_heads": 7, "head_dim": 8}, "M071", "num_heads"),
+        ({"model_type": "mamba2", **_HEADS, "n_groups": 3}, "M071", "n_groups"),
+        ({"model_type": "mamba2", **_HEADS, "conv_kernel": 2**20}, "M071", "conv_kernel"),
+        ({"model_type": "mamba2", **_HEADS, "time_step_limit": [0, "1"]}, "M071", "time_step_li"),
     ],
 )
 def test_configurations(changes: dict[str, Any], code: str, words: str, tmp_path: Path) -> None:

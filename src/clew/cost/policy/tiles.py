@@ -162,3 +162,11 @@ MOST_LINES_AT_ONCE: Final = threshold(
 STEPS_OF_REQUEST: Final = threshold(
     16, "steps", "of a reduction between two requests, if each would be less than a line"
 )
+ROWS_OF_EXPERT: Final = threshold(
+    16, "rows", "of a block that one expert of a mixture multiplies, at most: more fill no larger "
+    "tiles, and more of them stay empty"
+)  # fmt: skip
+STEPS_OF_CHUNK: Final = threshold(
+    64, "steps", "of a state-space recurrence that products compute at once, at most: their number "
+    "grows with its square"
+)  # fmt: skip

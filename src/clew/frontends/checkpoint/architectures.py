@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import field, replace
 from typing import Final, TypeAlias
 
 from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.checkpoint.rotary import Rotary, rotary_of
+from clew.frontends.limits import over
+from clew.support.budgets import current
 from clew.support.dataclass import dataclass
 
 _ACTIVATIONS: Final = {
@@ -15,15 +18,7 @@ _ACTIVATIONS: Final = {
     "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
     "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
 }  # fmt: skip
-_MOST_ROTATED: Final = 1 << 16  # elements of a head
-_LEAST_BASE: Final = 1e-6  # of rotary angles, whose powers stay finite
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """Rotary embedding of queries and keys: the angle per position of each pair of elements."""
-
-    angles: tuple[float, ...]
+_MOST_TAPS: Final = 64  # of a convolution over time
 
 
 @dataclass(frozen=True)
@@ -57,13 +52,63 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of `count` experts, of which a router chooses `chosen` for each token. Their
+    weights add up to 1 with `is_normalized`. `shared` is the inner size of an expert that all
+    tokens use, 0 for none. `names` of matrices have the number of the expert at `{}`.
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    is_normalized: bool = True
+    shared: int = 0
+    router: str = "mlp.gate"
+    gate: str = "mlp.experts.{}.gate_proj"
+    up: str = "mlp.experts.{}.up_proj"
+    down: str = "mlp.experts.{}.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
+    shared_mlp: str = "mlp.shared_expert"
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """A recurrence over time in place of attention and MLP: `heads` of `head_size` elements, each
+    with a state of `size`; `groups` of heads share the projections of the state. A convolution
+    of `taps` steps comes first. Steps have lengths from `shortest` to `longest`.
+    """
+
+    heads: int
+    head_size: int
+    groups: int
+    size: int
+    taps: int
+    shortest: float = 0.0
+    longest: float = math.inf
+    module: str = "mixer"
+
+    @property
+    def inner(self) -> int:
+        """The number of elements of all heads."""
+        return self.heads * self.head_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of the convolution: inputs and both projections."""
+        return self.inner + 2 * self.groups * self.size
+
+
+@dataclass(frozen=True)
 class Block:
-    """The properties in which layers of a decoder differ: the rotary embedding, and the sliding
-    window in keys (0 for full attention).
+    """The properties in which layers of a decoder differ: the rotary embedding, the sliding window
+    in keys (0 for full attention), a mixture of experts in place of a single MLP, and a recurrence
+    in place of both attention and MLP.
     """
 
     rotary: Rotary | None = None
     window: int = 0
+    experts: Experts | None = None
+    space: StateSpace | None = None
 
 
 @dataclass(frozen=True)
@@ -125,51 +170,9 @@ def activation_of(config: Config, name: str) -> tuple[str, str]:
     return _ACTIVATIONS[found]
 
 
-def _rotary(
-    config: Config, head_size: int, kind: str = "", base: str = "rope_theta", share: float = 1.0
-) -> Rotary:
-    """Returns the rotary embedding of layers of a kind. `share` of a head is rotated unless the
-    configuration says how much. Source: `modeling_rope_utils.py` of transformers; Llama 3.1 for
-    `llama3`.
-    """
-    given = config.part("rope_parameters")
-    if kind and kind in given:
-        given = given.part(kind)
-    theta = given.real("rope_theta", config.real(base, 10000.0))
-    scaling = given if "rope_type" in given else config.part("rope_scaling")
-    share = given.real("partial_rotary_factor", config.real("partial_rotary_factor", share))
-    rotated = int(head_size * share)
-    if rotated < 2 or rotated > min(head_size, _MOST_ROTATED) or rotated % 2:
-        given.invalid("partial_rotary_factor")
-    if theta < _LEAST_BASE:
-        given.invalid("rope_theta")
-    angles = [theta ** (-2 * i / rotated) for i in range(rotated // 2)]
-    rule = scaling.text("rope_type", scaling.text("type", "default"))
-    if rule == "linear":
-        factor = scaling.real("factor")
-        if factor <= 0:
-            scaling.invalid("factor")
-        angles = [a / factor for a in angles]
-    elif rule == "llama3":
-        angles = [_smoothed(a, scaling) for a in angles]
-    elif rule != "default":
-        raise unsupported(f"models with rotary scaling {rule!r:.40}")
-    return Rotary(tuple(angles))
-
-
-def _smoothed(angle: float, scaling: Config) -> float:
-    factor, length = scaling.real("factor"), scaling.count("original_max_position_embeddings")
-    low, high = scaling.real("low_freq_factor"), scaling.real("high_freq_factor")
-    if factor <= 0 or high <= low:
-        scaling.invalid("factor")
-    turns = length * angle / (2 * math.pi)
-    share = min(max((turns - low) / (high - low), 0.0), 1.0)
-    return (1 - share) * angle / factor + share * angle
-
-
 def _windows(config: Config, layers: int) -> list[int]:
     """Returns the sliding window of each layer, 0 for full attention."""
-    if "sliding_window" not in config:
+    if "sliding_window" not in config or not config.flag("use_sliding_window", True):
         return [0] * layers
     window = config.count("sliding_window")
     if "layer_types" in config:
@@ -177,17 +180,15 @@ def _windows(config: Config, layers: int) -> list[int]:
         if not set(kinds) <= {"sliding_attention", "full_attention"}:
             raise unsupported(f"models with layers of kind {sorted(map(str, set(kinds)))}")
         return [window if kind == "sliding_attention" else 0 for kind in kinds]
-    if not config.flag("use_sliding_window", True):
-        return [0] * layers
     return [window] * layers
 
 
 def _usual(config: Config, activation: str = "hidden_act", share: float = 1.0) -> Decoder:
-    """Returns a decoder with the structure of Llama. `share` is as in `_rotary`."""
+    """Returns a decoder with the structure of Llama. `share` is as in `rotary_of`."""
     heads = config.count("num_attention_heads")
     hidden, layers = config.count("hidden_size"), config.layers("num_hidden_layers")
     head_size = config.count("head_dim", max(hidden // heads, 1))
-    rotary = _rotary(config, head_size, share=share)
+    rotary = rotary_of(config, head_size, share=share)
     return Decoder(
         vocabulary=config.count("vocab_size"),
         hidden=hidden,
@@ -227,6 +228,64 @@ def _without_windows(decoder: Decoder) -> Decoder:
 
 def _qwen3(config: Config) -> Decoder:
     return replace(_qwen2(config), names=Names(**_HEAD_NORMS))
+
+
+def _mixtral(config: Config) -> Decoder:
+    whole = _usual(config)
+    below = "block_sparse_moe.experts.{{}}.{}"
+    experts = Experts(
+        *_chosen(config, "num_local_experts"),
+        whole.inner,
+        router="block_sparse_moe.gate",
+        gate=below.format("w1"),
+        up=below.format("w3"),
+        down=below.format("w2"),
+    )
+    names = Names(mlp="block_sparse_moe")
+    return replace(_with_experts(whole, experts, range(len(whole.blocks))), names=names)
+
+
+def _chosen(config: Config, count: str) -> tuple[int, int]:
+    """Returns the number of experts, and how many of them a token uses."""
+    number, chosen = config.count(count), config.count("num_experts_per_tok")
+    if chosen > number:
+        config.invalid("num_experts_per_tok")
+    if number > (most := current().nodes):
+        raise over("M009", "experts of a layer", number, "nodes", most)
+    return number, chosen
+
+
+def _with_experts(decoder: Decoder, experts: Experts, layers: Container[int]) -> Decoder:
+    blocks = enumerate(decoder.blocks)
+    return replace(
+        decoder,
+        blocks=tuple(replace(b, experts=experts if n in layers else None) for n, b in blocks),
+    )
+
+
+def _sparse_qwen(config: Config, whole: Decoder, shared: int) -> Decoder:
+    """Returns a decoder of Qwen with experts in the layers that the configuration says."""
+    count = "num_experts" if "num_experts" in config else "num_local_experts"
+    experts = Experts(
+        *_chosen(config, count),
+        config.count("moe_intermediate_size"),
+        config.flag("norm_topk_prob", False),
+        shared,
+    )
+    step, dense = config.count("decoder_sparse_step", 1), config.numbers("mlp_only_layers")
+    layers = set(range(step - 1, len(whole.blocks), step)) - set(dense)
+    return _with_experts(whole, experts, layers)
+
+
+def _qwen2_moe(config: Config) -> Decoder:
+    if config.flag("use_sliding_window", False) and "layer_types" not in config:
+        raise unsupported("Qwen 2 MoE with sliding windows and no layer_types")
+    shared = config.count("shared_expert_intermediate_size")
+    return _sparse_qwen(config, _usual(config), shared)
+
+
+def _qwen3_moe(config: Config) -> Decoder:
+    return _sparse_qwen(config, replace(_usual(config), names=Names(**_HEAD_NORMS)), 0)
 
 
 def _smollm3(config: Config) -> Decoder:
@@ -269,10 +328,44 @@ def _gemma2(config: Config) -> Decoder:
 
 def _gemma3(config: Config) -> Decoder:
     whole = replace(_gemma2(config), names=Names(**_GEMMA, **_HEAD_NORMS))
-    near = _rotary(config, whole.head_size, "sliding_attention", "rope_local_base_freq")
-    far = _rotary(config, whole.head_size, "full_attention")
+    near = rotary_of(config, whole.head_size, "sliding_attention", "rope_local_base_freq")
+    far = rotary_of(config, whole.head_size, "full_attention")
     blocks = [replace(b, rotary=near if b.window else far) for b in whole.blocks]
     return replace(whole, blocks=tuple(blocks))
+
+
+def _mamba2(config: Config) -> Decoder:
+    hidden, heads = config.count("hidden_size"), config.count("num_heads")
+    head_size, groups = config.count("head_dim"), config.count("n_groups", 8)
+    if heads * head_size != hidden * config.count("expand", 2):
+        config.invalid("num_heads")
+    if heads % groups:
+        config.invalid("n_groups")
+    shortest, longest = config.bounds("time_step_limit", (0.0, math.inf))
+    taps = config.count("conv_kernel", 4)
+    if not 2 <= taps <= _MOST_TAPS:
+        config.invalid("conv_kernel")
+    space = StateSpace(
+        heads, head_size, groups, config.count("state_size"), taps, shortest, longest
+    )
+    return Decoder(
+        vocabulary=config.count("vocab_size"),
+        hidden=hidden,
+        heads=1,
+        groups=1,
+        head_size=1,
+        inner=1,
+        blocks=(Block(space=space),) * config.layers("num_hidden_layers"),
+        epsilon=config.real("layer_norm_epsilon", 1e-5),
+        activation=activation_of(config, "hidden_act"),
+        names=Names(
+            embedding="backbone.embeddings",
+            layer="backbone.layers.{}",
+            last_norm="backbone.norm_f",
+            before_attention="norm",
+        ),
+        tied=config.flag("tie_word_embeddings", False),
+    )
 
 
 def _starcoder2(config: Config) -> Decoder:
@@ -331,6 +424,10 @@ _ARCHITECTURES: Final[dict[str, _Read]] = {
     "mistral": _usual,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "mamba2": _mamba2,
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
     "smollm3": _smollm3,
     "phi3": _phi3,
     "gemma": _gemma,

@@ -104,6 +104,28 @@ class Config:
             self.invalid(name)
         return found
 
+    def numbers(self, name: str) -> list[int]:
+        """Returns a list of integers; an empty one if it is missing."""
+        found = self._field(name, [])
+        if not isinstance(found, list) or not all(type(n) is int for n in found):
+            self.invalid(name)
+        return found
+
+    def bounds(self, name: str, default: tuple[float, float]) -> tuple[float, float]:
+        """Returns the least and the largest value of a range, which may be infinite. transformers
+        writes infinity as an object.
+        """
+        found = self._field(name, list(default))
+        if not isinstance(found, list) or len(found) != 2:
+            self.invalid(name)
+        infinite = {"__float__": "Infinity"}
+        least, most = (math.inf if bound == infinite else bound for bound in found)
+        if not all(type(bound) in (int, float) for bound in (least, most)):
+            self.invalid(name)
+        if not 0 <= least <= most or least == math.inf:
+            self.invalid(name)
+        return float(least), float(most)
+
     def part(self, name: str) -> Config:
         """Returns a nested object; an empty one if it is missing."""
         found = self._field(name, {})

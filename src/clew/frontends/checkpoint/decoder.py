@@ -11,14 +11,16 @@ names of the modules that own their weights. `padding` and `unscored` are 0 by d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.checkpoint.architectures import Block, Decoder, Rotary
+from clew.frontends.checkpoint.architectures import Block, Decoder, Experts, StateSpace
 from clew.frontends.checkpoint.graph import COMPUTED, Origin, Weight, WeightedGraph
+from clew.frontends.checkpoint.rotary import Rotary
 from clew.frontends.checkpoint.sizes import (
     PADDING,
     PAST,
@@ -26,11 +28,14 @@ from clew.frontends.checkpoint.sizes import (
     TOKENS,
     UNSCORED,
     Sizes,
+    cache_forms,
     cache_names,
 )
 from clew.frontends.lowering.attention import Attention, part, places
-from clew.frontends.lowering.norm import normalized, root_mean_square
+from clew.frontends.lowering.experts import chosen_experts, dispatched
+from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
 from clew.frontends.lowering.rotary import Rotation
+from clew.frontends.lowering.state_space import Steps, causal_convolution, scanned
 from clew.ir.dims import Dim, SymDim, dim_max
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
@@ -59,11 +64,7 @@ class DecoderGraph(WeightedGraph):
         """
         of = self._of
         ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
-        cache = TensorType((self._batch, of.groups, self._past, of.head_size), COMPUTED)
-        pasts = [
-            tuple(self._builder.input(name, cache) for name in names)
-            for names in cache_names(of, PAST)
-        ]
+        pasts = [self._states(n, block) for n, block in enumerate(of.blocks)]
         defaults = self._defaults()
         x = self._embedded(ids)
         results: list[Expr] = []
@@ -73,16 +74,32 @@ class DecoderGraph(WeightedGraph):
         scored = self._rows if self._unscored == 0 else dim_max(self._rows - self._unscored, 1)
         x = part(x, 1, self._rows - scored, self._rows)
         logits = self._logits(self._norm(of.names.last_norm, x))
-        presents = [name for names in cache_names(of, PRESENT) for name in names]
+        presents = [
+            name for n, block in enumerate(of.blocks) for name in cache_names(n, block, PRESENT)
+        ]
         attrs = {STATE: state_attribute(defaults)} if defaults else {}
         return self._builder.module([logits, *results], ["logits", *presents], attrs)
+
+    def _states(self, number: int, block: Block) -> list[Expr]:
+        """Adds the inputs of a layer's states."""
+        sizes: dict[str, Dim] = {"batch": self._batch, "past": self._past}
+        return [
+            self._builder.input(
+                name,
+                TensorType(tuple(sizes[d] if isinstance(d, str) else d for d in form), COMPUTED),
+            )
+            for name, form in zip(
+                cache_names(number, block, PAST), cache_forms(self._of, block), strict=True
+            )
+        ]
 
     def _defaults(self) -> list[State]:
         """Adds the inputs that have a default value. With a fixed batch, there is no `padding`;
         with a fixed number of tokens, all have logits.
         """
         found = []
-        if isinstance(self._batch, SymDim):
+        recurs = any(block.space for block in self._of.blocks)  # over padding, too
+        if isinstance(self._batch, SymDim) and not recurs:
             self._padding = self._builder.input(PADDING, TensorType((self._batch,), "i64"))
             found.append(State(PADDING, "", np.zeros(1, np.int64)))
         if self._unscored != 0:
@@ -152,13 +169,26 @@ class DecoderGraph(WeightedGraph):
     def _block(self, n: int, block: Block, x: Expr, past: Sequence[Expr]) -> list[Expr]:
         """Returns the result of a layer of the decoder, and its keys and values."""
         names, layer = self._of.names, self._of.names.layer.format(n)
+        if block.space is not None:
+            found, *states = self._recurrence(
+                f"{layer}.{block.space.module}",
+                block.space,
+                self._norm(f"{layer}.{names.before_attention}", x),
+                past,
+            )
+            module = f"{layer}.{block.space.module}_add"
+            return [self._layer(module, "add", lambda: call("add", x, found)), *states]
         attended, *cache = self._attention(
             layer, block, self._norm(f"{layer}.{names.before_attention}", x), past
         )
         if names.after_attention:
             attended = self._norm(f"{layer}.{names.after_attention}", attended)
         whole = self._layer(f"{layer}.attention_add", "add", lambda: call("add", x, attended))
-        found = self._mlp(layer, self._norm(f"{layer}.{names.before_mlp}", whole))
+        x = self._norm(f"{layer}.{names.before_mlp}", whole)
+        if block.experts is None:
+            found = self._mlp(layer, x)
+        else:
+            found = self._mixture(layer, block.experts, x)
         if names.after_mlp:
             found = self._norm(f"{layer}.{names.after_mlp}", found)
         return [
@@ -168,8 +198,6 @@ class DecoderGraph(WeightedGraph):
 
     def _mlp(self, layer: str, x: Expr) -> Expr:
         of, names = self._of, self._of.names
-        op, approximate = of.activation
-        attrs = {"approximate": approximate} if approximate else {}
         size = of.inner
         if names.gate_up:
             both = self._linear(f"{layer}.{names.gate_up}", x, of.hidden, 2 * size)
@@ -177,13 +205,68 @@ class DecoderGraph(WeightedGraph):
         else:
             up = self._linear(f"{layer}.{names.up}", x, of.hidden, size)
             gate = self._linear(f"{layer}.{names.gate}", x, of.hidden, size) if names.gate else up
+        hidden = self._activated(f"{layer}.{names.mlp}", gate, up)
+        return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
 
-        def activated() -> Expr:
+    def _activated(self, module: str, gate: Expr, up: Expr) -> Expr:
+        """Returns the activation of `gate`, times `up` if that is another value."""
+        op, approximate = self._of.activation
+        attrs = {"approximate": approximate} if approximate else {}
+
+        def make() -> Expr:
             found: Expr = call(op, gate, **attrs)
             return found if gate is up else call("multiply", found, up)
 
-        hidden = self._layer(f"{layer}.{names.mlp}.act_fn", op.removeprefix("nn."), activated)
-        return self._linear(f"{layer}.{names.down}", hidden, size, of.hidden)
+        return self._layer(f"{module}.act_fn", op.removeprefix("nn."), make)
+
+    def _mixture(self, layer: str, of: Experts, x: Expr) -> Expr:
+        """Returns the sum over the experts that the router chooses for each token."""
+        hidden, shape = self._of.hidden, x.tensor.shape
+        module = f"{layer}.{of.gate.partition('.{}')[0]}"
+        flat = reshaped(x, (shape[0] * shape[1], hidden))
+        scores = self._linear(f"{layer}.{of.router}", flat, hidden, of.count)
+        chosen, shares = self._results_of(
+            f"{module}.router",
+            "top_k",
+            lambda: chosen_experts(scores, of.chosen, is_normalized=of.is_normalized),
+        )
+        todo = dispatched(chosen, of.count)
+        blocks = self._layer(f"{module}.blocks", "gather", lambda: todo.blocks(flat))
+
+        def times(name: str, rows: Expr, *sizes: int) -> Expr:
+            names = [f"{layer}.{name.format(n)}.weight" for n in range(of.count)]
+            inner = name.partition("{}.")[2]
+
+            def make() -> Expr:
+                return call("nn.gather_matmul", rows, self._stacked(names, *sizes), todo.experts)
+
+            return self._layer(f"{module}.{inner}", "gather_matmul", make)
+
+        gate, up = (times(name, blocks, of.inner, hidden) for name in (of.gate, of.up))
+        results = times(of.down, self._activated(module, gate, up), hidden, of.inner)
+        found = self._layer(f"{module}.total", "sum", lambda: todo.total(results, shares))
+        if of.shared:
+            found = self._shared(layer, of, flat, found)
+        return reshaped(found, shape)
+
+    def _shared(self, layer: str, of: Experts, x: Expr, others: Expr) -> Expr:
+        """Returns the sum of the experts' result and that of the expert that all tokens use, whose
+        weight is a sigmoid.
+        """
+        hidden, module = self._of.hidden, f"{layer}.{of.shared_mlp}"
+        gate, up = (
+            self._linear(f"{module}.{name}", x, hidden, of.shared)
+            for name in ("gate_proj", "up_proj")
+        )
+        found = self._linear(
+            f"{module}.down_proj", self._activated(module, gate, up), of.shared, hidden
+        )
+        weight = self._linear(f"{layer}.{of.shared_gate}", x, hidden, 1)
+        return self._layer(
+            f"{module}_add",
+            "add",
+            lambda: call("add", others, call("multiply", call("sigmoid", weight), found)),
+        )
 
     def _attention(
         self, layer: str, block: Block, x: Expr, past: Sequence[Expr]
@@ -207,20 +290,75 @@ class DecoderGraph(WeightedGraph):
         if names.query_norm:
             q = self._norm(f"{layer}.{names.query_norm}", q, of.head_size)
             k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
+        module = f"{layer}.{names.attention}"
         if block.rotary is not None:
             turn = self._rotation(block.rotary)
-            q = self._layer(f"{layer}.{names.attention}.rotary_q", "rotary", partial(turn.of, q))
-            k = self._layer(f"{layer}.{names.attention}.rotary_k", "rotary", partial(turn.of, k))
-        keys = self._joined(f"{layer}.{names.attention}.key_cache", past[0], k)
-        values = self._joined(f"{layer}.{names.attention}.value_cache", past[1], v)
+            q = self._layer(f"{module}.rotary_q", "rotary", partial(turn.of, q))
+            k = self._layer(f"{module}.rotary_k", "rotary", partial(turn.of, k))
+        keys = self._joined(f"{module}.key_cache", past[0], k)
+        values = self._joined(f"{module}.value_cache", past[1], v)
         todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"), scale=of.scale, causal=True)
         todo.softcap = of.softcap
         if self._padding is not None:
             todo.masks.append(self._held_keys(self._padding))
         if block.window:
             todo.masks.append(self._near(block.window))
-        attended = self._layer(f"{layer}.{names.attention}", "attention", todo.built)
+        attended = self._layer(module, "attention", todo.built)
         return self._linear(f"{layer}.{names.output}", attended, width, of.hidden), keys, values
+
+    def _recurrence(
+        self, module: str, of: StateSpace, x: Expr, past: Sequence[Expr]
+    ) -> tuple[Expr, Expr, Expr]:
+        """Returns the result of a recurrence over time, and its states: the last inputs of the
+        convolution, and the state of each head.
+        """
+        lead = (self._batch, self._rows)
+        sizes = (of.inner, of.channels, of.heads)
+        whole = self._product(f"{module}.in_proj", x, self._of.hidden, sum(sizes))
+        gate, mixed, lengths = fields(call("split", whole, sizes=sizes, axis=2), 3)
+
+        def convolved() -> Sequence[Expr]:
+            kernel = self._wide(f"{module}.conv1d.weight", of.channels, 1, of.taps)
+            kernel = call("transpose", reshaped(kernel, (of.channels, of.taps)), axes=(1, 0))
+            bias = self._bias(f"{module}.conv1d.bias", of.channels)
+            return causal_convolution(mixed, past[0], kernel, bias)
+
+        found, inputs = self._results_of(f"{module}.conv1d", "conv1d", convolved)
+        op, approximate = self._of.activation
+        attrs = {"approximate": approximate} if approximate else {}
+        found = self._layer(
+            f"{module}.act", op.removeprefix("nn."), lambda: call(op, found, **attrs)
+        )
+
+        def scan() -> Sequence[Expr]:
+            width = of.groups * of.size
+            x, b, c = fields(call("split", found, sizes=(of.inner, width, width), axis=2), 3)
+            x = reshaped(x, (*lead, of.heads, of.head_size))
+            b, c = (reshaped(v, (*lead, of.groups, of.size)) for v in (b, c))
+            bias, rates, skip = (
+                self._wide(f"{module}.{name}", of.heads) for name in ("dt_bias", "A_log", "D")
+            )
+            dt = call("nn.softplus", call("add", lengths, bias))
+            if (of.shortest, of.longest) != (0.0, math.inf):
+                dt = call("clip", dt, min=of.shortest, max=of.longest)
+            a = call("negative", call("exp", rates))
+            y, state = scanned(Steps(x, dt, a, b, c), past[1])
+            y = call("add", y, call("multiply", x, reshaped(skip, (of.heads, 1))))
+            return reshaped(y, (*lead, of.inner)), state
+
+        y, state = self._results_of(f"{module}.scan", "scan", scan)
+
+        def normed() -> Expr:
+            gated = call("multiply", y, call("nn.silu", gate))
+            size = of.inner // of.groups
+            grouped = reshaped(gated, (*lead, of.groups, size))
+            (deviation,) = statistics(grouped, 3, self._of.epsilon, center=False)
+            flat = reshaped(call("multiply", grouped, deviation), (*lead, of.inner))
+            return call("multiply", flat, self._wide(f"{module}.norm.weight", of.inner))
+
+        normal = self._layer(f"{module}.norm", "rms_norm", normed)
+        result = self._product(f"{module}.out_proj", normal, of.inner, self._of.hidden)
+        return result, inputs, state
 
     def _joined(self, name: str, past: Expr, new: Expr) -> Expr:
         """Appends the keys or values of this call to the cache."""
@@ -243,12 +381,29 @@ class DecoderGraph(WeightedGraph):
 
     def _rotation(self, rotary: Rotary) -> Rotation:
         """Returns cosines and sines for this call's tokens, [1 or batch, seq, 1, pairs]."""
-        half = len(rotary.angles)
-        angles = Constant(np.array(rotary.angles, np.float32).reshape(1, 1, 1, half))
         where = self._positions()
-        lead: tuple[Dim, ...] = (1, self._rows) if where.tensor.rank == 1 else where.tensor.shape
-        turned = call("multiply", cast(reshaped(where, (*lead, 1, 1)), COMPUTED), angles)
-        return Rotation(call("cos", turned), call("sin", turned), interleaved=False)
+        lead: tuple[Dim, ...] = (1, *where.tensor.shape)[-2:]
+        where = reshaped(where, (*lead, 1, 1))
+        turned = call("multiply", cast(where, COMPUTED), self._angles(rotary, where))
+        found: list[Expr] = [call("cos", turned), call("sin", turned)]
+        if rotary.factor != 1:
+            factor = scalar(rotary.factor, COMPUTED)
+            found = [call("multiply", x, factor) for x in found]
+        return Rotation(found[0], found[1], interleaved=False)
+
+    def _angles(self, rotary: Rotary, where: Expr) -> Expr:
+        """Returns the angles per position, [1 or batch, 1, 1, pairs]. Those of a sequence depend on
+        the position of its last token, if the embedding has others for long texts.
+        """
+
+        def row(angles: Sequence[float]) -> Expr:
+            return Constant(np.array(angles, np.float32).reshape(1, 1, 1, len(angles)))
+
+        if not rotary.long_angles:
+            return row(rotary.angles)
+        last = part(where, 1, self._rows - 1, self._rows)
+        is_long = call("greater_equal", last, scalar(rotary.short, "i32"))
+        return call("where", is_long, row(rotary.long_angles), row(rotary.angles))
 
     def _held_keys(self, padding: Expr) -> Expr:
         """Returns a mask of the keys that are not padding: bool[batch, 1, seq, past + seq]. A

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+import numpy as np
+
 from clew.frontends.builder import GraphBuilder
 from clew.frontends.building import call, cast
 from clew.frontends.names import display
@@ -59,12 +61,16 @@ class WeightedGraph:
 
     def _layer(self, name: str, op: str, make: Callable[[], Expr]) -> Expr:
         """Returns the result of a layer."""
+        return self._results_of(name, op, lambda: (make(),))[0]
+
+    def _results_of(self, name: str, op: str, make: Callable[[], Sequence[Expr]]) -> list[Expr]:
+        """Returns the results of a layer that has several."""
         self._builder.start_layer()
         source = Source(name, op, self._origin.frontend)
         with self._builder.layer(source) as results:
-            value = results.bind(0, make(), name)
-        self._builder.account(source, [value])
-        return value
+            values = [results.bind(n, value, name) for n, value in enumerate(make())]
+        self._builder.account(source, values)
+        return values
 
     def _weight(self, name: str, *shape: int) -> tuple[Weight, tuple[Constant, ...]]:
         """Returns a weight, whose shape is checked, and its parameters."""
@@ -84,6 +90,28 @@ class WeightedGraph:
     def _wide(self, name: str, *shape: int) -> Expr:
         weight, constants = self._weight(name, *shape)
         return cast(weight.joined(constants), COMPUTED)
+
+    def _bias(self, name: str, size: int) -> Expr | None:
+        """Returns a vector that models may lack."""
+        return self._wide(name, size) if name in self._weights else None
+
+    def _stacked(self, names: Sequence[str], *shape: int) -> Expr:
+        """Returns equal matrices one after the other, [len(names), *shape], read on first use."""
+        found = [self._weight(name, *shape) for name in names]
+        dtypes = {weight.type.dtype for weight, _ in found}
+        if len(dtypes) > 1 or any(len(parts) != 1 for _, parts in found):
+            raise self._missing(f"has {display(names[0])!r} and its kin in different types")
+        parts = [constant for _, (constant,) in found]
+        tokens = [part.token for part in parts]
+        type_ = TensorType((len(parts), *shape), dtypes.pop())
+        with self._builder.parameter(names[0]):
+            whole = Constant.lazy(
+                type_,
+                lambda: np.stack([part.data for part in parts]),
+                name=names[0],
+                token=f"stack({', '.join(tokens)})" if all(tokens) else "",
+            )
+        return cast(whole, COMPUTED)
 
     def _looked_up(self, name: str, indices: Expr, *shape: int) -> Expr:
         """Returns rows of a matrix. Those of codes are widened after they are chosen."""
@@ -105,8 +133,7 @@ class WeightedGraph:
             product = call(
                 "nn.dense", x, self._wide(f"{name}.weight", *shape), weight_layout=layout
             )
-            if f"{name}.bias" not in self._weights:
-                return product
-            return call("add", product, self._wide(f"{name}.bias", outputs))
+            bias = self._bias(f"{name}.bias", outputs)
+            return product if bias is None else call("add", product, bias)
 
         return self._layer(name, "linear", make)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clew.frontends.checkpoint.architectures import Decoder
+from clew.frontends.checkpoint.architectures import Block, Decoder
 from clew.frontends.names import display
 from clew.ir.dims import Dim, SymDim
 from clew.support.dataclass import dataclass
@@ -40,10 +40,12 @@ class Sizes:
 
         Errors: I004 for an unknown input, or a shape that it cannot have.
         """
-        cache = ("batch", decoder.groups, "past", decoder.head_size)
         forms: dict[str, tuple[int | str, ...]] = {TOKENS: ("batch", "seq")}
-        forms |= {name: cache for pair in cache_names(decoder, PAST) for name in pair}
-        found = {_FIELDS[n]: dim for n, dim in given_sizes(forms, shapes).items()}
+        for n, block in enumerate(decoder.blocks):
+            forms |= dict(
+                zip(cache_names(n, block, PAST), cache_forms(decoder, block), strict=True)
+            )
+        found = {"past": 0, **{_FIELDS[n]: d for n, d in given_sizes(forms, shapes).items()}}
         free = isinstance(found["rows"], SymDim)
         return Sizes(**found, unscored=SymDim.symbol(UNSCORED, 0) if free else 0)
 
@@ -71,10 +73,18 @@ def given_sizes(
     return {name: found.get(name, SymDim.symbol(name, _LEAST[name])) for name in named}
 
 
-def cache_names(decoder: Decoder, pattern: str) -> list[tuple[str, str]]:
-    """Returns the names of the keys and values of each layer."""
-    layers = range(len(decoder.blocks))
-    return [(pattern.format(n, "key"), pattern.format(n, "value")) for n in layers]
+def cache_names(number: int, block: Block, pattern: str) -> tuple[str, str]:
+    """Returns the names of the two states of a layer."""
+    first, second = ("key", "value") if block.space is None else ("convolution", "recurrence")
+    return pattern.format(number, first), pattern.format(number, second)
+
+
+def cache_forms(decoder: Decoder, block: Block) -> tuple[tuple[int | str, ...], ...]:
+    """Returns the shapes of the two states of a layer, with sizes by name."""
+    if block.space is None:
+        return (("batch", decoder.groups, "past", decoder.head_size),) * 2
+    of = block.space
+    return ("batch", of.taps - 1, of.channels), ("batch", of.heads, of.head_size, of.size)
 
 
 def _dim(size: int | str, form: int | str) -> Dim | None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from clew.frontends.checkpoint.architectures import Decoder, Names, Rotary, decoder_of
+from clew.frontends.checkpoint.architectures import Decoder, Names, decoder_of
 from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.checkpoint.rotary import Rotary
 from clew.frontends.gguf.container import Container, Items
 from clew.support.dataclass import dataclass
 
@@ -136,6 +137,8 @@ def _scaling(settings: Settings) -> dict[str, Any]:
     rule = settings.get("rope.scaling.type", "none")
     if rule == "none":
         return {}
+    if rule in ("yarn", "longrope"):  # llama.cpp has rules of its own for their factors
+        raise unsupported(f"files with rotary scaling {rule!r}")
     return {"rope_type": rule, "factor": settings.get("rope.scaling.factor", 1.0)}
 
 
@@ -276,7 +279,8 @@ def _rescaled(decoder: Decoder, container: Container) -> Decoder:
     def divided(rotary: Rotary | None) -> Rotary | None:
         if rotary is None:
             return None
-        return Rotary(tuple(a / f for a, f in zip(rotary.angles, factors, strict=True)))
+        angles = tuple(a / f for a, f in zip(rotary.angles, factors, strict=True))
+        return replace(rotary, angles=angles)
 
     blocks = tuple(replace(b, rotary=divided(b.rotary)) for b in decoder.blocks)
     return replace(decoder, blocks=blocks)

@@ -78,6 +78,15 @@ class Bandwidth:
         seconds_together(warming)
         return threads * array_bytes * count * passes / seconds_together(jobs) / 1e9
 
+    def reading(self, size_bytes: int, threads: int, repeats: int = 3) -> float:
+        """Returns the GB/s at which `threads` cores read `size_bytes` again and again, the best of
+        `repeats` runs. Far more than the caches hold is read at the rate of memory.
+        """
+        size = min(size_bytes, _MOST_BYTES, max(4 * host().l3_bytes, 64 << 20))
+        found = max(self.gbps("read", size, threads) for _ in range(repeats))
+        self._arrays.clear()
+        return found
+
     def _room(self, size_bytes: int) -> int:
         """Returns the address of at least `size_bytes` bytes of initialized numbers."""
         for size, array in self._arrays.items():

@@ -102,6 +102,7 @@ class AlterLayout(Pass):
 
     A weight that is not constant is packed in each run if the convolution has many pixels. So are
     the matrices of a batch (`b_layout`), if a matrix unit or dot products then multiply them.
+    Constant matrices that an index selects (`nn.gather_matmul`) are packed like weights.
     Attention on a matrix unit transposes its values (`transposes_values`).
 
     Preconditions: layouts are plain; FoldConstant runs after it.
@@ -176,6 +177,8 @@ class _Alterer(Rewriter):
             )
         if old.op.name == "nn.matmul":
             return self._matmul(old)
+        if old.op.name == "nn.gather_matmul":
+            return self._gather_matmul(old)
         if old.op.name == "nn.attention":
             return self._attention(old)
         if old.op.name == "transpose":
@@ -571,6 +574,22 @@ class _Alterer(Rewriter):
             dst_layout=matrices_layout(layout, lead),
         )
         return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
+
+    def _gather_matmul(self, old: Call) -> Expr | None:
+        """Packs constant matrices that are selected by index."""
+        a, b = (x.tensor for x in old.args[:2])
+        lanes = self._lanes_of_sums(a.dtype)
+        if not isinstance(old.args[1], Constant) or not b.is_static or old.attrs.b_layout != "NK":
+            return None
+        units = b.concrete[1]
+        if lanes == 1 or 2 * units <= lanes:
+            return None
+        layout = f"NK{lanes * (self._options.dense_vectors if units > lanes else 1)}n"
+        args = [self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args]
+        args[1] = get_op("layout_transform")(
+            args[1], src_layout=matrices_layout("NK", 1), dst_layout=matrices_layout(layout, 1)
+        )
+        return Call(old.op, args, old.attrs.with_(b_layout=layout, units=units))
 
     def _attention(self, old: Call) -> Expr | None:
         """Lays values out for a matrix unit."""
