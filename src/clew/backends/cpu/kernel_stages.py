@@ -58,8 +58,8 @@ def where_of_ways(function: Function) -> list[Dim]:
 
 
 def expected_of_way(where: Dim) -> Expected:
-    """Returns the largest sizes, all equal, for which a way should be scheduled: `where` is 1 there,
-    or nowhere. No sizes if it is 1 at the largest ones, which are usual for all kernels.
+    """Returns equal sizes to schedule a way for: the largest at which it is used, that is, `where`
+    is 1. Empty if these are the usual sizes, or if there are none.
     """
     names = sorted(where.symbols) if isinstance(where, SymDim) else []
     for size in _SIZES_OF_WAYS:

@@ -12,7 +12,7 @@ from typing import Final
 
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr
-from clew.ir.structural import value_text
+from clew.ir.syntax import value_text
 from clew.ir.types import TensorType, Type, is_float
 from clew.passes.fusion.fusion_groups import Group
 

@@ -34,8 +34,9 @@ class FuseOps(Pass):
 
     Constants become arguments of the function, except single elements and splats, which stay
     inside. Where kernels are equal but for the numbers that they add or multiply by, these are
-    arguments, too, so that the layers share a kernel (`differing_constants`). Reshapes at the edges of a group, or alone, stay outside: they are views of the same
-    memory. Host operators stay outside as well.
+    arguments, too, so that the layers share a kernel (`differing_constants`). Reshapes at the edges
+    of a group, or alone, stay outside: they are views of the same memory. Host operators stay
+    outside as well.
 
     Depthwise convolutions take adjacent 1x1 convolutions into their kernel where that is profitable
     (`melted_convolutions` has the conditions), unless `melt` is off.
