@@ -4,6 +4,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 import clew.ops.convolution.conv
@@ -13,6 +14,7 @@ import clew.ops.math.unary  # noqa: F401
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, If, Tuple, Var
 from clew.ir.module import Module
+from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
@@ -386,3 +388,29 @@ def test_windows_are_not_melted_where_weights_or_overlap_cost_more(kit: Any) -> 
     assert _fused(kit, _blocks(kit, 13, 1, 4, 2)) == apart  # two bands of 91 pixels
     wide = _fused(kit, _blocks(kit, 48, 32, 16, 1))  # each line again from 512 channels
     assert wide == ["conv2d_relu", "conv2d_relu_conv2d_exp"]
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_numbers_in_which_layers_differ_are_arguments(kit: Any, same: bool) -> None:
+    x, weight = kit.var("x", 1, 8, 6, 6), kit.const(kit.random(8, 8, 1, 1))
+    numbers, y = kit.random(4, 1), x
+    for scale, shift in (numbers[:2], numbers[:2] if same else numbers[2:]):
+        y = kit.layer("exp", kit.layer("nn.conv2d", y, weight))
+        y = kit.layer("add", kit.layer("multiply", y, kit.const(scale)), kit.const(shift))
+    module = kit.module([x], y)
+    fused = kit.apply(module, FuseOps())
+    first, second = kernels(fused)
+    assert structural_hash(first) == structural_hash(second)
+    assert [len(k.params) for k in (first, second)] == ([2, 2] if same else [4, 4])
+    data = {"x": kit.random(1, 8, 6, 6)}
+    for got, wanted in zip(kit.interpret(fused, data), kit.interpret(module, data), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_numbers_of_different_layers_stay_inside(kit: Any) -> None:
+    x = kit.var("x", 4, 8)
+    scaled = kit.layer("multiply", kit.layer("exp", x), kit.const(np.float32([2])))
+    shifted = kit.layer("multiply", kit.layer("sin", x), kit.const(np.float32([3])))
+    powers = [kit.layer("power", x, kit.const(np.float32([number]))) for number in (2, 3)]
+    for kernel in kernels(kit.apply(kit.module([x], scaled, shifted, *powers), FuseOps())):
+        assert len(kernel.params) == 1

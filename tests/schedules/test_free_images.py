@@ -89,6 +89,28 @@ def test_taps_at_edges_of_free_size_are_loops() -> None:
         np.testing.assert_array_equal(compiled(image), expected)
 
 
+def test_taps_at_edges_of_large_windows_are_loops() -> None:
+    """Lines of taps are loops everywhere; within a line, taps inside the image are unrolled."""
+    rng = np.random.default_rng(0)
+    x = Var("x", TensorType((1, 8, H, W), "f32"))
+    weight = Constant(rng.standard_normal((8, 1, 7, 7)).astype(np.float32))
+    edges = {"padding": (3, 3, 3, 3), "groups": 8}
+    module = Module({"main": Function([x], get_op("nn.conv2d")(x, weight, **edges))})
+    compiled = clew.compile(
+        module, threads=1, target="cpu-avx2", cache=False, sizes=clew.Sizes(specialize=False)
+    )
+    (kernel,) = (k for k in compiled.kernels if "windows" in k.rules)
+    assert set(re.findall(r"(for|unroll) \S*\.kh in 7:", kernel.loops)) == {"for"}
+    copies = re.split(r"\n(?= +(?:for|unroll) \S*\.kw in 7:)", kernel.loops)[1:]
+    inside = [taps for taps in copies if taps.lstrip().startswith("unroll")]
+    assert 0 < len(inside) < len(copies)
+    assert not any(re.search(r"\.kw in 7:\n.*\n +if ", taps) for taps in inside)
+    for height, width in ((1, 1), (2, 9), (7, 33), (20, 16)):
+        image = rng.standard_normal((1, 8, height, width)).astype(np.float32)
+        (expected,) = interpret(module, {"x": image}).values()
+        np.testing.assert_allclose(compiled(image), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_taps_at_edges_of_known_size_are_unrolled() -> None:
     loops = loops_of("nn.max_pool2d", (1, 8, 20, 40), kernel=(3, 3), padding=(1, 1, 1, 1))
     assert set(re.findall(r"(for|unroll) \S*\.kh in 3:", loops)) == {"unroll"}

@@ -670,7 +670,7 @@ _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 
 @contextlib.contextmanager
 def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
-    """Makes `typical` use these sizes inside the block, and look through names."""
+    """Makes `typical` use these sizes inside the block, and look through other names."""
     with scoped(_expected, sizes), scoped(_meanings, meanings):
         yield
 
@@ -688,7 +688,8 @@ def typical(dim: Dim) -> int:
 @bounded_cache(_CACHE_BYTES)
 def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
     symbols = dim.symbols
-    meant = [(name, of) for name, of in meanings if name in symbols]
+    own = {name for name, _ in expected}
+    meant = [(name, of) for name, of in meanings if name in symbols and name not in own]
     names = symbols.union(*(of.symbols for _, of in meant))
     known = {name: size for name, size in expected if name in names}
     number = 0

@@ -13,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 from clew.backends.cpu.kernel_sizes import KernelSizes
+from clew.backends.cpu.kernel_stages import expected_of_way
 from clew.backends.cpu.lowering import KernelSource
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min, expecting, typical
 from clew.ir.expr import Call, Expr, Function, Var
 from clew.ir.types import TensorType
 from clew.machine.target import target_of
@@ -181,3 +182,13 @@ def test_expected_sizes_are_not_shared() -> None:
     assert source(H).own_key == ""  # it has no names of its own
     assert source(QUARTER, ("h", 64)).own_key == ""
     assert source(QUARTER, ("w", 64)).own_key == source(QUARTER).own_key
+
+
+def test_ways_are_scheduled_for_sizes_at_which_they_are_used() -> None:
+    """`where` is 1 for images of few pixels, of many, or of none."""
+    pixels = H * SymDim.symbol("w")
+    few = dim_max(dim_min(21 - pixels, 1), 0)
+    assert expected_of_way(few) == (("h", 4), ("w", 4))
+    assert expected_of_way(1 - few) == expected_of_way(1) == expected_of_way(few - few * few) == ()
+    with expecting((("h", 4),), (("h", QUARTER),)):  # the name itself, not what it stands for
+        assert typical(H) == 4

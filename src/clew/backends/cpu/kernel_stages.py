@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from clew.codegen.artifact import IndexCheck
 from clew.ir.dims import (
+    TYPICAL_SIZES,
     Dim,
+    Expected,
     SymDim,
+    value_at,
 )
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import TensorType
@@ -20,6 +23,8 @@ from clew.te.expr import Checked, Imm, Scalar
 from clew.te.tensor import Tensor, compute, placeholder, stages
 from clew.te.walk import nodes, over
 from clew.te.walk import post_order as parts_of
+
+_SIZES_OF_WAYS: Final = (*TYPICAL_SIZES[:1], *(1 << n for n in range(6, -1, -1)))
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,17 @@ def where_of_ways(function: Function) -> list[Dim]:
             operands = call.op.placeholders([a.tensor for a in call.args])
             return [where for _, where in call.op.ways_rule(operands, call.attrs)]
     return [1]
+
+
+def expected_of_way(where: Dim) -> Expected:
+    """Returns equal sizes to schedule a way for: the largest at which it is used, that is, `where`
+    is 1. Empty if these are the usual sizes, or if there are none.
+    """
+    names = sorted(where.symbols) if isinstance(where, SymDim) else []
+    for size in _SIZES_OF_WAYS:
+        if value_at(where, dict.fromkeys(names, size)):
+            return () if size == _SIZES_OF_WAYS[0] else tuple((name, size) for name in names)
+    return ()
 
 
 def to_stages(function: Function, way: int = 0) -> Stages:

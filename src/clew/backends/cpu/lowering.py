@@ -22,6 +22,7 @@ from clew.backends.calls import name_of
 from clew.backends.cpu.kernel_sizes import KernelSizes
 from clew.backends.cpu.kernel_stages import (
     Stages,
+    expected_of_way,
     operator_calls,
     to_stages,
     where_of_ways,
@@ -260,7 +261,7 @@ class KernelSource(Shown):
         if self._first is not None or self.by_hand or self.stages.checks:
             return [(self, 1)]
         ways = [
-            (self._other(number) if number else self, where)
+            (self._other(number, where) if number else self, where)
             for number, where in enumerate(where_of_ways(self.sizes.function))
             if where != 0
         ]
@@ -279,9 +280,11 @@ class KernelSource(Shown):
                 return [(self, where - found.where), (one, found.where), *ways[1:]]
         return ways
 
-    def _other(self, way: int) -> KernelSource:
+    def _other(self, way: int, where: Dim) -> KernelSource:
+        """Returns another way, which is scheduled for sizes at which it is used."""
+        expected = self.expected or expected_of_way(where)
         return KernelSource(
-            self.function, self.target, (), self.bounds, self.use, self, way, self.expected
+            self.function, self.target, (), self.bounds, self.use, self, way, expected
         )
 
     @_level

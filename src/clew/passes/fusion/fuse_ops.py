@@ -12,6 +12,7 @@ from clew.ir.outline import Outliner, Piece
 from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decisions, Defaults
+from clew.passes.fusion.differing_constants import differing_constants
 from clew.passes.fusion.fusion_groups import Group, Grouper, stays_inside
 from clew.patterns.exactness import EXACT, Exactness
 from clew.support.dataclass import dataclass
@@ -32,8 +33,10 @@ class FuseOps(Pass):
         bias)
 
     Constants become arguments of the function, except single elements and splats, which stay
-    inside. Reshapes at the edges of a group, or alone, stay outside: they are views of the same
-    memory. Host operators stay outside as well.
+    inside. Where kernels are equal but for the numbers that they add or multiply by, these are
+    arguments, too, so that the layers share a kernel (`differing_constants`). Reshapes at the edges
+    of a group, or alone, stay outside: they are views of the same memory. Host operators stay
+    outside as well.
 
     Depthwise convolutions take adjacent 1x1 convolutions into their kernel where that is profitable
     (`melted_convolutions` has the conditions), unless `melt` is off.
@@ -84,11 +87,16 @@ class _Fuser(Rewriter):
             if none
             else grouper.groups(melt=options.melt, results=options.results, stored=options.stored)
         )
-        pieces = [_piece(group) for group in dict.fromkeys(groups.values())]
-        return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
+        distinct = list(dict.fromkeys(groups.values()))
+        differing = differing_constants(distinct)
 
-    def _stays(self, argument: Expr, user: Expr) -> bool:
-        return isinstance(user, Call) and stays_inside(argument, user, self._ctx.kind(user))
+        def stays(argument: Expr, user: Expr) -> bool:
+            if not isinstance(user, Call) or (user.id, argument.id) in differing:
+                return False
+            return stays_inside(argument, user, self._ctx.kind(user))
+
+        pieces = [_piece(group) for group in distinct]
+        return Outliner(pieces, stays, self.rewrite_function).rewrite_function(function)
 
 
 def _piece(group: Group) -> Piece:

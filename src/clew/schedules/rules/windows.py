@@ -129,9 +129,8 @@ class Windows(Rule[Sliding]):
         schedule.partition(oh_outer)
         # Where sizes decide which taps are in the padding, unrolled code would have a branch for
         # each tap.
-        in_loops: list[str] = []
+        in_loops = [] if _is_decided(match) else [kh, kw]
         if settings["unroll"]:
-            in_loops = [] if _is_decided(match) else [kh, kw]
             schedule.unroll(kh, guarded=kh not in in_loops)
         for name in (*tile, line, kw, *columns_of_tile):
             schedule.unroll(name, guarded=name not in in_loops)
