@@ -345,9 +345,7 @@ def _sampled_by_channels(
     if wide == x.dtype:
         return te.compute(shape, body, "grid_sample", layout=x.layout, role=SELECTED)
     found = te.compute(shape, body, "grid_sample_sum", role=SELECTED)
-    return te.compute(
-        shape, lambda *i: te.cast(x.dtype, found[i]), "grid_sample", layout=x.layout
-    )
+    return te.compute(shape, lambda *i: te.cast(x.dtype, found[i]), "grid_sample", layout=x.layout)
 
 
 @register_op(

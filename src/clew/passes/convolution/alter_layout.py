@@ -569,9 +569,10 @@ class _Alterer(Rewriter):
         matrix where it lies.
         """
         (a, b), turned = (x.tensor for x in old.args), old.args[1]
-        if a.rank != b.rank or a.rank < 2 or a.shape[-2] != 1 or turned.op_name != "transpose":
+        if not isinstance(turned, Call) or turned.op_name != "transpose":
             return None
-        assert isinstance(turned, Call)
+        if a.rank != b.rank or a.rank < 2 or a.shape[-2] != 1:
+            return None
         swapped = (*range(a.rank - 2), a.rank - 1, a.rank - 2)
         if tuple(turned.attrs.axes) != swapped or isinstance(turned.args[0], Constant):
             return None
