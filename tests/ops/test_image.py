@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import clew
 from clew.ops.images.image import resize
 from clew.ops.registry import Op
 
@@ -67,3 +68,28 @@ def test_scales_of_any_size(scale: float) -> None:
     actual = _actual(resize, x, shape=(3,), scales=(scale,), rounding="floor")
     expected = (np.arange(3) + 0.5) / scale - 0.5
     np.testing.assert_allclose(actual, np.floor(expected), atol=1 + 1e-6 * size)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_free_sizes(mode: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode=mode)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "c", "h", "w"]),
+            helper.make_tensor_value_info("sizes", TensorProto.INT64, [4]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    compiled = clew.compile(model)
+    # The last sizes change the number of channels, which are then resampled, too.
+    for sizes in (*_SIZES, (1, 2, 9, 41), (1, 3, 8, 12)):
+        x = np.random.default_rng(sizes).standard_normal((1, 2, 4, 6)).astype("f4")
+        actual = compiled.run(x, np.array(sizes))["y"]
+        if sizes[1] == 2:
+            expected = _expected(x, sizes, mode=mode)
+        else:
+            expected = _actual(resize, x, shape=sizes, mode=mode)
+        np.testing.assert_allclose(actual, expected, atol=2e-5)

@@ -312,6 +312,50 @@ def test_few_regions_are_read_from_a_plain_image(kit: Any) -> None:
     assert one(altered(kit, kit.module([x, rois], y)), "nn.roi_align").attrs.layout == "NCHW"
 
 
+@pytest.mark.parametrize(
+    ("channels", "points", "layout"), [(16, 20, "NHWC"), (16, 10, "NCHW"), (4, 20, "NCHW")]
+)
+def test_sampled_channels_are_neighbors_if_they_fill_vectors(
+    kit: Any, channels: int, points: int, layout: str
+) -> None:
+    x, grid = kit.var("x", 1, channels, 9, 8), kit.var("grid", 1, points, 1, 2)
+    after = altered(kit, kit.module([x, grid], kit.layer("grid_sample", x, grid)))
+    assert one(after, "grid_sample").attrs.layout == layout
+
+
+def test_a_sampled_image_keeps_its_blocks(kit: Any) -> None:
+    x, grid = kit.var("x", 1, 16, 5, 4), kit.var("grid", 1, 3, 2, 2)
+    image = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
+    after = altered(kit, kit.module([x, grid], kit.layer("grid_sample", image, grid)))
+    assert one(after, "grid_sample").attrs.layout == "NCHW16c"
+
+
+@pytest.mark.parametrize(("rows", "transposed"), [(1, "row"), (2, "matrix")])
+def test_one_row_times_a_transposed_matrix_reads_the_matrix_in_place(
+    kit: Any, rows: int, transposed: str
+) -> None:
+    a, b = kit.var("a", 2, rows, 8), kit.var("b", 2, 9, 8)
+    y = kit.layer("nn.matmul", a, kit.layer("transpose", b, axes=(0, 2, 1)))
+    product = one(altered(kit, kit.module([a, b], y)), "nn.matmul")
+    left, right = product.args
+    assert (left.tensor.shape == (2, 9, 8)) == (transposed == "row")
+    assert right.op_name == "transpose"
+
+
+def test_matrices_of_any_number_of_rows_are_read_by_columns(kit: Any) -> None:
+    n, k = SymDim.symbol("n"), SymDim.symbol("k")
+    x, weight = kit.var("x", n, 8), kit.var("w", k, 8)
+    dense = kit.layer("nn.dense", x, weight, weight_layout="NK")
+    after = kit.apply(kit.module([x, weight], dense), AlterLayout())
+    found = one(after, "nn.dense")
+    assert found.attrs.weight_layout == "KN"
+    assert found.args[1].op_name == "transpose"
+    few = kit.var("x", 1, 8)
+    dense = kit.layer("nn.dense", few, weight, weight_layout="NK")
+    after = kit.apply(kit.module([few, weight], dense), AlterLayout())
+    assert one(after, "nn.dense").attrs.weight_layout == "NK"
+
+
 def test_operators_that_need_plain_images_get_them(kit: Any) -> None:
     x = kit.var("x", 1, 16, 4, 4)
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic
 
 import numpy as np
 
+from clew.runtime.kinds import texts
 from clew.runtime.native_program import NativeForm
 from clew.runtime.sizes_key import SizesKey, kept_sizes
 from clew.runtime.variant import Variant
@@ -15,7 +16,7 @@ from clew.serving.interface import Interface
 from clew.serving.served import B, Declined, Provider, Request, Served
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
-from clew.support.text_arrays import TEXT, holds_text
+from clew.support.text_arrays import TEXT
 
 _ARRAY: Final = np.ndarray
 Refuse = Callable[[Request, Sequence[Declined]], ClewError]
@@ -81,7 +82,7 @@ class Chain(Generic[B]):
                 return None
             shapes.append(array.shape)
         for number in self._texts:
-            if not holds_text(given[number]):
+            if not texts().are_texts(given[number]):
                 return None
         if self.only is None:
             served = self._kept.get((tuple(shapes), ()))

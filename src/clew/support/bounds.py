@@ -92,7 +92,7 @@ def held(indices: np.ndarray[Any, Any], places: Places) -> np.ndarray[Any, np.dt
     """
     wide = np.asarray(indices).astype(np.int64)
     count = int(places.count)
-    if not wide.size or (wide.min() >= 0 and wide.max() < count):
+    if not wide.size or wide.view(np.uint64).max() < count:  # no negative one either
         return wide
     if places.from_end:
         wide = np.where(wide < 0, wide + count, wide)

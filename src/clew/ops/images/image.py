@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, dim_max
+from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, Type, is_integer
 from clew.ops.common import (
@@ -180,9 +180,17 @@ def _resampled(
             place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
             low = te.call("floor", place)
             return te.cast("i64", low), te.cast(wide, place - low)
-        place, over = origin(i[axis], size, out, scale, attrs["coordinates"])
-        below = place // over
-        return below, te.cast(wide, place - below * over) / te.cast(wide, over)
+        if tables is not None:
+            below, fraction = tables
+            return below[i[axis]], fraction[i[axis]]
+        return _place(i[axis], size, out, scale, attrs, wide)
+
+    tables = None
+    free = not (crops or scale is not None or (isinstance(size, int) and isinstance(out, int)))
+    if free and attrs["mode"] != "nearest":  # each position takes a division
+        tables = _places(size, out, attrs, wide, name)
+    elif free and not attrs["single"]:
+        return _selected(x, axis, out, attrs, name)
 
     def body(*i: Scalar) -> Scalar:
         if attrs["mode"] == "nearest":
@@ -209,9 +217,46 @@ def _resampled(
         factor = shrinks(size, out, scale)
         if factor is not None:
             return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
-    if attrs["mode"] == "cubic" and not crops:
+    if (attrs["mode"] == "cubic" and not crops) or (attrs["mode"] == "linear" and free):
         return _smoothed(x, axis, shape, Fraction(1), place_of, read, attrs, name)
     return te.compute(shape, body, name)
+
+
+def _place(
+    o: Scalar, size: Dim, out: Dim, scale: Fraction | None, attrs: dict[str, Any], wide: str
+) -> tuple[Scalar, Scalar]:
+    """Returns the element below a position, and the distance of the position from it."""
+    place, over = origin(o, size, out, scale, attrs["coordinates"])
+    below = place // over
+    return below, te.cast(wide, place - below * over) / te.cast(wide, over)
+
+
+def _places(
+    size: Dim, out: Dim, attrs: dict[str, Any], wide: str, name: str
+) -> tuple[Tensor, Tensor]:
+    """Returns tables of the elements below the positions along an axis, and of the distances."""
+
+    def part(n: int, label: str) -> Tensor:
+        def body(o: Scalar) -> Scalar:
+            return _place(o, size, out, None, attrs, wide)[n]
+
+        return te.compute((out,), body, f"{name}_{label}", role=TABLE)
+
+    return part(0, "below"), part(1, "fraction")
+
+
+def _selected(x: Tensor, axis: int, out: Dim, attrs: dict[str, Any], name: str) -> Tensor:
+    """Returns the stage that reads the nearest elements along an axis, from a table."""
+    size = x.shape[axis]
+
+    def nearest(o: Scalar) -> Scalar:
+        place, over = origin(o, size, out, None, attrs["coordinates"])
+        found = _nearest(place, over, attrs["rounding"])
+        return te.minimum(te.maximum(found, 0), te.size(size - 1))
+
+    at = te.compute((out,), nearest, f"{name}_at", role=TABLE)
+    shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
+    return te.compute(shape, lambda *i: x[(*i[:axis], at[i[axis]], *i[axis + 1 :])], name)
 
 
 def shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
@@ -237,12 +282,17 @@ def _smoothed(
 ) -> Tensor:
     """Returns the stages for an axis that shrinks: the filter is stretched by the inverse factor,
     so that all elements in between count. Weights of an output element add up to 1.
+
+    With a factor of 1, these are also the stages for an axis whose size only a run knows. There, a
+    linear filter has a single tap if the axis keeps its size, as those of batches and channels do.
     """
     wide = _wide(x.dtype)
     reach = 1 if attrs["mode"] == "linear" else 2
     first = math.floor(-reach / scale) + 1
-    count = 2 - 2 * first
     size, out = x.shape[axis], shape[axis]
+    count: Dim = 2 - 2 * first
+    if reach == scale == 1:
+        count = 1 + dim_min(dim_max(size - out, out - size), 1)
 
     def tap(n: Scalar, o: Scalar) -> Scalar:
         place = [te.as_scalar(0)] * len(shape)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs
-from clew.ir.types import Type, integer_limits, is_integer
+from clew.ir.types import TensorType, Type, integer_limits, is_integer
 from clew.ops.common import (
     accumulator,
     differ,
@@ -20,14 +21,18 @@ from clew.ops.common import (
     tensor_type,
     unknown_tensor,
 )
+from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import unary
+from clew.te.roles import SELECTED, TABLE
 
 _PADDINGS = ("zeros", "border", "reflection")
 _MODES = ("linear", "nearest", "cubic")
 _CUBIC = -0.75
+_MANY_CHANNELS = 8  # from which channels fill vectors
 
 
 def _unnormalized(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
@@ -139,6 +144,14 @@ def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
     return te.minimum(rest, period - rest if align_corners else period - 1 - rest)
 
 
+def _positions(attrs: Attrs, types: Sequence[TensorType]) -> int:
+    """Returns how many positions of images are read; 0 if too few channels would be neighbors."""
+    if typical(types[0].shape[1]) < _MANY_CHANNELS:
+        return 0
+    taps = {"nearest": 1, "linear": 4, "cubic": 16}[attrs.mode]
+    return taps * math.prod(map(typical, types[1].shape[:-1]))
+
+
 @register_op(
     "grid_sample",
     samples=(
@@ -158,12 +171,20 @@ def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
         Sample(i32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="nearest", low=-1.3, high=1.3),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="nearest", padding="reflection",
                reflect_first=True, low=-3, high=3),
+        Sample(f32(2, 5, 4, 20), f32(2, 3, 6, 2), layout="NHWC", low=-1.3, high=1.3),
+        Sample(f32(1, 5, 4, 3), f32(1, 3, 3, 2), mode="nearest", layout="NHWC", low=-1.3,
+               high=1.3),
+        Sample(f16(1, 5, 4, 9), f32(1, 3, 3, 2), mode="cubic", padding="border", layout="NHWC"),
+        Sample(f32(2, 2, 5, 4, 4), f32(2, 3, 3, 2), padding="reflection", layout="NCHW4c", low=-3,
+               high=3),
         Sample(f32(1, 2, 5, 4), f32(2, 3, 6, 2), error="T108"),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 3), error="T108"),
+        Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), layout="NHCW", error="T109"),
         Sample(f32(1, 2, 5, 4), i32(1, 3, 6, 2), error="T105"),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="area", error="T107"),
         Sample(f32(1, 2, 0, 4), f32(1, 3, 6, 2), error="T110"),
     ),
+    traits=Traits(channels_last=_positions),
 )  # fmt: skip
 def grid_sample(
     x: Tensor,
@@ -173,6 +194,7 @@ def grid_sample(
     padding: str = "zeros",
     align_corners: bool = False,
     reflect_first: bool = False,
+    layout: str = "NCHW",
 ) -> Tensor:
     """Samples `x[N, C, (D,) H, W]` at the positions in `grid[N, ..., axes]`, innermost axis first,
     in [-1, 1].
@@ -183,9 +205,10 @@ def grid_sample(
     in ONNX Runtime and PyTorch. The nearest element is chosen before that, or after it with
     `reflect_first`, as in PyTorch; this makes a difference halfway between two elements. Weights
     are in the wider of the two dtypes, at least f32. Integer results are truncated, and clamped to
-    the dtype for cubic, whose sums may exceed it.
+    the dtype for cubic, whose sums may exceed it. The `layout` of images is NCHW, also blocked by
+    channels, or NHWC; `NCHW` also stands for other numbers of spatial axes.
 
-    Errors: T105, T107, T108, T110. Source: ONNX GridSample-22.
+    Errors: T105, T107, T108, T109, T110. Source: ONNX GridSample-22.
     """
     need_float("grid_sample", grid)
     if mode not in _MODES or padding not in _PADDINGS:
@@ -194,18 +217,25 @@ def grid_sample(
             f"grid_sample: mode={mode!r}, padding={padding!r}",
             hint=f"modes are {', '.join(_MODES)}; paddings {', '.join(_PADDINGS)}",
         )
-    spatial = x.rank - 2
-    fits = spatial > 0 and grid.rank == x.rank and not differ(grid.shape[0], x.shape[0])
+    plain = layout == "NCHW"
+    if layout != "NHWC" and parse_layout(layout).plain != "NCHW":
+        raise GraphTypeError("T109", f"grid_sample: unsupported layout {layout}")
+    first = 1 if layout == "NHWC" else 2  # of the spatial axes
+    spatial = x.rank - 2 if plain else 2
+    rank = x.rank if plain else 4
+    fits = spatial > 0 and grid.rank == rank and not differ(grid.shape[0], x.shape[0])
+    fits = fits and x.rank == (rank if plain else len(parse_layout(layout).axes))
     if not fits or differ(grid.shape[-1], spatial):
         raise GraphTypeError("T108", f"grid_sample: grid {grid.type} does not fit {x.type}")
-    places = (*x.shape[:2], *grid.shape[1:-1])
-    if 0 in x.shape[2:] and all(isinstance(n, int) and n for n in places):
+    sizes = x.shape[first : first + spatial]
+    places = (*x.shape[:first], *grid.shape[1:-1], *x.shape[first + spatial :])
+    if 0 in sizes and all(isinstance(n, int) and n for n in places):
         raise GraphTypeError("T110", f"grid_sample: {x.type} has no elements to sample")
     wide = "f64" if "f64" in (x.dtype, grid.dtype) else "f32"
 
-    def place(i: tuple[Scalar, ...], axis: int) -> Scalar:
-        size = x.shape[2 + axis]
-        value = te.cast(wide, grid[(i[0], *i[2:], spatial - 1 - axis)])
+    def place(point: Sequence[Scalar], axis: int) -> Scalar:
+        size = sizes[axis]
+        value = te.cast(wide, grid[(*point, spatial - 1 - axis)])
         value = _unnormalized(value, size, align_corners)
         if mode == "nearest" and not reflect_first:
             value = te.call("round", value)
@@ -229,20 +259,93 @@ def grid_sample(
     def read(i: tuple[Scalar, ...], indices: Sequence[Scalar], dtype: str) -> Scalar:
         if padding == "zeros":
             return element_or_zero(x, i[:2], indices, dtype)
-        at = [held(n, size) for n, size in zip(indices, x.shape[2:], strict=True)]
+        at = [held(n, size) for n, size in zip(indices, sizes, strict=True)]
         return te.cast(dtype, x[(*i[:2], *at)])
 
+    def taps(fraction: Scalar) -> list[tuple[int, Scalar]]:
+        return linear_taps(fraction) if mode == "linear" else cubic_taps(fraction, _CUBIC)
+
+    def around(axis: int) -> tuple[Tensor, Tensor | None]:
+        """Returns tables of the elements around each point along an axis, -1 for those outside,
+        and of their weights.
+        """
+
+        def at(*i: Scalar) -> Scalar:
+            low = te.call("floor", place(i[:-1], axis))
+            index = te.cast("i64", low) + i[-1] + (-1 if mode == "cubic" else 0)
+            if mode == "nearest":
+                index = te.cast("i64", place(i[:-1], axis))
+            if padding != "zeros":
+                return held(index, sizes[axis])
+            return te.select((index >= 0) & (index < te.size(sizes[axis])), index, -1)
+
+        def weight(*i: Scalar) -> Scalar:
+            value = place(i[:-1], axis)
+            found = taps(value - te.call("floor", value))
+            total = found[-1][1]
+            for n, (_, tap) in enumerate(found[:-1]):
+                total = te.select(i[-1].equal(n), tap, total)
+            return total
+
+        count = {"nearest": 1, "linear": 2, "cubic": 4}[mode]
+        shape, letter = (*grid.shape[:-1], count), "yx"[axis]
+        found = te.compute(shape, at, f"grid_sample_at_{letter}", role=TABLE)
+        if mode == "nearest":
+            return found, None
+        return found, te.compute(shape, weight, f"grid_sample_weights_{letter}", role=TABLE)
+
+    if not plain:
+        return _sampled_by_channels(x, [around(n) for n in range(2)], places, first, wide)
+
     def body(*i: Scalar) -> Scalar:
-        places = [place(i, axis) for axis in range(spatial)]
+        places = [place((i[0], *i[2:]), axis) for axis in range(spatial)]
         if mode == "nearest":
             return read(i, [te.cast("i64", p) for p in places], x.dtype)
-        taps = linear_taps if mode == "linear" else lambda t: cubic_taps(t, _CUBIC)
         value = interpolated(places, taps, lambda indices: read(i, indices, wide))
         if mode == "cubic" and is_integer(x.dtype):
             value = clamped(value, x.dtype)
         return te.cast(x.dtype, value)
 
-    return te.compute((x.shape[0], x.shape[1], *grid.shape[1:-1]), body, "grid_sample")
+    return te.compute(places, body, "grid_sample")
+
+
+@grid_sample.layout
+def _grid_sample_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    """Takes whole blocks of channels, which are carried along, and channels last."""
+    channels, block = types[0].shape[1], parse_layout(layout).factor("C")
+    whole = isinstance(channels, int) and channels % block == 0
+    if len(types[0].shape) != 4 or is_integer(types[0].dtype) or (layout != "NHWC" and not whole):
+        return None
+    return (layout, "NCHW"), attrs.with_(layout=layout), layout
+
+
+def _sampled_by_channels(
+    x: Tensor,
+    around: Sequence[tuple[Tensor, Tensor | None]],
+    shape: Sequence[Dim],
+    first: int,
+    wide: str,
+) -> Tensor:
+    """Returns the sum of the weighted elements around each point, for vectors of channels."""
+    (rows, down), (columns, across) = around
+    over = [te.reduce_axis(at.shape[-1], n) for (at, _), n in zip(around, ("y", "x"), strict=True)]
+
+    def body(*i: Scalar) -> Scalar:
+        point = (i[0], *i[first : first + 2])
+        row, column = rows[(*point, over[0])], columns[(*point, over[1])]
+        place = (te.maximum(row, 0), te.maximum(column, 0))
+        value = te.cast(wide, x[(*i[:first], *place, *i[first + 2 :])])
+        if down is not None and across is not None:
+            value = value * (down[(*point, over[0])] * across[(*point, over[1])])
+        inside = (row >= 0) & (column >= 0)
+        return te.sum(te.select(inside, value, te.as_scalar(0, wide)), over)
+
+    if wide == x.dtype:
+        return te.compute(shape, body, "grid_sample", layout=x.layout, role=SELECTED)
+    found = te.compute(shape, body, "grid_sample_sum", role=SELECTED)
+    return te.compute(shape, lambda *i: te.cast(x.dtype, found[i]), "grid_sample", layout=x.layout)
 
 
 @register_op(

@@ -62,7 +62,7 @@ def indices_in(name: str, indices: Array, axis: int, size: int, from_end: bool =
 
 @register_op(
     "gather",
-    traits=Traits(sizes="computed"),
+    traits=Traits(sizes="computed", collects=True),
     samples=(
         Sample(f32(5, 3), np.array([0, 4, -1, 2]), axis=0),
         Sample(f32(2, 5, 3), np.array([[0, 4], [-5, 2]]), axis=1),
@@ -99,6 +99,11 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0, from_end: bool = True) 
 @gather.reference
 def _gather_reference(x: Array, indices: Array, *, axis: int, from_end: bool) -> Array:
     n = axis % x.ndim
+    if from_end and indices.dtype.kind == "i":
+        try:
+            return np.take(x, indices, n)
+        except IndexError:  # reported, or clamped, below
+            pass
     return np.take(x, indices_in("gather", indices, n, x.shape[n], from_end), n)
 
 

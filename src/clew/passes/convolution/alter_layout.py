@@ -531,12 +531,12 @@ class _Alterer(Rewriter):
         target = self._ctx.target
         weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
-            return None
+            return self._by_columns(old)
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
         vectors = self._options.dense_vectors
         if not isinstance(units, int) or not self._packs(old) or lanes == 1:
-            return None
+            return self._by_columns(old)
         if 2 * units <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
@@ -553,13 +553,47 @@ class _Alterer(Rewriter):
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
 
+    def _by_columns(self, old: Call) -> Expr | None:
+        """Transposes a matrix of the run whose columns are multiplied with a number of rows that
+        only the run knows: each tile of rows would gather its elements.
+        """
+        data, weight, *others = old.args
+        rows = data.tensor.shape[:-1]
+        if others or isinstance(weight, Constant) or all(isinstance(n, int) for n in rows):
+            return None
+        if old.attrs.weight_layout != "NK" or weight.tensor.rank != 2:
+            return None
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args)
+        turned = get_op("transpose")(right, axes=(1, 0))
+        return Call(old.op, [left, turned], old.attrs.with_(weight_layout="KN"))
+
+    def _one_row(self, old: Call) -> Expr | None:
+        """Multiplies one row with a transposed matrix as the matrix with a column, which reads the
+        matrix where it lies.
+        """
+        (a, b), turned = (x.tensor for x in old.args), old.args[1]
+        if not isinstance(turned, Call) or turned.op_name != "transpose":
+            return None
+        if a.rank != b.rank or a.rank < 2 or a.shape[-2] != 1:
+            return None
+        swapped = (*range(a.rank - 2), a.rank - 1, a.rank - 2)
+        if tuple(turned.attrs.axes) != swapped or isinstance(turned.args[0], Constant):
+            return None
+        row, matrix = (
+            self._to(self.memo[x.id], _PLAIN, x, old) for x in (old.args[0], turned.args[0])
+        )
+        column = get_op("transpose")(row, axes=swapped)
+        return get_op("transpose")(Call(old.op, [matrix, column], old.attrs), axes=swapped)
+
     def _matmul(self, old: Call) -> Expr | None:
         """Packs the matrices of a batch if that lets an instruction for narrow products multiply
         them, and saves more time than it takes.
         """
         a, b = (x.tensor for x in old.args)
         group, lead = product_group(a.dtype), b.rank - 2
-        if not group or a.rank < 2 or lead < 1 or not b.is_static or lead > MOST_BATCH_AXES:
+        if not group:
+            return self._one_row(old)
+        if a.rank < 2 or lead < 1 or not b.is_static or lead > MOST_BATCH_AXES:
             return None
         depth, units = b.concrete[-2:]
         lanes = self._lanes_of_sums(a.dtype)

@@ -85,7 +85,10 @@ class Selected(Rule[Steps]):
 
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
-        every = -(-match.info.store.buffer.typical_shape[-1] // lanes) if match.in_vectors else 1
+        result, every = match.info.store.buffer, 1
+        # The remainder of a line whose length only a run knows takes as many vectors.
+        if match.in_vectors and isinstance(result.shape[-1], int):
+            every = -(-result.shape[-1] // lanes)
         vectors = next(n for n in reversed(VECTORS_OF_COLUMNS) if n <= max(every, 1))
         options = VECTORS_OF_COLUMNS if match.in_vectors else (1,)
         return Space((Choice("vectors", vectors, options, "vectors of results in registers"),))
