@@ -53,6 +53,7 @@ EXCEPTIONS: Final = {
     ("passes/fusion/fuse_regions.py", "_UNBOUNDED"): "no limit",
     ("passes/fusion/fusion_groups.py", "_MAX_NAMED"): _TEXT,
     ("passes/fusion/melt_attention.py", "_HIDDEN"): "the meaning of a mask",
+    ("passes/fusion/melt_attention.py", "_HIDDEN_BY_DTYPE"): "the meaning of a mask",
     ("passes/fusion/melt_attention.py", "_LARGEST_MASK"): _WORK,
     ("passes/fusion/melt_attention.py", "_MOST_MASKS"): _WORK,
     ("passes/fusion/melt_attention.py", "_RANKS"): _FORMAT,

@@ -19,7 +19,7 @@ from clew.cost.policy.tiles import (
     VECTORS_OF_STREAM,
 )
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Load, buffer_loads
+from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
@@ -28,6 +28,7 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.schedules.stages import StageInfo, lane_stride, stride
 from clew.support.dataclass import dataclass
+from clew.te.expr import Load
 
 
 def _few_rows(work: Work, target: Target) -> bool:
@@ -37,7 +38,7 @@ def _few_rows(work: Work, target: Target) -> bool:
 
 
 def _large(work: Work, target: Target) -> bool:
-    return _matrix(work.reduction).source.typical_bytes > target.l2_bytes
+    return bool(_matrix(work.reduction).source.typical_bytes > target.l2_bytes)
 
 
 def _matrix(info: StageInfo) -> Load:
