@@ -10,10 +10,10 @@ import clew
 from clew.quantization.settled import Means, Ratios
 
 
-def settled_after(spread: float, most: int = 400) -> int:
-    """The samples until ratios with this relative deviation are settled."""
+def settled_after(spread: float, most: int = 400, samples: int = 1_000_000) -> int:
+    """The samples, of so many, until ratios with this relative deviation are settled."""
     rng = np.random.default_rng(70)
-    found = Ratios(2)
+    found = Ratios(2, samples)
     for count in range(1, most + 1):
         squares = rng.uniform(1, 2, 2)
         found.add(squares * 0.01 * rng.lognormal(0, spread, 2), squares)
@@ -32,8 +32,23 @@ def test_ratios_that_vary_take_as_many_samples_as_their_deviation_asks_for() -> 
     assert settled_after(3.0) == 401
 
 
+def test_fewer_samples_are_enough_where_few_are_left() -> None:
+    # With a deviation d of the estimate, d * sqrt(1 - n / samples) is small before d is.
+    alone = settled_after(1.0)
+    assert settled_after(1.0, samples=alone) < 0.8 * alone
+    assert settled_after(3.0, samples=40) <= 40
+
+
+def test_errors_that_are_shown_need_no_more_than_a_number_of_samples() -> None:
+    rng, found = np.random.default_rng(73), Ratios(1, 400)
+    while not found.is_enough:
+        found.add(rng.lognormal(0, 3, 1), [1.0])
+    assert len(found) == 24
+    assert not found.is_settled
+
+
 def test_ratios_are_those_of_sums() -> None:
-    found = Ratios(2)
+    found = Ratios(2, 2)
     np.testing.assert_array_equal(found.values, [0, 0])
     found.add([1, 0], [4, 0])
     found.add([3, 0], [12, 0])
@@ -45,7 +60,7 @@ def test_means_are_settled_if_corrections_by_them_add_little(
     noise: float, is_settled: bool
 ) -> None:
     rng = np.random.default_rng(71)
-    found = Means(64)
+    found = Means(64, 1000)
     shift = rng.standard_normal(64)
     for _ in range(10):
         found.add(shift + noise * rng.standard_normal(64), float(np.mean(shift**2)) + 1.0)
