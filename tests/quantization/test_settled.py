@@ -7,6 +7,7 @@ import pytest
 from small_models import convolutional, drawn
 
 import clew
+from clew.quantization.feeds import feeds_of
 from clew.quantization.settled import Means, Ratios
 
 
@@ -43,7 +44,7 @@ def test_errors_that_are_shown_need_no_more_than_a_number_of_samples() -> None:
     rng, found = np.random.default_rng(73), Ratios(1, 400)
     while not found.is_enough:
         found.add(rng.lognormal(0, 3, 1), [1.0])
-    assert len(found) == 24
+    assert len(found) == 16
     assert not found.is_settled
 
 
@@ -86,3 +87,14 @@ def test_passes_that_measure_errors_end_early_and_those_of_bounds_do_not() -> No
     assert "at most" in last(free, "local errors")
     assert int(last(free, "accumulated errors").split()[3]) < 48
     assert last(bound, "accumulated errors").startswith("accumulated errors: sample 48 of 48")
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 64, 97])
+def test_the_first_samples_come_from_everywhere_in_the_data(count: int) -> None:
+    compiled = clew.compile(convolutional(), threads=1)
+    calls = [np.full((1, 3, 8, 8), n, "f4") for n in range(count)]
+    found = [int(feed["image"].flat[0]) for feed in feeds_of(compiled, calls).spread]
+    assert sorted(found) == list(range(count))
+    for first in (4, 8, 16):
+        edges = np.append(np.sort(found[:first]), count)
+        assert np.diff(edges, prepend=0).max() <= max(1, 3 * count / first)

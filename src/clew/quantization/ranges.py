@@ -112,26 +112,25 @@ class Histograms:
     def _widen(self) -> None:
         """Makes the bins cover the extremes, with a spare bin on each side for rounding."""
         bins = self._counts.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # of channels without a width
             first = np.floor(self.low / self._widths) - 1
             last = np.floor(self.high / self._widths) + 1
         fits = (first >= self._firsts) & (last < self._firsts + bins)
-        for channel in np.flatnonzero((self.high > self.low) & ~fits).tolist():
-            self._widen_channel(channel)
-
-    def _widen_channel(self, channel: int) -> None:
-        low, high = float(self.low[channel]), float(self.high[channel])
-        bins, counts = self._counts.shape[1], self._counts[channel]
-        width = float(self._widths[channel]) or (high - low) / (bins // 2)
-        halvings = 0
-        while math.floor(high / width) - math.floor(low / width) + 2 >= bins:
-            width, halvings = 2 * width, halvings + 1
-        first = math.floor(low / width) - 1
-        used = np.flatnonzero(counts)
-        places = ((used + self._firsts[channel]) >> min(halvings, _MOST_HALVINGS)) - first
-        moved = np.zeros_like(counts)
-        np.add.at(moved, places, counts[used])
-        self._counts[channel], self._widths[channel], self._firsts[channel] = moved, width, first
+        changed = np.flatnonzero((self.high > self.low) & ~fits)
+        if not changed.size:
+            return
+        low, high = self.low[changed], self.high[changed]
+        widths, halvings = self._widths[changed], np.zeros(len(changed), np.int64)
+        widths = np.where(widths > 0, widths, (high - low) / (bins // 2))
+        while (wide := np.floor(high / widths) - np.floor(low / widths) + 2 >= bins).any():
+            widths, halvings = np.where(wide, 2 * widths, widths), halvings + wide
+        firsts = np.floor(low / widths).astype(np.int64) - 1
+        row, used = np.nonzero(self._counts[changed])
+        shifts = np.minimum(halvings, _MOST_HALVINGS)[row]
+        places = ((used + self._firsts[changed][row]) >> shifts) - firsts[row]
+        moved = np.zeros((len(changed), bins), np.int64)
+        np.add.at(moved, (row, places), self._counts[changed][row, used])
+        self._counts[changed], self._widths[changed], self._firsts[changed] = moved, widths, firsts
 
 
 def _bins_of(channels: int) -> int:

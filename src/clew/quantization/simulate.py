@@ -164,7 +164,7 @@ class Simulation:
         means = [Means(p.site.channels, samples) for p in self._parameters]
         squares = Ratios(len(self._parameters), samples)
         signals = np.zeros(len(self._parameters))
-        for feed in self._progress.over("local errors", self._feeds, at_most=True):
+        for feed in self._progress.over("local errors", self._feeds.spread, at_most=True):
             found = self._local_sums(means, self._run(feed, ())[self._count :])
             squares.add(*found.T)
             signals += found[:, 1]
@@ -204,7 +204,8 @@ class Simulation:
         ]
         samples = len(self._feeds)
         layers, outputs = Ratios(len(places), samples), Ratios(len(self._kept), samples)
-        for feed in self._progress.over("accumulated errors", self._feeds, at_most=not whole):
+        feeds = self._feeds.spread
+        for feed in self._progress.over("accumulated errors", feeds, at_most=not whole):
             exact, results = self._observer.exact(feed)
             found = self._run(feed, quantized)
             _add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
