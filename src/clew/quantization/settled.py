@@ -18,7 +18,7 @@ Array = NDArray[Any]
 _FIRST_SAMPLES: Final = 8  # with fewer, the deviation between samples is too uncertain
 _SHOWN_SAMPLES: Final = 16  # errors that are only shown come from at most as many
 _OF_ERRORS: Final = 0.05  # largest standard error of an error, relative to it; 0.4 dB
-_OF_MEANS: Final = 0.02  # largest part of a layer's squared error from uncertain corrections
+_OF_MEANS: Final = 0.005  # largest part of a layer's squared error from uncertain corrections
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
