@@ -149,11 +149,12 @@ def test_weights_of_least_error() -> None:
 
 def test_bias_correction_removes_the_mean_error_of_channels() -> None:
     means = []
+    calls = np.split(DENSE_X, 10)[:8]  # of more, some may be left out
     for corrected in (False, True):
         scheme = Scheme(weight_bits=4, bias_correction=corrected)
-        q = clew.quantize(one_dense(), DENSE_X, scheme=scheme, threads=1)
+        q = clew.quantize(one_dense(), calls, scheme=scheme, threads=1)
         exact = clew.compile(q.original, threads=1)
-        runs = [result(q, x) - exact.run({"x": x})["y"] for x in np.split(DENSE_X, 10)]
+        runs = [result(q, x) - exact.run({"x": x})["y"] for x in calls]
         means.append(np.abs(np.concatenate(runs).mean(0)).max())
     assert means[1] < 1e-3 < means[0]
 

@@ -16,7 +16,13 @@ import clew
 from clew.quantization import Quantized, Scheme
 from clew.quantization import observe as observed
 from clew.quantization.progress import Progress
-from clew.quantization.ranges import Histogram, _squared_error, grid_of
+from clew.quantization.ranges import (
+    Histogram,
+    Histograms,
+    _squared_error,
+    chosen_grid,
+    grid_of,
+)
 from clew.quantization.totals import channels_first, highest, lowest, squared, total, totals
 
 Array = NDArray[Any]
@@ -130,11 +136,18 @@ def test_sums_of_nothing() -> None:
     np.testing.assert_array_equal(squared(rows), np.zeros(4))
 
 
-def test_distributions_are_counted_in_parts() -> None:
+def histograms(*parts: Array, bins: int = 0) -> Histogram:
+    """The histogram of all elements of tensors without channels."""
+    found = Histograms(bins=bins)
+    for part in parts:
+        found.add(np.reshape(part, (1, 1, -1)))
+    return found.merged()
+
+
+def test_distributions_are_counted_in_place() -> None:
     values = drawn(3, 40_000, seed=62)
-    found = Histogram()
-    found.add(values)
-    places = np.floor(values.reshape(-1) * np.float32(1 / found.width)).astype(int) - found.first
+    found = histograms(values)
+    places = np.floor(values.reshape(-1).astype("f8") / found.width).astype(int) - found.first
     wanted = np.bincount(places, minlength=len(found.counts))
     assert np.abs(found.counts - wanted).sum() <= 20  # rounded into the next bin
     assert (found.low, found.high) == (values.min(), values.max())
@@ -144,11 +157,8 @@ def test_distributions_are_counted_in_parts() -> None:
 def test_bins_grow_with_extremes(order: int) -> None:
     scales = np.logspace(-20, 3, 40)[::order]
     parts = [drawn(500, seed=n) * np.float32(s) for n, s in enumerate(scales)]
-    found = Histogram()
-    found.add(np.zeros(100, np.float32))
-    for part in parts:
-        found.add(part)
-    values = np.concatenate([np.zeros(100), *parts])
+    parts = [np.zeros(100, np.float32), *parts]
+    found, values = histograms(*parts), np.concatenate(parts)
     assert found.counts.sum() == len(values)
     assert len(found.counts) // 2 - 2 <= (found.high - found.low) / found.width <= 4096
     edges = found.width * (found.first + np.arange(len(found.counts) + 1.0))
@@ -159,20 +169,50 @@ def test_bins_grow_with_extremes(order: int) -> None:
     assert np.abs(found.counts - wanted)[away].sum() <= 4
 
 
-@pytest.mark.parametrize("size", [1e-42, 1e-36, 1.0, 3e38])
+@pytest.mark.parametrize("size", [1e-42, 1e-36, 1.0, 1.7e38])
 def test_distributions_of_every_scale(size: float) -> None:
     values = (np.linspace(-1, 1, 2049)[:-1] * size).astype("f4")
-    found = Histogram(64)
-    found.add(values)
+    found = histograms(values, bins=64)
     assert found.counts.sum() == 2048
     used = found.counts[found.counts > 0]
     assert len(used) in range(32, 35)
     assert np.abs(used[1:-1] - 64).max() <= 1 or size < 1e-40  # too few numbers for even bins
 
 
+@pytest.mark.parametrize("shape", [(2, 300, 9), (40, 300, 1)])
+def test_channels_are_divided_after_they_are_counted(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(64)
+    sizes = rng.lognormal(0, 2, 300).astype("f4")
+    sizes[7] = 0  # a channel of zeros
+    numbers = np.where(sizes > 0, sizes, 1) * rng.uniform(0.5, 2, 300).astype("f4")
+    found, divided = Histograms(300), []
+    for seed in range(3):
+        values = drawn(*shape, seed=seed) * sizes[:, None]
+        found.add(values)
+        divided.append(values / numbers[:, None])
+    merged, wanted = found.merged(numbers), histograms(*divided)
+    assert merged.counts.sum() == pytest.approx(wanted.counts.sum())
+    assert (merged.low, merged.high) == pytest.approx((wanted.low, wanted.high))
+    shares = [
+        np.interp(np.linspace(h.low, h.high, 65), h.centers, np.cumsum(h.counts))
+        for h in (merged, wanted)
+    ]
+    np.testing.assert_allclose(shares[0], shares[1], atol=0.01 * wanted.counts.sum())
+    for dtype in ("u8", "i8"):
+        found_, best = (chosen_grid(h, dtype, "mse", 99.99) for h in (merged, wanted))
+        losses = _squared_error(wanted, [found_, best])
+        assert losses[0] <= 1.01 * losses[1]
+
+
+def test_channels_of_zeros() -> None:
+    found = Histograms(3)
+    found.add(np.zeros((2, 3, 4), "f"))
+    assert (found.merged().low, found.merged().high) == (0, 0)
+    assert found.merged().counts.sum() == 24
+
+
 def test_the_errors_of_grids_are_those_of_each_bin() -> None:
-    found = Histogram(512)
-    found.add(np.append(drawn(20_000, seed=63), [-3, 5]))
+    found = histograms(np.append(drawn(20_000, seed=63), np.float32([-3, 5])), bins=512)
     grids = [grid_of(-3 * n / 20, 5 * m / 20, "u8") for n in range(1, 20) for m in (1, 9, 20)]
     grids.append(grid_of(-0.01, 0.01, "u8"))  # whose steps are finer than bins
     centers = found.centers

@@ -7,13 +7,14 @@ import pytest
 from small_models import convolutional, drawn
 
 import clew
+from clew.quantization.feeds import feeds_of
 from clew.quantization.settled import Means, Ratios
 
 
-def settled_after(spread: float, most: int = 400) -> int:
-    """The samples until ratios with this relative deviation are settled."""
+def settled_after(spread: float, most: int = 400, samples: int = 1_000_000) -> int:
+    """The samples, of so many, until ratios with this relative deviation are settled."""
     rng = np.random.default_rng(70)
-    found = Ratios(2)
+    found = Ratios(2, samples)
     for count in range(1, most + 1):
         squares = rng.uniform(1, 2, 2)
         found.add(squares * 0.01 * rng.lognormal(0, spread, 2), squares)
@@ -32,8 +33,23 @@ def test_ratios_that_vary_take_as_many_samples_as_their_deviation_asks_for() -> 
     assert settled_after(3.0) == 401
 
 
+def test_fewer_samples_are_enough_where_few_are_left() -> None:
+    # With a deviation d of the estimate, d * sqrt(1 - n / samples) is small before d is.
+    alone = settled_after(1.0)
+    assert settled_after(1.0, samples=alone) < 0.8 * alone
+    assert settled_after(3.0, samples=40) <= 40
+
+
+def test_errors_that_are_shown_need_no_more_than_a_number_of_samples() -> None:
+    rng, found = np.random.default_rng(73), Ratios(1, 400)
+    while not found.is_enough:
+        found.add(rng.lognormal(0, 3, 1), [1.0])
+    assert len(found) == 16
+    assert not found.is_settled
+
+
 def test_ratios_are_those_of_sums() -> None:
-    found = Ratios(2)
+    found = Ratios(2, 2)
     np.testing.assert_array_equal(found.values, [0, 0])
     found.add([1, 0], [4, 0])
     found.add([3, 0], [12, 0])
@@ -45,7 +61,7 @@ def test_means_are_settled_if_corrections_by_them_add_little(
     noise: float, is_settled: bool
 ) -> None:
     rng = np.random.default_rng(71)
-    found = Means(64)
+    found = Means(64, 1000)
     shift = rng.standard_normal(64)
     for _ in range(10):
         found.add(shift + noise * rng.standard_normal(64), float(np.mean(shift**2)) + 1.0)
@@ -71,3 +87,14 @@ def test_passes_that_measure_errors_end_early_and_those_of_bounds_do_not() -> No
     assert "at most" in last(free, "local errors")
     assert int(last(free, "accumulated errors").split()[3]) < 48
     assert last(bound, "accumulated errors").startswith("accumulated errors: sample 48 of 48")
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 64, 97])
+def test_the_first_samples_come_from_everywhere_in_the_data(count: int) -> None:
+    compiled = clew.compile(convolutional(), threads=1)
+    calls = [np.full((1, 3, 8, 8), n, "f4") for n in range(count)]
+    found = [int(feed["image"].flat[0]) for feed in feeds_of(compiled, calls).spread]
+    assert sorted(found) == list(range(count))
+    for first in (4, 8, 16):
+        edges = np.append(np.sort(found[:first]), count)
+        assert np.diff(edges, prepend=0).max() <= max(1, 3 * count / first)

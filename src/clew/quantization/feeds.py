@@ -6,6 +6,7 @@ again in each pass, one call at a time, so that they may be larger than memory.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 import zlib
@@ -26,6 +27,7 @@ DRAWN: Final = "drawn"
 """Calibration data by this name are random."""
 _DRAWN_COUNT: Final = 64
 _END: Final = object()
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2  # steps of this part of a circle fill it evenly
 
 Feed = Mapping[str, Any]
 
@@ -77,6 +79,17 @@ class Feeds(Sequence[Feed]):
         if isinstance(number, slice):
             return _Part(self, range(len(self))[number])
         return self._again(range(len(self))[number])
+
+    @property
+    def spread(self) -> Sequence[Feed]:
+        """All calls, in an order in which the first ones come from everywhere in the data, which
+        may be sorted.
+        """
+        count = len(self)
+        step = max(1, round(_GOLDEN * count))
+        while math.gcd(step, count) > 1:
+            step += 1
+        return _Part(self, [number * step % count for number in range(count)])
 
     def _again(self, number: int) -> Feed:
         if self._held:

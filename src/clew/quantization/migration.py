@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.ir.types import integer_limits
+from clew.quantization.ranges import Histograms
 from clew.quantization.scheme import Scheme
 from clew.quantization.sites import Site
-from clew.quantization.totals import channels_first, highest, lowest, squared
+from clew.quantization.totals import squared
 
 Array = NDArray[Any]
 _STRENGTHS: Final = (0.25, 0.5, 0.75, 1.0)
@@ -24,21 +25,29 @@ _MOST: Final = 1e4  # the ratio of the largest to the smallest number
 
 
 class Channels:
-    """The distribution of each channel of a value: extremes, and the mean square."""
+    """The distribution of each channel of a value: a histogram with extremes, and the mean
+    square.
+    """
 
     def __init__(self, count: int) -> None:
-        self.low, self.high = np.zeros(count), np.zeros(count)
+        self.histograms = Histograms(count)
         self._squares, self._samples = np.zeros(count), 0
 
-    def add(self, value: Array, axis: int) -> None:
-        """Takes in a sample; `axis`, from the end, is that of the channels."""
-        rows = channels_first(value, axis)
-        if not rows.size:
-            return
-        self.low = np.minimum(self.low, lowest(rows))
-        self.high = np.maximum(self.high, highest(rows))
+    def add(self, rows: Array, low: Array, high: Array) -> None:
+        """Adds a sample, `[outer, channels, inner]`, with the extremes of its channels."""
+        self.histograms.add(rows, low, high)
         self._squares += squared(rows) / (rows.size // rows.shape[1])
         self._samples += 1
+
+    @property
+    def low(self) -> Array:
+        """The smallest number of each channel, at most 0."""
+        return self.histograms.low
+
+    @property
+    def high(self) -> Array:
+        """The largest number of each channel, at least 0."""
+        return self.histograms.high
 
     @property
     def squares(self) -> Array:

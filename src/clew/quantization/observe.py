@@ -4,9 +4,9 @@ needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.backends.compile_options import CompileOptions
-from clew.ir.expr import Expr, Var
+from clew.ir.expr import Expr, Tuple, Var
 from clew.ir.module import Module
 from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
-from clew.quantization.ranges import Histogram
+from clew.quantization.ranges import Histogram, Histograms
 from clew.quantization.sites import Site
+from clew.quantization.totals import channels_first, highest, lowest
 from clew.quantization.weight_only import Gram
 from clew.support.errors import InputError
 from clew.tap.capture import Unkept, giving
 
 Array = NDArray[Any]
-Extremes: TypeAlias = tuple[float, float]
 
 
 def compiled(module: Module, options: CompileOptions) -> CompiledModel:
@@ -34,6 +34,12 @@ def compiled(module: Module, options: CompileOptions) -> CompiledModel:
     whole builds.
     """
     return compile(module, **options.changed(trace=False, instruments=[Unkept()]))
+
+
+def outputs_of(module: Module) -> tuple[Expr, ...]:
+    """Returns the outputs of a module."""
+    body = module.main.body
+    return tuple(body.fields) if isinstance(body, Tuple) else (body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +59,11 @@ class Point:
 
 
 class Observer:
-    """Runs a model that gives the values at points. `feeds` are the checked calibration data.
+    """Runs the model in floats and gives its values at points. `feeds` are the checked calibration
+    data.
 
-    The model gives these `results` of layers, too, and ignores them: its kernels are then those of
-    the program that evaluates quantized layers, and are compiled once.
+    The model gives these `results` of layers, too, and its kernels are therefore those of the
+    program that evaluates quantized layers: they are compiled once.
     """
 
     def __init__(
@@ -69,11 +76,12 @@ class Observer:
         progress: Progress,
     ) -> None:
         self._points, self._progress = points, progress
+        self._results, self._outputs = results, outputs_of(module)
         inside = [p.value for p in points if not isinstance(p.value, Var)]
-        self._inside = {v.id for v in inside}
         self._runs = bool(inside)
-        given = giving(module, [*inside, *results]) if inside else module
-        self._model = compiled(given, options)
+        given = {v.id: v for v in (*inside, *results, *self._outputs)}
+        self._places = {id_: n for n, id_ in enumerate(given)}
+        self._model = compiled(giving(module, list(given.values())), options)
         self.feeds = feeds_of(self._model, calibration)
 
     def _each(self, what: str, add: Callable[[list[Array]], None]) -> None:
@@ -84,34 +92,25 @@ class Observer:
             add(self._values(feed))
 
     def _values(self, feed: Feed) -> list[Array]:
-        values: Iterator[Any] = iter(self._model.run(dict(feed)).values() if self._runs else ())
+        found = self._run(feed) if self._runs else []
         return [
-            np.asarray(
-                next(values) if p.value.id in self._inside else feed[p.value.name]  # type: ignore[attr-defined]
-            )
+            np.asarray(feed[p.value.name] if isinstance(p.value, Var) else self._of(p.value, found))
             for p in self._points
         ]
 
-    def channels(self, wanted: Sequence[bool]) -> list[Channels | None]:
-        """Returns the channel distributions of the points that are `wanted`, over all samples.
+    def _run(self, feed: Feed) -> list[Any]:
+        return list(self._model.run(dict(feed)).values())
 
-        Errors: I393 for a point that has NaN or infinite numbers.
-        """
-        found = [
-            Channels(p.sites[0].inputs) if w and p.axis is not None else None
-            for p, w in zip(self._points, wanted, strict=True)
-        ]
+    def _of(self, value: Expr, found: Sequence[Any]) -> Array:
+        return np.asarray(found[self._places[value.id]])
 
-        def add(values: list[Array]) -> None:
-            for point, channels, value in zip(self._points, found, values, strict=True):
-                if channels is not None:
-                    assert point.axis is not None
-                    channels.add(value, point.axis)
-                    _check(point, channels.low, channels.high)
-
-        if any(c is not None for c in found):
-            self._each("channels", add)
-        return found
+    def exact(self, feed: Feed) -> tuple[list[Array], list[Array]]:
+        """Returns the outputs of the model and the results of the layers for a sample."""
+        found = self._run(feed)
+        outputs, results = (
+            [self._of(v, found) for v in values] for values in (self._outputs, self._results)
+        )
+        return outputs, results
 
     def grams(self, points: Sequence[int]) -> list[Gram]:
         """Returns the products of the channels of these points, by index, over all samples."""
@@ -124,44 +123,68 @@ class Observer:
         self._each("products of channels", add)
         return found
 
-    def ranges(
-        self, numbers: Sequence[Array | None], wanted: Sequence[bool]
-    ) -> list[tuple[Extremes, Histogram]]:
-        """Returns the extremes of each point over all samples, which include 0, and its histogram
-        after the division of its channels by `numbers`. Histograms of points that are not `wanted`
-        are empty.
+    def distributions(
+        self, by_channel: Sequence[bool], counted: Sequence[bool]
+    ) -> list[Distribution]:
+        """Returns the distribution of each point over all samples: of each of its channels if
+        `by_channel` and the sites agree about them, and without a histogram unless `counted`.
 
         Errors: I393 for a point that has NaN or infinite numbers.
         """
-        extremes = [(0.0, 0.0)] * len(self._points)
-        found = [Histogram() for _ in self._points]
+        found = [
+            Distribution.of(point, by_channel=by, counted=has)
+            for point, by, has in zip(self._points, by_channel, counted, strict=True)
+        ]
 
         def add(values: list[Array]) -> None:
-            for n, (point, value) in enumerate(zip(self._points, values, strict=True)):
-                if not value.size:
-                    continue
-                low, high = float(value.min()), float(value.max())
-                _check(point, low, high)
-                extremes[n] = min(extremes[n][0], low), max(extremes[n][1], high)
-                by = numbers[n]
-                if not wanted[n]:
-                    continue
-                if by is None:
-                    found[n].add(value, (low, high))
-                else:
-                    found[n].add(_divided(value, by, point.axis))
+            for distribution, value in zip(found, values, strict=True):
+                if value.size:
+                    distribution.add(value)
 
         self._each("ranges", add)
-        return list(zip(extremes, found, strict=True))
+        return found
 
 
-def _divided(value: Array, numbers: Array, axis: int | None) -> Array:
-    """Returns a value whose channels are divided by numbers."""
-    assert axis is not None
-    along = [1] * value.ndim
-    along[axis] = -1
-    found: Array = value / numbers.reshape(along)
-    return found
+@dataclass(eq=False)
+class Distribution:
+    """The distribution of the value at a point: the smallest and largest number, which include 0;
+    and figures of its channels, or a histogram of all numbers, if any.
+    """
+
+    point: Point
+    channels: Channels | None
+    whole: Histograms | None
+    low: float = 0.0
+    high: float = 0.0
+
+    @staticmethod
+    def of(point: Point, *, by_channel: bool, counted: bool) -> Distribution:
+        """Returns that of no value."""
+        if by_channel and point.axis is not None:
+            return Distribution(point, Channels(point.sites[0].inputs), None)
+        return Distribution(point, None, Histograms() if counted else None)
+
+    def add(self, value: Array) -> None:
+        """Adds the value of a sample, which is not empty. Errors: I393."""
+        axis = self.point.axis
+        rows = channels_first(value.reshape(1, -1, 1) if axis is None else value, axis or -2)
+        if self.channels is None:
+            rows = rows.reshape(1, 1, -1)
+        low, high = lowest(rows), highest(rows)
+        _check(self.point, low, high)
+        self.low, self.high = min(self.low, float(low.min())), max(self.high, float(high.max()))
+        if self.channels is not None:
+            self.channels.add(rows, low, high)
+        elif self.whole is not None:
+            self.whole.add(rows, low, high)
+
+    def histogram(self, numbers: Array | None) -> Histogram:
+        """Returns the histogram, after the division of the channels by `numbers` if given; an
+        empty one if numbers were not counted.
+        """
+        if self.channels is not None:
+            return self.channels.histograms.merged(numbers)
+        return (self.whole or Histograms()).merged()
 
 
 def _check(point: Point, low: Any, high: Any) -> None:

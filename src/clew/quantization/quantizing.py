@@ -302,6 +302,7 @@ class _Work:
     """
 
     simulation: Simulation
+    _observer: Observer
 
     def __init__(
         self,
@@ -349,28 +350,28 @@ class _Work:
             schemes.append(scheme)
         self._say("compiling the model in floats")
         results = [r.result for r in self._results]
-        observer = Observer(
+        self._observer = observer = Observer(
             self._module, points, results, calibration, self._options, self._progress
         )
         self.feeds = observer.feeds
         integers = [not (s.is_dynamic or s.is_weight_only) for s in schemes]
-        channels = observer.channels(
+        distributions = observer.distributions(
             [
                 bool(p.sites) and s.migration and i
                 for p, s, i in zip(points, schemes, integers, strict=True)
-            ]
+            ],
+            [not s.is_weight_only for s in schemes],
         )
         numbers = [
-            None if c is None else migrated(c, p.sites, s)
-            for p, c, s in zip(points, channels, schemes, strict=True)
+            None if d.channels is None else migrated(d.channels, p.sites, s)
+            for p, d, s in zip(points, distributions, schemes, strict=True)
         ]
-        ranges = observer.ranges(numbers, [not s.is_weight_only for s in schemes])
         made = self._by_operands(observer, points[:products], schemes)
         grids: dict[tuple[int, Scheme], Grid] = {}
-        for point, scheme, is_integer, (extremes, found), by in zip(
-            points, schemes, integers, ranges, numbers, strict=True
+        for point, scheme, is_integer, distribution, by in zip(
+            points, schemes, integers, distributions, numbers, strict=True
         ):
-            grid = None
+            grid, found = None, distribution.histogram(by)
             if is_integer:
                 grid = chosen_grid(
                     found,
@@ -384,7 +385,7 @@ class _Work:
                     grids.setdefault((point.value.id, scheme), grid)
             for site in point.sites:
                 self.histograms[site.name] = found
-                self.extremes[site.name] = extremes
+                self.extremes[site.name] = distribution.low, distribution.high
                 if not scheme.is_weight_only:
                     made[site.name] = parameters_of(site, scheme, grid, by)
                 elif site.name not in made:
@@ -400,7 +401,7 @@ class _Work:
             self._results,
             self.parameters,
             self.addends,
-            self.feeds,
+            self._observer,
             self._options,
             self._progress,
         )

@@ -11,35 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.ir.types import integer_limits
+from clew.quantization.counting import count_in_bins
+from clew.quantization.totals import highest, lowest
 
 Array = NDArray[Any]
 
 BINS: Final = 4096
 """Bins of a histogram. At least half of them, minus two, are between its extremes."""
-_PART: Final = 1 << 15  # elements that are counted at once: they stay in the cache
+_MOST_BINS: Final = 1 << 17  # of all channels of a tensor, as far as each has `_FEWEST_BINS`
+_FEWEST_BINS: Final = 128
 _MOST_HALVINGS: Final = 62  # of a number in 64 bits
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
-_HUGE: Final = float(np.finfo(np.float32).max)
 
 Loss = Callable[["Histogram", Sequence["Grid"]], Array]
 """The loss of a distribution on each of several grids."""
 
 
+@dataclass(frozen=True)
 class Histogram:
-    """A histogram of a tensor's elements, whose bins widen with the extremes of its elements: `low`
-    and `high`, which include 0.
-
-    Bin `n` of `counts` holds elements from `(first + n) * width`. If new elements do not fit, pairs
-    of bins are merged, so one pass over the data is enough, in any order.
+    """The distribution of elements between `low` and `high`, which include 0: bin `n` of `counts`
+    holds those from `(first + n) * width`.
     """
 
-    def __init__(self, bins: int = BINS) -> None:
-        self.low = self.high = 0.0
-        self.width, self.first = 0.0, 0
-        self.counts: Array = np.zeros(bins, np.int64)
+    low: float
+    high: float
+    width: float
+    first: int
+    counts: Array
 
     @property
     def centers(self) -> Array:
@@ -53,48 +54,88 @@ class Histogram:
         outside = (centers < low) | (centers > high)
         return float(self.counts[outside].sum() / max(self.counts.sum(), 1))
 
-    def add(self, values: Array, extremes: tuple[float, float] | None = None) -> None:
-        """Adds finite elements; their `extremes` are computed if not given."""
+
+class Histograms:
+    """A histogram of each channel of a tensor, whose bins widen with the extremes of the channel:
+    `low` and `high`, `f64[C]`, which include 0.
+
+    If new elements do not fit, pairs of bins are merged, so one pass over the data is enough, in
+    any order. Channels are divided by numbers and merged afterwards, so these may depend on the
+    same pass.
+    """
+
+    def __init__(self, channels: int = 1, bins: int = 0) -> None:
+        self.low, self.high = np.zeros(channels), np.zeros(channels)
+        self._widths, self._firsts = np.zeros(channels), np.zeros(channels, np.int64)
+        self._counts = np.zeros((channels, bins or _bins_of(channels)), np.int64)
+
+    def add(self, values: Array, low: Any = None, high: Any = None) -> None:
+        """Adds finite elements, `[outer, channels, inner]`; the extremes of the channels are
+        computed if not given.
+        """
         if not values.size:
             return
-        low, high = extremes or (float(values.min()), float(values.max()))
-        self.low, self.high = min(self.low, low), max(self.high, high)
+        values = values.astype(np.float32, copy=False)
+        self.low = np.minimum(self.low, lowest(values) if low is None else low)
+        self.high = np.maximum(self.high, highest(values) if high is None else high)
         self._widen()
-        if not self.width:
-            self.counts[0] += values.size  # of zeros
-            return
-        # In f32, the reciprocal of the width or the scaled elements could overflow.
-        narrow = self.width > _TINY and self.high - self.low < _HUGE
-        dtype: Any = np.float32 if narrow else np.float64
-        by, first = dtype(1 / self.width), dtype(self.first)
-        flat, bins = values.reshape(-1), len(self.counts)
-        for start in range(0, len(flat), _PART):
-            scaled = np.multiply(flat[start : start + _PART], by, dtype=dtype)
-            scaled -= first  # not negative: truncation is the floor
-            self.counts += np.bincount(scaled.astype(np.intp), minlength=bins)
+        used = self._widths > 0  # the elements of other channels are zeros
+        factors = np.divide(1, self._widths, out=np.zeros_like(self._widths), where=used)
+        count_in_bins(values, factors, self._firsts, self._counts)
+
+    def merged(self, numbers: Array | None = None) -> Histogram:
+        """Returns the histogram of all elements, after the division of the channels by positive
+        `numbers` if given.
+        """
+        if len(self.low) == 1 and numbers is None:
+            low, high = float(self.low[0]), float(self.high[0])
+            return Histogram(
+                low, high, float(self._widths[0]), int(self._firsts[0]), self._counts[0]
+            )
+        by = np.ones(len(self.low)) if numbers is None else numbers.astype(np.float64)
+        lows, highs = self.low / by, self.high / by
+        low, high = float(lows.min()), float(highs.max())
+        width = (high - low) / (BINS // 2)
+        first = math.floor(low / width) - 1 if width else 0
+        channel, place = np.nonzero(self._counts)
+        starts, steps = place + self._firsts[channel], (self._widths / by)[channel]
+        # Elements of a bin are spread evenly over it, within the extremes of its channel.
+        parts = max(1, BINS // self._counts.shape[1])
+        shares, counts = self._counts[channel, place] / parts, np.zeros(BINS)
+        for part in range(parts):
+            middles = (starts + (part + 0.5) / parts) * steps
+            middles = np.clip(middles, lows[channel], highs[channel])
+            bins = np.floor(middles / width).astype(np.int64) - first if width else 0 * place
+            counts += np.bincount(bins, weights=shares, minlength=BINS)
+        return Histogram(low, high, width, first, counts)
 
     def _widen(self) -> None:
         """Makes the bins cover the extremes, with a spare bin on each side for rounding."""
-        if self.high <= self.low:
+        bins = self._counts.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore"):  # of channels without a width
+            first = np.floor(self.low / self._widths) - 1
+            last = np.floor(self.high / self._widths) + 1
+        fits = (first >= self._firsts) & (last < self._firsts + bins)
+        changed = np.flatnonzero((self.high > self.low) & ~fits)
+        if not changed.size:
             return
-        before, bins = self.width, len(self.counts)
-        self.width = before or (self.high - self.low) / (bins // 2)
-        halvings = 0
-        while self._last() - self._lowest() >= bins:
-            self.width, halvings = 2 * self.width, halvings + 1
-        first = self._lowest()
-        if halvings or not before or first < self.first or self._last() >= self.first + bins:
-            used = np.flatnonzero(self.counts)
-            places = ((used + self.first) >> min(halvings, _MOST_HALVINGS)) - first
-            counts = np.zeros_like(self.counts)
-            np.add.at(counts, places, self.counts[used])
-            self.counts, self.first = counts, first
+        low, high = self.low[changed], self.high[changed]
+        widths, halvings = self._widths[changed], np.zeros(len(changed), np.int64)
+        widths = np.where(widths > 0, widths, (high - low) / (bins // 2))
+        while (wide := np.floor(high / widths) - np.floor(low / widths) + 2 >= bins).any():
+            widths, halvings = np.where(wide, 2 * widths, widths), halvings + wide
+        firsts = np.floor(low / widths).astype(np.int64) - 1
+        row, used = np.nonzero(self._counts[changed])
+        shifts = np.minimum(halvings, _MOST_HALVINGS)[row]
+        places = ((used + self._firsts[changed][row]) >> shifts) - firsts[row]
+        moved = np.zeros((len(changed), bins), np.int64)
+        np.add.at(moved, (row, places), self._counts[changed][row, used])
+        self._counts[changed], self._widths[changed], self._firsts[changed] = moved, widths, firsts
 
-    def _lowest(self) -> int:
-        return math.floor(self.low / self.width) - 1
 
-    def _last(self) -> int:
-        return math.floor(self.high / self.width) + 1
+def _bins_of(channels: int) -> int:
+    """Returns the number of bins of each of several channels, a power of two."""
+    return min(BINS, max(_FEWEST_BINS, 1 << (_MOST_BINS // channels).bit_length() - 1))
 
 
 @dataclass(frozen=True)

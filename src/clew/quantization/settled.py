@@ -1,7 +1,9 @@
 """Error estimates from as many samples as their precision requires.
 
-A pass over calibration data that measures errors ends once their standard errors are small. Ranges
-come from all samples, since few samples may contain the extremes.
+A pass over calibration data that measures errors ends once the other samples are expected to change
+them little. Ranges come from all samples, since few samples may contain the extremes. Errors that
+are only shown also end after a number of samples: where a few samples have most of the signal, only
+all samples would make them precise.
 """
 
 from __future__ import annotations
@@ -14,20 +16,21 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 _FIRST_SAMPLES: Final = 8  # with fewer, the deviation between samples is too uncertain
+_SHOWN_SAMPLES: Final = 16  # errors that are only shown come from at most as many
 _OF_ERRORS: Final = 0.05  # largest standard error of an error, relative to it; 0.4 dB
-_OF_MEANS: Final = 0.01  # largest part of a layer's squared error from uncertain corrections
+_OF_MEANS: Final = 0.005  # largest part of a layer's squared error from uncertain corrections
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 class Ratios:
-    """Relative RMS errors of `count` values, over samples: the root of the sum of squared errors
-    over the sum of squares.
+    """Relative RMS errors of `count` values, over some of the `samples`: the root of the sum of
+    squared errors over the sum of squares.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, samples: int) -> None:
         self._errors: list[Array] = []
         self._squares: list[Array] = []
-        self._count = count
+        self._count, self._samples = count, samples
 
     def add(self, errors: Sequence[float], squares: Sequence[float]) -> None:
         """Adds a sample: the sum of squared errors and the sum of squares of each value."""
@@ -47,8 +50,14 @@ class Ratios:
         return found
 
     @property
+    def is_enough(self) -> bool:
+        """Whether the ratios are precise enough to be shown."""
+        return len(self) >= _SHOWN_SAMPLES or self.is_settled
+
+    @property
     def is_settled(self) -> bool:
-        """Whether the standard error of each ratio is small, for samples in random order.
+        """Whether the standard error of each ratio, as an estimate of that over all samples, is
+        small, for samples in random order.
 
         Source: Cochran, Sampling Techniques, 3rd edition, 1977, section 2.11 (ratio estimates).
         """
@@ -57,15 +66,19 @@ class Ratios:
             return False
         errors, squares = np.stack(self._errors), np.stack(self._squares)
         rest = errors - squares * self.values**2
-        deviation = np.sqrt((rest**2).sum(axis=0) / (count * (count - 1)))
+        variance = (rest**2).sum(axis=0) / (count * (count - 1))
+        deviation = np.sqrt(variance * _left(count, self._samples))
         # The relative standard error of a root is half of that of its argument.
         return bool((deviation <= 2 * _OF_ERRORS * errors.mean(axis=0)).all())
 
 
 class Means:
-    """The mean error of each channel, `f64[C]`, and the mean squared error, over samples."""
+    """The mean error of each channel, `f64[C]`, and the mean squared error, over some of the
+    `samples`.
+    """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, samples: int) -> None:
+        self._samples = samples
         self._sums, self._squares = np.zeros(channels), np.zeros(channels)
         self._error, self._count = 0.0, 0
 
@@ -94,5 +107,13 @@ class Means:
         if count < _FIRST_SAMPLES:
             return False
         spread = (self._squares - self._sums**2 / count) / (count * (count - 1))
+        spread *= _left(count, self._samples)
         left = self.error - float(np.mean(self.values**2))
         return float(np.mean(spread)) <= _OF_MEANS * left or float(np.max(spread)) <= _TINY
+
+
+def _left(count: int, samples: int) -> float:
+    """Returns the part of the variance of a mean of `count` of some samples that is left because
+    the others are not known: none if there are no others.
+    """
+    return max(1 - count / samples, 0.0)

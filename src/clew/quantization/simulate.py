@@ -23,7 +23,7 @@ from clew.ops.registry import get_op
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.quantization.feeds import Feed
-from clew.quantization.observe import compiled
+from clew.quantization.observe import Observer, compiled, outputs_of
 from clew.quantization.parameters import Parameters
 from clew.quantization.progress import Progress
 from clew.quantization.settled import Means, Ratios
@@ -70,7 +70,7 @@ class Simulation:
     by an input. It is compiled once; biases are inputs, too, so that they can be corrected. The
     operands of a sum have the switch of the product that it belongs to. Max pools are left
     unchanged: they compute the same on rounded operands. `results` are the layers whose errors
-    `accumulated` returns.
+    `accumulated` returns; the observer of the same results gives them and the outputs in floats.
 
     Integers are multiplied as floats, by the kernels of the float results; only the rounding of
     sums differs from the quantized model. With products in fewer bits than `f32`, which could not
@@ -84,7 +84,7 @@ class Simulation:
         results: Sequence[Site | Sum],
         parameters: Sequence[Parameters],
         addends: Sequence[Addend],
-        feeds: Sequence[Feed],
+        observer: Observer,
         options: CompileOptions,
         progress: Progress,
     ) -> None:
@@ -92,12 +92,12 @@ class Simulation:
         self.names = [p.site.name for p in parameters]
         self._parameters, self._results = list(parameters), results
         self._biases = [p.bias_numbers(rounded=False) for p in parameters]
-        self._feeds, self._progress = feeds, progress
+        self._observer, self._feeds, self._progress = observer, observer.feeds, progress
         exact = options.group(Precision).precision == "f32"
         switched = _Switched(parameters, addends, floats=exact)
         changed = switched.rewrite_module(module)
         main = changed.main
-        outputs = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+        outputs = outputs_of(changed)
         self._count = len(outputs)
         self._kept = [n for n, f in enumerate(outputs) if _is_float(f)]
         self.has_floats = bool(self._kept)
@@ -135,7 +135,9 @@ class Simulation:
 
     @property
     def exact(self) -> list[Outputs]:
-        """The outputs of the float model for each sample."""
+        """The outputs of the float model for each sample, by this program: searches compare figures
+        of choices, of which the one without quantized sites has an error of 0.
+        """
         if self._exact is None:
             self._progress.say("float outputs")
             self._exact = list(self.runs(()))
@@ -149,23 +151,24 @@ class Simulation:
         """Returns the error of the outputs over all samples: the root of the sum of squared
         differences over that of squares, of the output where it is largest.
         """
-        sums = Ratios(len(self._kept))
+        sums = Ratios(len(self._kept), len(self._feeds))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
             _add(sums, [found[n] for n in self._kept], [exact[n] for n in self._kept])
         return float(max(sums.values))
 
     def local(self) -> list[LocalError]:
-        """Returns the local error of each site, from as many samples as errors and corrections need
-        to be precise.
+        """Returns the local error of each site, from as many samples as corrections need to be
+        precise, and enough for the errors.
         """
-        means = [Means(p.site.channels) for p in self._parameters]
-        squares = Ratios(len(self._parameters))
+        samples = len(self._feeds)
+        means = [Means(p.site.channels, samples) for p in self._parameters]
+        squares = Ratios(len(self._parameters), samples)
         signals = np.zeros(len(self._parameters))
-        for feed in self._progress.over("local errors", self._feeds, at_most=True):
+        for feed in self._progress.over("local errors", self._feeds.spread, at_most=True):
             found = self._local_sums(means, self._run(feed, ())[self._count :])
             squares.add(*found.T)
             signals += found[:, 1]
-            if squares.is_settled and all(m.is_settled for m in means):
+            if squares.is_enough and all(m.is_settled for m in means):
                 break
         signal = signals / max(len(squares), 1)
         return [LocalError(m.values, m.error, float(s)) for m, s in zip(means, signal, strict=True)]
@@ -191,8 +194,7 @@ class Simulation:
 
     def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
         """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
-        that has these sites quantized: over the `whole` data, or over as many samples as precise
-        errors need.
+        that has these sites quantized: over the `whole` data, or over enough samples to inform.
         """
         of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
         first, last = self._count, self._count + len(self._results)
@@ -200,15 +202,16 @@ class Simulation:
             last + of_site[r.name] if isinstance(r, Site) and r.name in of_site else first + n
             for n, r in enumerate(self._results)
         ]
-        layers, outputs = Ratios(len(places)), Ratios(len(self._kept))
-
-        def add(exact: list[Any], found: list[Any]) -> None:
+        samples = len(self._feeds)
+        layers, outputs = Ratios(len(places), samples), Ratios(len(self._kept), samples)
+        feeds = self._feeds.spread
+        for feed in self._progress.over("accumulated errors", feeds, at_most=not whole):
+            exact, results = self._observer.exact(feed)
+            found = self._run(feed, quantized)
             _add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
-            _add(layers, [found[n] for n in places], exact[first:last])
-
-        for feed in self._progress.over("accumulated errors", self._feeds, at_most=not whole):
-            add(self._run(feed, ()), self._run(feed, quantized))
-            if not whole and layers.is_settled and outputs.is_settled:
+            _add(layers, [found[n] for n in places], results)
+            del exact, results, found  # the next run reuses their memory
+            if not whole and layers.is_enough and outputs.is_enough:
                 break
         errors = map(float, layers.values)
         named = dict(zip((r.name for r in self._results), errors, strict=True))
