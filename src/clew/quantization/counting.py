@@ -16,7 +16,8 @@ from clew.support.locks import once
 
 Array = NDArray[Any]
 _NAME: Final = "clew_count_in_bins"
-# Of the element (o, r, i), whose channel is r + step * i. A place outside of the bins is the last.
+# Of the element (o, r, i), whose channel is r + step * i. A place outside of the bins is the last;
+# what is no number has any place (`freeze`), which is inside all the same.
 _TEXT: Final = f"""
 define void @{_NAME}(ptr %values, i64 %outer, i64 %rows, i64 %inner, i64 %step,
                      ptr %factors, ptr %firsts, ptr %counts, i64 %bins) nounwind {{
@@ -48,7 +49,8 @@ element:
   %wide = fpext float %narrow to double
   %scaled = fmul double %wide, %factor
   %moved = fsub double %scaled, %first
-  %place = fptosi double %moved to i64
+  %rounded = fptosi double %moved to i64
+  %place = freeze i64 %rounded
   %inside = icmp ult i64 %place, %bins
   %bin = select i1 %inside, i64 %place, i64 %last
   %before = mul i64 %c, %bins
