@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+SHOWN_SAMPLES: Final = 16
+"""Errors that are only shown come from at most as many samples."""
 _FIRST_SAMPLES: Final = 8  # with fewer, the deviation between samples is too uncertain
-_SHOWN_SAMPLES: Final = 16  # errors that are only shown come from at most as many
 _OF_ERRORS: Final = 0.05  # largest standard error of an error, relative to it; 0.4 dB
 _OF_MEANS: Final = 0.005  # largest part of a layer's squared error from uncertain corrections
 _TINY: Final = float(np.finfo(np.float64).tiny)
@@ -52,7 +53,7 @@ class Ratios:
     @property
     def is_enough(self) -> bool:
         """Whether the ratios are precise enough to be shown."""
-        return len(self) >= _SHOWN_SAMPLES or self.is_settled
+        return len(self) >= SHOWN_SAMPLES or self.is_settled
 
     @property
     def is_settled(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
+from clew.quantization.settled import SHOWN_SAMPLES
 from clew.quantization.times import Timing
 from clew.support.shown import counted
 from clew.support.tables import table
@@ -107,7 +108,8 @@ def legend(rows: Sequence[LayerRow]) -> list[str]:
         found.append("alone: error of the outputs if only this layer is quantized")
     if any(r.error is not None for r in rows):
         found.append(
-            "error: of the layer's own result in the quantized model, with all that comes before it"
+            "error: of the layer's own result in the quantized model, with all that comes before "
+            f"it; from {SHOWN_SAMPLES} samples at most, unless an error is bounded"
         )
     reasons: dict[str, list[str]] = {}
     for row in rows:
