@@ -1,4 +1,4 @@
-"""Serves a language model with Ray Serve: each replica runs a `clew serve` of its own.
+"""Serves a language model with Ray Serve: each replica runs its own `clew serve`.
 
 serve run ray_serve:app folder=/models/verse replicas=2
 """
@@ -19,18 +19,18 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _ends_with_the_replica() -> None:
-    """Has the kernel end the server if the replica is killed (Linux)."""
+    """Runs in the server's process: has Linux stop it when the replica ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @serve.deployment(
-    max_ongoing_requests=72,  # slots and waiting answers of one server
+    max_ongoing_requests=72,  # running and waiting answers of one server, by default
     health_check_period_s=2,
     health_check_timeout_s=5,
     ray_actor_options={"num_cpus": 1},
 )
 class Replica:
-    """Forwards requests to a `clew serve` that listens on a port of its own."""
+    """Starts a `clew serve` on a free port and forwards requests to it."""
 
     def __init__(self, folder: str, options: list[str]) -> None:
         command = ["clew", "serve", folder, "--port", "0", "--no-key", *options]
@@ -44,12 +44,12 @@ class Replica:
         self._client: aiohttp.ClientSession | None = None
 
     def _session(self) -> aiohttp.ClientSession:
-        if self._client is None:  # it belongs to the event loop of the requests
+        if self._client is None:  # a client belongs to the event loop that runs the requests
             self._client = aiohttp.ClientSession(self._url)
         return self._client
 
     async def check_health(self) -> None:
-        """Raises an error if the server is gone or does not answer: Ray replaces the replica."""
+        """Raises an error if the server is gone or unhealthy, so that Ray replaces the replica."""
         async with self._session().get("/health", headers={"Accept": "application/json"}) as answer:
             answer.raise_for_status()
 
@@ -64,7 +64,7 @@ class Replica:
         )
 
         async def pieces() -> AsyncIterator[bytes]:
-            async with answer:  # a client that leaves ends the answer
+            async with answer:  # stops the answer if the client disconnects
                 async for piece in answer.content.iter_any():
                     yield piece
 
@@ -77,7 +77,9 @@ class Replica:
 
 
 def app(arguments: dict[str, str]) -> serve.Application:
-    """Returns the application: `folder` of the model, number of `replicas`, more `options`."""
+    """Returns the application. Arguments are the model's `folder`, the number of `replicas`, and
+    further `options` of `clew serve`.
+    """
     replicas = int(arguments.get("replicas", "2"))
     options = arguments.get("options", "").split()
     deployment: serve.Deployment = Replica

@@ -1,12 +1,12 @@
-"""Compares greedy tokens with transformers: seeded models of several architectures, some prompts.
+"""Compares greedy tokens with those of transformers, for random models of several architectures.
 
     python tools/greedy_tokens.py [--prompts 20] [--tokens 200] [--length 24] [KIND ...]
 
-Both generate from the same weights in f32 with their caches. Where the tokens first differ, the
-logits of transformers for the common text, in f64 and without a cache, tell whether that is a tie:
-the difference between the logits of the two tokens is below 1e-5 of the largest logit. Prints a
-line for each architecture, and ends with 1 if there is a difference that is no tie. Needs PyTorch,
-transformers and the tests of the repository.
+Both generate from the same weights in f32, with caches. If tokens differ, the logits of
+transformers for the text before the first difference, in f64 and without a cache, decide whether it
+is a tie: the logits of the two tokens differ by less than 1e-5 of the largest logit. Prints a line
+per architecture. The exit code is 1 if any difference is not a tie. Requires PyTorch, transformers
+and the repository's tests.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MOST: Final = 512  # positions of a model
 
 
 def first_difference(found: list[int], expected: list[int]) -> int | None:
-    """Returns the number of the first token that differs; None if there is none."""
+    """Returns the index of the first token that differs; None if all are equal."""
     pairs = zip(found, expected, strict=False)
     differing = (n for n, (own, other) in enumerate(pairs) if own != other)
     return next(differing, None if len(found) == len(expected) else min(len(found), len(expected)))
 
 
 def is_tie(model: Any, text: list[int], own: int, other: int) -> bool:
-    """Whether the logits of two tokens after a text are equal, but for rounding."""
+    """Whether the logits of two tokens after a text are equal up to rounding."""
     with torch.no_grad():
         logits = model.double()(torch.tensor([text])).logits[0, -1].numpy()
     model.float()
@@ -49,7 +49,9 @@ def is_tie(model: Any, text: list[int], own: int, other: int) -> bool:
 
 
 def compared(kind: str, count: int, tokens: int, length: int) -> dict[str, int]:
-    """Returns the number of texts that are equal, that differ by a tie, and that differ."""
+    """Returns the numbers of texts that are equal, that differ only by a tie, and that differ, and
+    the number of tokens.
+    """
     result = {"equal": 0, "tie": 0, "different": 0, "tokens": 0}
     with tempfile.TemporaryDirectory() as folder:
         positions = "n_positions" if kind == "gpt2" else "max_position_embeddings"
@@ -71,7 +73,7 @@ def compared(kind: str, count: int, tokens: int, length: int) -> dict[str, int]:
 
 
 def main() -> int:
-    """Compares the architectures that the command line names, by default all."""
+    """Compares the architectures named on the command line; all by default."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(checkpoints.KINDS))
     parser.add_argument("--prompts", type=int, default=20)

@@ -15,26 +15,26 @@ Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 Session = Callable[[Feed], Sequence[Array]]
 TOLERANCE = 1e-4  # of the largest absolute value of an output
-_SMALL = 1e-3  # outputs no larger are compared as if they were: probabilities of nothing found, say
-_CALLS = (2, 9)  # at least, and at most
+_SMALL = 1e-3  # errors of smaller outputs are relative to this, as of near-zero probabilities
+_CALLS = (2, 9)  # the least and the largest number of calls
 _SECONDS = 8.0
-_AMPLIFIED = 5  # times the noise is no difference
-JUDGED = (0, 1, 2)  # seeds on which a third opinion is asked for
+_AMPLIFIED = 5  # a difference of up to this many times the noise is noise
+JUDGED = (0, 1, 2)  # seeds for the comparison with a third engine
 
 
 class PeerError(Exception):
-    """ONNX Runtime failed where clew did not yet."""
+    """ONNX Runtime failed, and clew had not failed before."""
 
 
 @dataclass
 class Result:
-    """What was found of one model. Times are seconds of wall clock; `later` ones are medians.
+    """The result for one model. Times are wall-clock seconds; those of later calls are medians.
 
-    `later` counts calls after the first, `built_later` those in which anything was compiled.
-    `noise` is what ONNX Runtime's own optimizations, or a last bit of the inputs, change, measured
-    where the engines differ: a network that amplifies rounding proves nothing. The `f64` errors are
-    those of both engines against torch in f64 (see `judged`). `fixed_sizes`: the peer refuses other
-    sizes.
+    `later` counts calls after the first, `built_later` those in which clew compiled anything.
+    `noise` is the largest change that ONNX Runtime's own optimizations or the last bit of the
+    inputs cause; it is measured only if the engines differ, since a network that amplifies rounding
+    proves nothing. The `f64` errors are those of both engines against torch in f64 (see `judged`).
+    `fixed_sizes`: the peer refuses other sizes.
     """
 
     status: str = "agrees"
@@ -123,7 +123,7 @@ def compare(
 
 
 def _rounded_otherwise(feed: Feed) -> Feed:
-    """Returns inputs in which each float is the next larger number."""
+    """Returns inputs with each float replaced by the next larger number."""
     return {
         name: np.nextafter(value, np.inf, dtype=value.dtype) if value.dtype.kind == "f" else value
         for name, value in feed.items()
@@ -175,8 +175,8 @@ def _session(compiled: Any) -> Session:
 
 
 def _tensors(outputs: Iterable[Any]) -> list[Array]:
-    """Returns outputs as tensors: sequences as their elements, maps as their values by key,
-    which ONNX Runtime widens to Python's floats.
+    """Returns outputs as tensors: sequences as their elements, and maps as their values in the
+    order of the keys. Values of maps become f32 again, since ONNX Runtime returns Python floats.
     """
     found: list[Array] = []
     for output in outputs:

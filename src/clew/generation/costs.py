@@ -1,6 +1,7 @@
-"""What a token costs: the bytes that must be read for it, and its time, by layer.
+"""The cost of a token by layer: the bytes that must be read, and the time.
 
-Bytes are those of weights and caches. All other values are small and stay in caches.
+Only weights and key-value caches count as bytes to read. Other values are small and stay in the
+processor's caches.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class PartCost:
-    """A layer of the decoder, or a layer outside of these, in one call of the model.
+    """The cost of a decoder layer, or of another layer of the model, in one call.
 
-    `weight_bytes` and `cache_bytes` must be read. `ns` is the time of its kernels, `share` its part
-    of the time of the call. `bandwidth_share` is the time that the bytes take at the machine's
-    bandwidth, divided by `ns`.
+    `weight_bytes` and `cache_bytes` must be read. `ns` is the time of the layer's kernels, and
+    `share` is `ns` divided by the time of the call. `bandwidth_share` is the time to read the bytes
+    at the machine's bandwidth, divided by `ns`.
     """
 
     layer: str
@@ -50,8 +51,8 @@ class PartCost:
 class StepCost:
     """A call of the model that reads `tokens` tokens after `length` tokens in the caches.
 
-    `ns` is the time of the call, `gbps` the bandwidth of reading as many bytes as the weights and
-    caches of a decode step have. `arena_bytes` is the memory of intermediate values.
+    `ns` is the time of the call. `gbps` is the machine's bandwidth for reading as many bytes as a
+    decode step reads, in GB/s. `arena_bytes` is the memory of intermediate values.
     """
 
     tokens: int
@@ -73,7 +74,7 @@ class StepCost:
 
     @property
     def bandwidth_share(self) -> float:
-        """The time that the bytes take at the machine's bandwidth, divided by `ns`."""
+        """The time to read the bytes at the machine's bandwidth, divided by `ns`."""
         return (self.weight_bytes + self.cache_bytes) / (self.gbps * self.ns)
 
     @property
@@ -94,7 +95,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class MoreCost:
-    """One more token at a length of the text: the bytes that the caches grow by, and the time."""
+    """The cost of one more token at a text length: the bytes added to the caches, and the time."""
 
     cache_bytes: int
     microseconds: float
@@ -102,10 +103,10 @@ class MoreCost:
 
 @dataclass(frozen=True, repr=False)
 class TokenCosts(Shown):
-    """What the tokens of a language model cost.
+    """The costs of tokens of a language model.
 
-    `weight_bytes` is the memory of the weights, `token_bytes` what the caches grow by with each
-    token, and `state_bytes` that of states of fixed size.
+    `weight_bytes` is the memory of the weights, and `state_bytes` that of states of fixed size.
+    Each token adds `token_bytes` to the caches.
     """
 
     threads: int
@@ -116,15 +117,15 @@ class TokenCosts(Shown):
     prefill: StepCost
 
     def more(self, length: int) -> MoreCost:
-        """Returns the cost of one more token after `length` tokens: the measured time of a decode
-        step, and, for the difference in length, the time to read that part of the caches.
+        """Returns the cost of one more token after `length` tokens: the measured time of the decode
+        step, plus or minus the time to read the difference in cache bytes.
         """
         extra = (length - self.decode.length) * self.token_bytes / self.decode.gbps
         return MoreCost(self.token_bytes, max(self.decode.ns + extra, 0.0) / 1e3)
 
     @property
     def slope_us(self) -> float:
-        """The microseconds by which each token in the caches lengthens a decode step."""
+        """The microseconds that each token in the caches adds to a decode step."""
         return self.token_bytes / self.decode.gbps / 1e3
 
     def _about(self) -> str:
@@ -160,7 +161,7 @@ class TokenCosts(Shown):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the costs as plain data, with bytes and nanoseconds."""
+        """Returns the costs as JSON values. Times are nanoseconds, except those in `us`."""
         return {
             "threads": self.threads,
             "weight_bytes": self.weight_bytes,
@@ -185,16 +186,19 @@ def _step_json(step: StepCost) -> dict[str, Any]:
 
 
 def costs_of(wiring: Wiring, length: int, prompt: int) -> TokenCosts:
-    """Returns what a token costs after `length` tokens, and a prompt of `prompt` tokens.
+    """Returns the costs of a decode step after `length` tokens, and of the first call of a prompt
+    of `prompt` tokens.
 
-    Errors: I495 for a saved model, which lacks what its kernels compute, a model without caches,
-    and numbers below 1; those of a call.
+    Errors: I495 for a saved model, which lacks the definitions of its kernels, for a model without
+    caches, and for numbers below 1; those of a call.
     """
     if length < 1 or prompt < 1 or not wiring.states or not isinstance(wiring.model, BuiltModel):
         raise InputError(
             "I495",
-            f"no costs of tokens: length={length}, prompt={prompt}, {wiring.model!r:.80}",
-            hint="give numbers of at least 1, and compile the model's folder or file",
+            f"token costs cannot be measured: length={length}, prompt={prompt}, "
+            f"{wiring.model!r:.80}",
+            hint="length and prompt must be at least 1; the model must have caches, and be "
+            "compiled from its folder or file, not loaded from a .clew file",
         )
     session = wiring.model.session()
     ids = np.zeros((1, max(length, prompt)), np.int64)
@@ -219,9 +223,10 @@ def costs_of(wiring: Wiring, length: int, prompt: int) -> TokenCosts:
 
 
 def bandwidth_share(wiring: Wiring, length: int, seconds: float) -> float | None:
-    """Returns the time that the weights and the caches of `length` tokens take at the machine's
-    bandwidth, divided by the `seconds` of a token. None if what the kernels compute is not known: a
-    model from a cache or a file would have to be built for it.
+    """Returns the time to read the weights and the caches of `length` tokens at the machine's
+    bandwidth, divided by the `seconds` of a token. None for a model without caches, and if the
+    definitions of the kernels are unknown: a model from the disk cache or from a file would have to
+    be built again.
     """
     if not wiring.states or not isinstance(wiring.model, BuiltModel) or seconds <= 0:
         return None
@@ -271,8 +276,8 @@ def _step(
 
 
 def _part_of(layers: Sequence[str]) -> tuple[str, str]:
-    """Returns the layer of the decoder that a kernel serves, with its number; otherwise the name of
-    its first layer.
+    """Returns the decoder layer to which a kernel belongs and its number; for other kernels, the
+    name of the first layer and "".
     """
     for layer in layers:
         match = _DECODER_LAYER.match(layer)
@@ -286,7 +291,7 @@ def _constants(kernel: Kernel) -> list[Constant]:
 
 
 def _weight_bytes(kernel: Kernel) -> int:
-    """Returns the bytes of weights that a kernel must read."""
+    """Returns the bytes of weights that a kernel must read, not counting scalars."""
     reads = read_bytes_of(stages(kernel.tensors))
     pairs = zip(kernel.parameters, kernel.call.args, strict=False)
     own = [tensor for tensor, value in pairs if isinstance(value, Constant) and value.tensor.rank]
@@ -298,14 +303,14 @@ def _read_bytes(kernels: Sequence[Kernel]) -> int:
 
 
 def state_bytes_of(wiring: Wiring) -> tuple[int, int]:
-    """Returns the bytes of all states of a sequence: per token, and of those that do not grow."""
+    """Returns the bytes of the states of a sequence: those per token, and those of fixed size."""
     found = _cache_bytes(wiring).values()
     return sum(grown for grown, _ in found), sum(fixed for _, fixed in found)
 
 
 def _cache_bytes(wiring: Wiring) -> dict[str, tuple[int, int]]:
-    """Returns the bytes of the states of a sequence by the number of the layer: per token, and
-    those that do not grow.
+    """Returns the bytes of the states of a sequence by layer number: those per token, and those of
+    fixed size.
     """
     specs = {spec.name: spec for spec in wiring.model.inputs}
     found: dict[str, tuple[int, int]] = {}
@@ -321,7 +326,7 @@ def _cache_bytes(wiring: Wiring) -> dict[str, tuple[int, int]]:
 
 
 def bytes_text(size: int) -> str:
-    """Returns a number of bytes with three digits, such as `12.3 MB`."""
+    """Returns a number of bytes as text, with three significant digits, such as `12.3 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

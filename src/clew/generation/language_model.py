@@ -83,7 +83,7 @@ class LanguageModel(Shown):
 
     def prompt_of(self, messages: Messages, /, **values: Any) -> str:
         """Returns the prompt of a conversation by the chat template, up to the beginning of the
-        model's answer. `values` are what else the template uses, such as `enable_thinking`.
+        model's answer. `values` are further variables of the template, such as `enable_thinking`.
 
         Errors: I487 (no template, or it refuses the messages), I485 (jinja2 is not installed).
         """
@@ -130,8 +130,9 @@ class LanguageModel(Shown):
         self.prefixes.files = PrefixFiles(Path(folder), model)
 
     def costs(self, length: int = 256, prompt: int = 256) -> TokenCosts:
-        """Returns what a token costs: memory, the bytes that must be read, and times by layer, of a
-        decode step after `length` tokens, and of the first call of a prompt of `prompt` tokens.
+        """Returns the costs of tokens: the memory of weights and states and, by layer, the bytes
+        that must be read and the times of a decode step after `length` tokens and of the first call
+        of a prompt of `prompt` tokens.
 
         Errors: I495 for a saved model, a model without caches, and numbers below 1; those of a
         call.

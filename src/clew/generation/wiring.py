@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a language model have which role, by the names of exporters."""
+"""The roles of the inputs and outputs of a language model, inferred from the names in exports."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ size, the number of first tokens of a call that need no logits.
 
 @dataclass(frozen=True)
 class Growing:
-    """A state whose axis `axis` has an element for each token, and whose axis `batch` one for each
-    sequence; -1 for an absent axis.
+    """A state with an element per token along axis `axis`, and one per sequence along axis `batch`;
+    -1 for an absent axis. States without `axis` have a fixed size.
     """
 
     name: str
@@ -86,21 +86,21 @@ class Wiring(Shown):
             and has_rows
             and (_PADDING in own if grows else {i.name for i in self.filled} <= {_UNSCORED})
         )
-        """Whether these may have different lengths."""
+        """Whether sequences that are read at once may have different lengths."""
 
     @property
     def rewinds(self) -> bool:
-        """Whether the states can be cut to those of fewer tokens."""
+        """Whether the states can be cut to fewer tokens."""
         return all(state.axis >= 0 for state in self.states)
 
     @property
     def verifies(self) -> bool:
-        """Whether the model can read guessed tokens at once, and forget those that are wrong."""
+        """Whether the model can read guessed tokens in one call and discard wrong ones."""
         return self.rewinds and self.at_once > 1 and not self._is_merged
 
     def most(self, past: int) -> int:
-        """Returns the most tokens that a call reads after `past` ones. The branch of a merged
-        decoder that continues its caches may have been exported for one token.
+        """Returns the largest number of tokens that a call may read after `past` tokens. The branch
+        of a merged decoder that continues the caches may have been exported for one token.
         """
         if self._is_merged:
             return 1 if past else sys.maxsize
@@ -152,7 +152,7 @@ def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
 
 
 def _states(model: Any, batch: int | str) -> list[Growing]:
-    """Returns the states of a model; none if its names give none."""
+    """Returns the states of a model; none if they cannot be inferred from names."""
     try:
         session = model.session()
     except InputError:
@@ -187,4 +187,4 @@ def _found(names: Sequence[str], specs: Any, what: str, fits: Any) -> str:
 
 
 def _not_a_language_model(why: str, hint: str) -> InputError:
-    return InputError("I484", f"the model generates no text: {why}", hint=hint)
+    return InputError("I484", f"the model cannot generate text: {why}", hint=hint)

@@ -1,8 +1,8 @@
-"""Branches of merged decoders: files that hold a decoder twice, as branches of an `If` over the
-input `use_cache_branch`, without and with caches. Optimum writes such files.
+"""Branches of merged decoders, which Optimum writes: a file holds a decoder twice, as the branches
+of an `If` over the input `use_cache_branch`, without and with caches.
 
-A session runs each branch as a model of its own, and both on the same buffers. The branch without
-caches reads no state, so a call that takes it begins a sequence: growing states are then empty.
+A session runs each branch as a separate model, and both on the same buffers. The branch without
+caches reads no state, so a call that takes it begins a sequence, with empty growing states.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from clew.passes.specialize import with_input
 def with_branch(
     module: Module, pairs: Sequence[tuple[str, str]], flag: str, *, continues: bool
 ) -> Module | None:
-    """Returns the branch of a merged decoder that continues the states, or the one that begins
-    them, given the input that chooses. `pairs` are the names of state inputs and of the outputs
-    that feed them. Growing states are extended by a concatenation in both. None if the branches
-    have other forms.
+    """Returns one branch of a merged decoder: the one that continues the states with `continues`,
+    otherwise the one that begins them. `flag` is the name of the input that selects a branch, and
+    `pairs` are the names of state inputs and of the outputs that feed them. Both branches extend
+    growing states by a concatenation. None if the branch that begins reads a state, or its results
+    do not fit those of the other branch.
 
     Errors: those of operators.
     """
@@ -53,8 +54,8 @@ def with_branch(
 
 
 def _with_kept(module: Module, pairs: Sequence[tuple[str, str]]) -> Module:
-    """Returns a module that keeps the states for which it returns constants without elements: only
-    the other branch computes these, from the values of an encoder.
+    """Returns a module that returns states unchanged where it returned empty constants: only the
+    other branch computes these states, from the values of an encoder.
     """
     params, results = {p.name: p for p in module.main.params}, _results(module)
     numbers = {name: n for n, name in enumerate(module.output_names)}

@@ -35,7 +35,9 @@ from clew.patterns import RuleRewriter
 from clew.support.dataclass import dataclass
 
 _SIZE_RULES: Final = (one_of_the_sizes, size_of_an_axis)
-"""Sizes of a state that are read as values do not depend on its buffer."""
+"""Rules that turn reads of a state's size into the size itself, so that it does not depend on the
+state's buffer.
+"""
 
 HELD: Final = "held"
 """The attribute of a main function that holds the inputs whose memory results may take: pairs of
@@ -179,8 +181,8 @@ def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]
 def growing_places(
     module: Module, pairs: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[int, int, SymDim]]:
-    """Returns the growing states by input name: each with the number of its output, the axis, and
-    the size of the state there.
+    """Returns the growing states by input name: for each, the number of its output, the axis along
+    which it grows, and its size along that axis.
     """
     return {p.name: (number, axis, n) for p, number, _, axis, n in _candidates(module, pairs)}
 

@@ -1,4 +1,4 @@
-"""Native code that counts the elements of a tensor in the bins of its channels."""
+"""Native code that counts the elements of a tensor in histogram bins, by channel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from clew.support.locks import once
 
 Array = NDArray[Any]
 _NAME: Final = "clew_count_in_bins"
-# Of the element (o, r, i), whose channel is r + step * i. A place outside of the bins is the last;
-# what is no number has any place (`freeze`), which is inside all the same.
+# The channel of element (o, r, i) is r + step * i. Elements outside of the bins are counted in the
+# last one. The bin of NaN is arbitrary (`freeze`), but one of the bins, so nothing else is written.
 _TEXT: Final = f"""
 define void @{_NAME}(ptr %values, i64 %outer, i64 %rows, i64 %inner, i64 %step,
                      ptr %factors, ptr %firsts, ptr %counts, i64 %bins) nounwind {{
@@ -76,12 +76,12 @@ done:
 
 
 def count_in_bins(values: Array, factors: Array, firsts: Array, counts: Array) -> None:
-    """Adds the finite elements of `f32[outer, channels, inner]` to `counts`, `i64[channels, bins]`:
-    an element x of channel c to bin `x * factors[c] - firsts[c]`, which must not be negative and
-    is rounded down.
+    """Counts the elements of `values`, `f32[outer, channels, inner]`, which must be finite, in
+    `counts`, `i64[channels, bins]`: an element x of channel c in bin `x * factors[c] - firsts[c]`,
+    rounded down, which must not be negative.
     """
-    assert values.dtype == np.float32, "elements in other bits were converted before"
-    assert counts.dtype == np.int64, "the native code adds to 64 bits"
+    assert values.dtype == np.float32, "other dtypes are converted before"
+    assert counts.dtype == np.int64, "the native code adds to 64-bit integers"
     assert counts.flags.c_contiguous, "counted in place"
     outer, channels, inner = values.shape
     assert len(counts) == len(factors) == len(firsts) == channels, "one row per channel"

@@ -1,6 +1,4 @@
-"""Runs a model over calibration data and collects the statistics that the choice of parameters
-needs.
-"""
+"""Runs a model over calibration data and collects the statistics for choosing parameters."""
 
 from __future__ import annotations
 
@@ -59,11 +57,11 @@ class Point:
 
 
 class Observer:
-    """Runs the model in floats and gives its values at points. `feeds` are the checked calibration
-    data.
+    """Runs the model in floats and returns its values at points. `feeds` are the checked
+    calibration data.
 
-    The model gives these `results` of layers, too, and its kernels are therefore those of the
-    program that evaluates quantized layers: they are compiled once.
+    The `results` of layers are outputs of the program, too. Its kernels are therefore also those of
+    the program that evaluates quantized layers, and are compiled only once.
     """
 
     def __init__(
@@ -85,8 +83,8 @@ class Observer:
         self.feeds = feeds_of(self._model, calibration)
 
     def _each(self, what: str, add: Callable[[list[Array]], None]) -> None:
-        """Calls `add` with the values at points for each sample. They are let go before the next
-        run, which then reuses their memory.
+        """Calls `add` with the values at points for each sample. They are freed before the next
+        run, which reuses their memory.
         """
         for feed in self._progress.over(what, self.feeds) if self._runs else self.feeds:
             add(self._values(feed))
@@ -113,7 +111,7 @@ class Observer:
         return outputs, results
 
     def grams(self, points: Sequence[int]) -> list[Gram]:
-        """Returns the products of the channels of these points, by index, over all samples."""
+        """Returns the sums of products of channels of these points, by index, over all samples."""
         found = [Gram(self._points[n].sites[0].inputs) for n in points]
 
         def add(values: list[Array]) -> None:
@@ -126,10 +124,11 @@ class Observer:
     def distributions(
         self, by_channel: Sequence[bool], counted: Sequence[bool]
     ) -> list[Distribution]:
-        """Returns the distribution of each point over all samples: of each of its channels if
-        `by_channel` and the sites agree about them, and without a histogram unless `counted`.
+        """Returns the distribution of the value at each point over all samples: by channel if
+        `by_channel` is set and the sites agree about the axis, otherwise of the whole value, with a
+        histogram if `counted` is set.
 
-        Errors: I393 for a point that has NaN or infinite numbers.
+        Errors: I393 for a value that is NaN or infinite.
         """
         found = [
             Distribution.of(point, by_channel=by, counted=has)
@@ -147,8 +146,8 @@ class Observer:
 
 @dataclass(eq=False)
 class Distribution:
-    """The distribution of the value at a point: the smallest and largest number, which include 0;
-    and figures of its channels, or a histogram of all numbers, if any.
+    """The distribution of the value at a point: its range, extended to 0, and either statistics of
+    its channels or, if counted, a histogram of all elements.
     """
 
     point: Point
@@ -159,13 +158,13 @@ class Distribution:
 
     @staticmethod
     def of(point: Point, *, by_channel: bool, counted: bool) -> Distribution:
-        """Returns that of no value."""
+        """Returns an empty distribution."""
         if by_channel and point.axis is not None:
             return Distribution(point, Channels(point.sites[0].inputs), None)
         return Distribution(point, None, Histograms() if counted else None)
 
     def add(self, value: Array) -> None:
-        """Adds the value of a sample, which is not empty. Errors: I393."""
+        """Adds the value of a sample, which has elements. Errors: I393."""
         axis = self.point.axis
         rows = channels_first(value.reshape(1, -1, 1) if axis is None else value, axis or -2)
         if self.channels is None:
@@ -179,8 +178,8 @@ class Distribution:
             self.whole.add(rows, low, high)
 
     def histogram(self, numbers: Array | None) -> Histogram:
-        """Returns the histogram, after the division of the channels by `numbers` if given; an
-        empty one if numbers were not counted.
+        """Returns the histogram; with `numbers`, that of the channels divided by these. Empty if
+        elements were not counted.
         """
         if self.channels is not None:
             return self.channels.histograms.merged(numbers)

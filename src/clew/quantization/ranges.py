@@ -1,4 +1,4 @@
-"""The range of numbers that the integers of a tensor stand for, chosen from its distribution."""
+"""The range of a quantized tensor, chosen from the distribution of its elements."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Array = NDArray[Any]
 
 BINS: Final = 4096
 """Bins of a histogram. At least half of them, minus two, are between its extremes."""
-_MOST_BINS: Final = 1 << 17  # of all channels of a tensor, as far as each has `_FEWEST_BINS`
+_MOST_BINS: Final = 1 << 17  # of all channels of a tensor, unless each would get too few
 _FEWEST_BINS: Final = 128
-_MOST_HALVINGS: Final = 62  # of a number in 64 bits
+_MOST_HALVINGS: Final = 62  # of a 64-bit integer
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
-_HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
+_HALVINGS: Final = 4  # halvings of the full range that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
 
@@ -56,12 +56,12 @@ class Histogram:
 
 
 class Histograms:
-    """A histogram of each channel of a tensor, whose bins widen with the extremes of the channel:
-    `low` and `high`, `f64[C]`, which include 0.
+    """A histogram of each channel of a tensor, whose bins widen as the extremes of the channel
+    grow. `low` and `high`, `f64[C]`, are the extremes, extended to 0.
 
     If new elements do not fit, pairs of bins are merged, so one pass over the data is enough, in
-    any order. Channels are divided by numbers and merged afterwards, so these may depend on the
-    same pass.
+    any order. Channels can be divided by numbers and merged afterwards, so the numbers may be
+    computed in the same pass.
     """
 
     def __init__(self, channels: int = 1, bins: int = 0) -> None:
@@ -70,8 +70,8 @@ class Histograms:
         self._counts = np.zeros((channels, bins or _bins_of(channels)), np.int64)
 
     def add(self, values: Array, low: Any = None, high: Any = None) -> None:
-        """Adds finite elements, `[outer, channels, inner]`; the extremes of the channels are
-        computed if not given.
+        """Adds finite elements, `[outer, channels, inner]`. The extremes of the channels, `low` and
+        `high`, are computed if they are not given.
         """
         if not values.size:
             return
@@ -79,13 +79,13 @@ class Histograms:
         self.low = np.minimum(self.low, lowest(values) if low is None else low)
         self.high = np.maximum(self.high, highest(values) if high is None else high)
         self._widen()
-        used = self._widths > 0  # the elements of other channels are zeros
+        used = self._widths > 0  # channels without a width have only zeros
         factors = np.divide(1, self._widths, out=np.zeros_like(self._widths), where=used)
         count_in_bins(values, factors, self._firsts, self._counts)
 
     def merged(self, numbers: Array | None = None) -> Histogram:
-        """Returns the histogram of all elements, after the division of the channels by positive
-        `numbers` if given.
+        """Returns the histogram of all elements. With `numbers`, which are positive, each channel
+        is divided by its number first.
         """
         if len(self.low) == 1 and numbers is None:
             low, high = float(self.low[0]), float(self.high[0])
@@ -99,7 +99,7 @@ class Histograms:
         first = math.floor(low / width) - 1 if width else 0
         channel, place = np.nonzero(self._counts)
         starts, steps = place + self._firsts[channel], (self._widths / by)[channel]
-        # Elements of a bin are spread evenly over it, within the extremes of its channel.
+        # Treats the elements of a bin as evenly spread over the part within the channel's extremes.
         parts = max(1, BINS // self._counts.shape[1])
         shares, counts = self._counts[channel, place] / parts, np.zeros(BINS)
         for part in range(parts):
@@ -112,7 +112,7 @@ class Histograms:
     def _widen(self) -> None:
         """Makes the bins cover the extremes, with a spare bin on each side for rounding."""
         bins = self._counts.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):  # of channels without a width
+        with np.errstate(divide="ignore", invalid="ignore"):  # channels without a width
             first = np.floor(self.low / self._widths) - 1
             last = np.floor(self.high / self._widths) + 1
         fits = (first >= self._firsts) & (last < self._firsts + bins)
@@ -134,7 +134,7 @@ class Histograms:
 
 
 def _bins_of(channels: int) -> int:
-    """Returns the number of bins of each of several channels, a power of two."""
+    """Returns the number of bins of each channel, a power of two."""
     return min(BINS, max(_FEWEST_BINS, 1 << (_MOST_BINS // channels).bit_length() - 1))
 
 

@@ -1,9 +1,9 @@
 """Error estimates from as many samples as their precision requires.
 
-A pass over calibration data that measures errors ends once the other samples are expected to change
-them little. Ranges come from all samples, since few samples may contain the extremes. Errors that
-are only shown also end after a number of samples: where a few samples have most of the signal, only
-all samples would make them precise.
+A pass over calibration data that measures errors ends once the remaining samples are expected to
+change them little. Ranges are computed from all samples, since a few samples may contain the
+extremes. Errors that are only reported are measured on a limited number of samples: if a few
+samples have most of the signal, only all samples would make them precise.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 SHOWN_SAMPLES: Final = 16
-"""Errors that are only shown come from at most as many samples."""
+"""The number of samples after which errors that are only reported are precise enough."""
 _FIRST_SAMPLES: Final = 8  # with fewer, the deviation between samples is too uncertain
-_OF_ERRORS: Final = 0.05  # largest standard error of an error, relative to it; 0.4 dB
-_OF_MEANS: Final = 0.005  # largest part of a layer's squared error from uncertain corrections
+_OF_ERRORS: Final = 0.05  # largest relative standard error of an error; 0.4 dB
+_OF_MEANS: Final = 0.005  # largest share of a layer's squared error from uncertain corrections
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 class Ratios:
-    """Relative RMS errors of `count` values, over some of the `samples`: the root of the sum of
-    squared errors over the sum of squares.
+    """Relative RMS errors of `count` values, estimated from some of `samples` samples: the root of
+    the sum of squared errors divided by the sum of squares.
     """
 
     def __init__(self, count: int, samples: int) -> None:
@@ -52,13 +52,13 @@ class Ratios:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the ratios are precise enough to be shown."""
+        """Whether the ratios are precise enough to be reported."""
         return len(self) >= SHOWN_SAMPLES or self.is_settled
 
     @property
     def is_settled(self) -> bool:
-        """Whether the standard error of each ratio, as an estimate of that over all samples, is
-        small, for samples in random order.
+        """Whether each ratio is a precise estimate of the ratio over all samples: its standard
+        error is small. Samples must come in random order.
 
         Source: Cochran, Sampling Techniques, 3rd edition, 1977, section 2.11 (ratio estimates).
         """
@@ -74,8 +74,8 @@ class Ratios:
 
 
 class Means:
-    """The mean error of each channel, `f64[C]`, and the mean squared error, over some of the
-    `samples`.
+    """The mean error of each channel, `f64[C]`, and the mean squared error, estimated from some of
+    `samples` samples.
     """
 
     def __init__(self, channels: int, samples: int) -> None:
@@ -103,7 +103,7 @@ class Means:
 
     @property
     def is_settled(self) -> bool:
-        """Whether uncertain means add little to the squared error after correction."""
+        """Whether the uncertainty of the means adds little to the remaining squared error."""
         count = self._count
         if count < _FIRST_SAMPLES:
             return False
@@ -114,7 +114,7 @@ class Means:
 
 
 def _left(count: int, samples: int) -> float:
-    """Returns the part of the variance of a mean of `count` of some samples that is left because
-    the others are not known: none if there are no others.
+    """Returns the finite population correction for a mean over `count` of `samples` samples: the
+    share of the variance that remains, 0 if all samples are known.
     """
     return max(1 - count / samples, 0.0)

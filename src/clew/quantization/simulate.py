@@ -70,7 +70,7 @@ class Simulation:
     by an input. It is compiled once; biases are inputs, too, so that they can be corrected. The
     operands of a sum have the switch of the product that it belongs to. Max pools are left
     unchanged: they compute the same on rounded operands. `results` are the layers whose errors
-    `accumulated` returns; the observer of the same results gives them and the outputs in floats.
+    `accumulated` returns; `observer` computes these results and the outputs in floats.
 
     Integers are multiplied as floats, by the kernels of the float results; only the rounding of
     sums differs from the quantized model. With products in fewer bits than `f32`, which could not
@@ -135,8 +135,8 @@ class Simulation:
 
     @property
     def exact(self) -> list[Outputs]:
-        """The outputs of the float model for each sample, by this program: searches compare figures
-        of choices, of which the one without quantized sites has an error of 0.
+        """The outputs for each sample without quantized sites, computed by this program. Searches
+        compare choices of sites, and the empty choice must have an error of exactly 0.
         """
         if self._exact is None:
             self._progress.say("float outputs")
@@ -149,7 +149,7 @@ class Simulation:
 
     def error(self, quantized: Collection[str]) -> float:
         """Returns the error of the outputs over all samples: the root of the sum of squared
-        differences over that of squares, of the output where it is largest.
+        differences divided by the sum of squares, for the output where it is largest.
         """
         sums = Ratios(len(self._kept), len(self._feeds))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
@@ -157,8 +157,8 @@ class Simulation:
         return float(max(sums.values))
 
     def local(self) -> list[LocalError]:
-        """Returns the local error of each site, from as many samples as corrections need to be
-        precise, and enough for the errors.
+        """Returns the local error of each site, from as many samples as precise bias corrections
+        require; errors alone need at most `SHOWN_SAMPLES`.
         """
         samples = len(self._feeds)
         means = [Means(p.site.channels, samples) for p in self._parameters]
@@ -193,8 +193,9 @@ class Simulation:
         return squares
 
     def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
-        """Returns the errors of the results of layers, quantized or not, and of outputs, in a model
-        that has these sites quantized: over the `whole` data, or over enough samples to inform.
+        """Returns the errors of the results of layers, quantized or not, and of the outputs in a
+        model with these sites quantized: over all samples if `whole`, otherwise over enough samples
+        for a report.
         """
         of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
         first, last = self._count, self._count + len(self._results)

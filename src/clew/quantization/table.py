@@ -108,8 +108,9 @@ def legend(rows: Sequence[LayerRow]) -> list[str]:
         found.append("alone: error of the outputs if only this layer is quantized")
     if any(r.error is not None for r in rows):
         found.append(
-            "error: of the layer's own result in the quantized model, with all that comes before "
-            f"it; from {SHOWN_SAMPLES} samples at most, unless an error is bounded"
+            "error: of the layer's own result in the quantized model, including the errors of "
+            f"earlier layers; from at most {SHOWN_SAMPLES} samples, unless a bound or "
+            "sensitivities need all"
         )
     reasons: dict[str, list[str]] = {}
     for row in rows:

@@ -106,7 +106,9 @@ class Driver:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A CPU that is older than any that runs this process, so that one object suits them all."""
+    """A target with the instructions that all supported CPUs of a platform have, so that its
+    objects run on each of them.
+    """
 
     triple: str
     cpu: str
@@ -114,10 +116,10 @@ class Baseline:
 
 
 Submit: TypeAlias = Callable[[str, Baseline], Callable[[], bytes]]
-"""Has another process make the object of a module; returns the function that waits for it."""
-# The objects that other processes make, by key.
+"""Has another process compile LLVM IR to an object; returns a function that waits for it."""
+# Objects that other processes are compiling, by key.
 _begun: Final[dict[str, Callable[[], bytes]]] = {}
-_asked: Final[list[bool]] = []  # whether the driver's objects have been asked for
+_asked: Final[list[bool]] = []  # not empty once the driver's objects have been requested
 
 
 def _baseline() -> Baseline:
@@ -136,8 +138,8 @@ def _driver_text() -> str:
 
 
 def begin_driver(submit: Submit) -> None:
-    """Submits those of the driver's modules that the cache lacks, which `driver` then waits for. A
-    second call does nothing.
+    """Submits the driver's modules that the cache lacks; `driver` waits for their objects. Does
+    nothing in a second call, or if the driver has already been requested.
     """
     if _asked:
         return

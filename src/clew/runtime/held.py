@@ -96,7 +96,7 @@ class HeldForm:
         self, model: HeldModel, inputs: Sequence[InputSpec], first: HeldForm | None = None
     ) -> None:
         """`inputs` are those of the model without buffers. `first` is the form for calls that begin
-        a sequence, if these run another branch of the model.
+        a sequence, if these run a separate branch of the model.
         """
         self.model = model
         self.begins = first

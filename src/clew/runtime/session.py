@@ -86,7 +86,7 @@ class Stateless(Protocol):
         ...
 
     def served_for(self, checked: Sequence[Any]) -> Any:
-        """Returns what serves a call with checked inputs."""
+        """Returns what serves a call with checked inputs: program, sizes, build, provider."""
         ...
 
     def run_checked(self, checked: Sequence[Any], held: Held, *, served: Any = None) -> list[Any]:
@@ -109,8 +109,8 @@ class _Now(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A call that a session has prepared: its inputs, what serves it, the buffers, the lengths
-    after it, and who may write to whole arrays.
+    """A prepared call: its inputs, what serves it, the buffers, the lengths after the call, and who
+    may write to whole arrays.
     """
 
     given: list[Any]
@@ -149,7 +149,7 @@ class Session(Shown):
         self._pairs = tuple(pairs)
         self._specs = {pair.input.name: pair.input for pair in pairs}
         self._growing = growing_names(pairs)
-        if held_form is not None:  # results of branches have other sizes than either has
+        if held_form is not None:  # a merged decoder's output sizes are those of neither branch
             self._growing |= held_form.spares.keys()
         numbers = {o.name: n for n, o in enumerate(model.outputs)}
         self._kept = tuple(numbers[pair.output.name] for pair in pairs)
@@ -168,7 +168,7 @@ class Session(Shown):
         self._shown_names = tuple(model.outputs[n].name for n in shown)
         self._initial: State = self._checked(initial)
         self._held_form = held_form
-        # What served the latest call with buffers, and its form.
+        # What served the latest call with buffers, and the form of that call.
         self._served: Any = None
         self._served_form: HeldForm | None = None
         flag = branch_input(self._given)
@@ -309,7 +309,7 @@ class Session(Shown):
 
     @property
     def growing_axes(self) -> dict[str, int]:
-        """The axes along which states grow, by input name; states that do not grow are absent."""
+        """The axes along which states grow, by input name, without states of fixed size."""
         return dict(self._places_of_length())
 
     @property
@@ -510,9 +510,10 @@ class Session(Shown):
                 del self._turn.held[0]
 
     def next_call(self, /, *inputs: Any, **named: Any) -> tuple[Any, list[Any]]:
-        """Returns what would serve a call with these inputs, and the checked inputs of its program
-        with the states: to time it. The program may write to the session's arrays: use a copy of
-        the session, and nothing else of that copy.
+        """Returns what would serve a call with these inputs (program, sizes, build, provider), and
+        the checked inputs of the program, including the states. The caller can thus time the
+        program, which may write to the session's arrays: call this on a copy of the session, and
+        use the copy for nothing else.
 
         Errors: those of a call.
         """
@@ -525,7 +526,7 @@ class Session(Shown):
         return self._model.served_for(whole), list(whole)
 
     def _prepared(self, form: HeldForm, arrays: Sequence[Any]) -> _Step:
-        """Returns the next call, with growing states in buffers that have room for it."""
+        """Returns the next call, prepared: growing states lie in buffers with room for it."""
         now = self._now
         if now.hold is not None and now.hold.is_torn:
             raise _is_torn()
@@ -566,7 +567,9 @@ class Session(Shown):
         return self._shown_of(results)
 
     def _emptied(self, now: _Now) -> _Now:
-        """Returns a state without elements in growing states, for a call that begins a sequence."""
+        """Returns the session's values with empty growing states, for a call that begins a
+        sequence.
+        """
         if now.caches is not None:
             return now._replace(lengths=dict.fromkeys(now.lengths, 0))
         grows = dict(self._places_of_length())
@@ -655,8 +658,8 @@ class Session(Shown):
         )
 
     def _completed(self, arrays: Sequence[Any], *, is_read: bool = True) -> State:
-        """Returns the state, with zeros for states that have no value yet. If the call reads none,
-        their unknown sizes are 1.
+        """Returns the state, with zeros for states that have no value yet. If the call reads no
+        state, unknown sizes of these are 1.
 
         Errors: I373.
         """

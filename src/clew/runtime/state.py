@@ -51,7 +51,7 @@ CONVENTIONS: Final = (
 )
 
 BRANCH: Final = "use_cache_branch"
-"""The input by which a merged decoder chooses between two branches, in files of Optimum."""
+"""The input that selects one of the two branches of a merged decoder, as Optimum names it."""
 
 
 @dataclass(frozen=True)
@@ -216,16 +216,17 @@ def pair_names(pairs: Sequence[StatePair]) -> tuple[tuple[str, str], ...]:
 
 
 def branch_input(inputs: Sequence[InputSpec]) -> str | None:
-    """Returns the name of the input that chooses a branch of a merged decoder: false for a call
-    that begins a sequence, true for one that continues its states. None if there is none.
+    """Returns the name of the input that selects a branch of a merged decoder: false in a call that
+    begins a sequence, true in a call that continues its states. None if there is no such input.
     """
     found = [i for i in inputs if i.name == BRANCH and i.dtype == np.bool_]
     return found[0].name if found else None
 
 
 def held_variants(inputs: Sequence[InputSpec], pairs: Sequence[StatePair]) -> list[Variant]:
-    """Returns the variants of a model that its sessions run, with states in buffers: one for all
-    calls, or one for calls that begin and then one for those that continue; none without states.
+    """Returns the variants that sessions of a model run, with states in buffers: one for all calls
+    or, for a merged decoder, one for calls that begin a sequence and one for calls that continue
+    it, in this order. None without states.
     """
     names, flag = pair_names(pairs), branch_input(inputs)
     if not pairs:

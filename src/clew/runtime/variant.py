@@ -21,8 +21,8 @@ class Variant:
     """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
     by name. `ones` names the sizes that are 1, if no others are; None if that does not matter.
     `held` are the inputs that a session holds, each with the output that feeds it: those that grow
-    lie in buffers (`HeldForm`). `branch` is the one of a merged decoder that sessions run: the
-    input that chooses it, and its value.
+    lie in buffers (`HeldForm`). `branch` is the branch of a merged decoder that this variant runs,
+    as the input that selects it and the value of that input; None for other models.
     """
 
     empty: tuple[str, ...] = ()

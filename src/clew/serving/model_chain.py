@@ -86,7 +86,7 @@ class Parts(Protocol):
         """Makes the variant in which some sizes are 0 if no build serves it."""
 
     def held(self, variant: Variant) -> ModuleChain | None:
-        """Returns the chain of a variant whose growing states lie in buffers; see `Chain.held`."""
+        """Returns the chain of a variant with growing states in buffers; see `Chain.held`."""
         ...
 
     def build(self) -> Build:
@@ -199,7 +199,7 @@ class ModuleChain(Chain["Build"]):
                 from clew.runtime.state import pair_names, pairs_of  # noqa: PLC0415
 
             if variant.held == pair_names(pairs_of(self.interface.inputs, self.outputs)):
-                return None  # it was stored with the form for these, if it has one
+                return None  # the form for these pairs would have been stored, if there were one
         if stored is None:
             return self.parts.held(variant)
         providers = _HeldProviders(stored, self._parts, variant)
@@ -278,7 +278,7 @@ class _Providers:
 
 class _HeldProviders:
     """The providers of a model with growing states in buffers: its stored build, then the compiler,
-    which keeps what it makes where `write` finds it.
+    whose builds are kept for `write`.
     """
 
     def __init__(self, stored: LoadedChain, parts: Once[Parts], variant: Variant) -> None:

@@ -19,7 +19,7 @@ from clew.support.locks import Lock
 # numbers of collections of one generation that start one of the next.
 _RARE: Final = (50_000, 20, 1000)
 _NONE: Final = (0, 0, 0)
-# New objects that may stay young after imports: looking at them takes less than a millisecond.
+# New objects that may stay young after imports: a collection of them takes less than a millisecond.
 _FEW: Final = 5_000
 # The growth after which CPython collects all objects.
 _GROWN: Final = 0.25
@@ -60,13 +60,13 @@ def no_collections() -> AbstractContextManager[None]:
 
 @contextmanager
 def no_collections_of_imports() -> Iterator[None]:
-    """As `no_collections`, for imports, whose objects stay until the process ends. At its end, they
-    become old without being looked at: otherwise the next new object would start a collection of
-    all of them.
+    """As `no_collections`, for imports, whose objects live until the process ends. At the end of
+    the context, new objects move to the oldest generation without a collection. Otherwise, the
+    next allocation would start a collection that visits all of them.
     """
     with no_collections():
         yield
-        # A user who has frozen objects wants them to stay so.
+        # `unfreeze` would also unfreeze objects that the user has frozen.
         if gc.get_count()[0] > _FEW and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()

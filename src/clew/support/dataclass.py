@@ -52,7 +52,7 @@ def _made(
         if not slots:
             _Deferred(one, frozen, eq, repr).defer()
             return one
-        # The standard decorator makes another class, which it prepares for pickling.
+        # With slots, the standard decorator makes another class, and prepares it for pickling.
         made: Any = dataclasses.dataclass(
             init=False, repr=False, eq=False, slots=slots, frozen=frozen
         )(one)
@@ -202,7 +202,7 @@ class _Deferred:
             if "__match_args__" in made.__dict__:  # not in a second attempt
                 del made.__match_args__
             frozen = self._frozen and bool(self._bases)
-            if frozen:  # the standard decorator wants it of the bases and of the class
+            if frozen:  # the decorator needs `frozen` if a base is, but refuses these methods
                 del made.__setattr__, made.__delattr__
             dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)(made)
             if frozen:
@@ -224,7 +224,7 @@ class _Later:
 
     @property
     def frozen(self) -> bool:
-        """Whether objects of the class cannot change."""
+        """Whether the class is frozen: its objects are immutable."""
         return self._deferred._frozen
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:

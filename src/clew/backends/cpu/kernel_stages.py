@@ -58,8 +58,9 @@ def where_of_ways(function: Function) -> list[Dim]:
 
 
 def expected_of_way(where: Dim) -> Expected:
-    """Returns equal sizes to schedule a way for: the largest at which it is used, that is, `where`
-    is 1. Empty if these are the usual sizes, or if there are none.
+    """Returns the sizes for which to schedule a way, all equal: the largest power of two up to 64
+    at which the way is used, that is, `where` is 1. Empty if the way is used at the typical size,
+    for which kernels are scheduled by default, or at none of these sizes.
     """
     names = sorted(where.symbols) if isinstance(where, SymDim) else []
     for size in _SIZES_OF_WAYS:

@@ -18,7 +18,7 @@ _ACTIVATIONS: Final = {
     "gelu": ("nn.gelu", "none"), "gelu_new": ("nn.gelu", "tanh"),
     "gelu_pytorch_tanh": ("nn.gelu", "tanh"),
 }  # fmt: skip
-_MOST_TAPS: Final = 64  # of a convolution over time
+_MOST_TAPS: Final = 64  # the largest kernel of a convolution over time
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of `count` experts, of which a router chooses `chosen` for each token. Their
-    weights add up to 1 with `is_normalized`. `shared` is the inner size of an expert that all
-    tokens use, 0 for none. `names` of matrices have the number of the expert at `{}`.
+    """A mixture of `count` experts with the inner size `inner`. A router chooses `chosen` of them
+    for each token, whose weights add up to 1 with `is_normalized`. `shared` is the inner size of an
+    expert that all tokens use, 0 for none. The other fields are names of modules relative to the
+    layer, with `{}` for the number of the expert.
     """
 
     count: int
@@ -73,9 +74,10 @@ class Experts:
 
 @dataclass(frozen=True)
 class StateSpace:
-    """A recurrence over time in place of attention and MLP: `heads` of `head_size` elements, each
-    with a state of `size`; `groups` of heads share the projections of the state. A convolution
-    of `taps` steps comes first. Steps have lengths from `shortest` to `longest`.
+    """A recurrence over time in place of attention and MLP. Each of `heads` has `head_size`
+    elements, and a state of `size` numbers for each of these; the heads of each of `groups` share
+    the projections of the state. A convolution over `taps` steps comes first. Step lengths are
+    clipped to `shortest` to `longest`.
     """
 
     heads: int
@@ -94,15 +96,15 @@ class StateSpace:
 
     @property
     def channels(self) -> int:
-        """The number of channels of the convolution: inputs and both projections."""
+        """The number of channels of the convolution: those of the inputs and both projections."""
         return self.inner + 2 * self.groups * self.size
 
 
 @dataclass(frozen=True)
 class Block:
-    """The properties in which layers of a decoder differ: the rotary embedding, the sliding window
-    in keys (0 for full attention), a mixture of experts in place of a single MLP, and a recurrence
-    in place of both attention and MLP.
+    """The properties that may differ between layers of a decoder: the rotary embedding, the sliding
+    window in keys (0 for full attention), a mixture of experts in place of the MLP, and a
+    recurrence in place of both attention and MLP.
     """
 
     rotary: Rotary | None = None
@@ -117,7 +119,8 @@ class Decoder:
 
     With `by_columns`, weights of products are stored as `[in, out]`. With `centered`, norms
     subtract the mean. The scale of a norm is `scale_offset` plus the stored one. `scale` multiplies
-    attention scores, and `embedding_scale` the embeddings.
+    attention scores, and `embedding_scale` the embeddings. `softcap` and `logit_cap` bound
+    attention scores and logits; 0 for no bound.
     """
 
     vocabulary: int
@@ -146,7 +149,7 @@ _Read: TypeAlias = Callable[[Config], Decoder]
 def decoder_of(config: Config) -> Decoder:
     """Returns the decoder that a configuration describes.
 
-    Errors: U009 for another kind of model; M071.
+    Errors: U009 for an unsupported `model_type`; M071.
     """
     kind = config.text("model_type")
     read = _ARCHITECTURES.get(kind)
@@ -246,7 +249,7 @@ def _mixtral(config: Config) -> Decoder:
 
 
 def _chosen(config: Config, count: str) -> tuple[int, int]:
-    """Returns the number of experts, and how many of them a token uses."""
+    """Returns the number of experts, which the field `count` holds, and how many a token uses."""
     number, chosen = config.count(count), config.count("num_experts_per_tok")
     if chosen > number:
         config.invalid("num_experts_per_tok")
@@ -264,7 +267,7 @@ def _with_experts(decoder: Decoder, experts: Experts, layers: Container[int]) ->
 
 
 def _sparse_qwen(config: Config, whole: Decoder, shared: int) -> Decoder:
-    """Returns a decoder of Qwen with experts in the layers that the configuration says."""
+    """Returns a Qwen decoder with experts in the layers that the configuration selects."""
     count = "num_experts" if "num_experts" in config else "num_local_experts"
     experts = Experts(
         *_chosen(config, count),

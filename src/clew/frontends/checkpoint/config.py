@@ -112,8 +112,8 @@ class Config:
         return found
 
     def bounds(self, name: str, default: tuple[float, float]) -> tuple[float, float]:
-        """Returns the least and the largest value of a range, which may be infinite. transformers
-        writes infinity as an object.
+        """Returns the lower and the upper bound of a range of nonnegative numbers. The upper bound
+        may be infinite; transformers writes infinity as an object.
         """
         found = self._field(name, list(default))
         if not isinstance(found, list) or len(found) != 2:

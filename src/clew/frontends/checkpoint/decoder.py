@@ -1,12 +1,15 @@
-"""Builds the graph of a `Decoder`: tokens in, logits out, with a cache of keys and values.
+"""Builds the graph of a `Decoder`: tokens in, logits out, with the states of each layer.
 
     input_ids: i64[batch, seq], past_key_values.N.key: f32[batch, groups, past, head_size], ...,
     padding: i64[batch], unscored: bool[unscored]
     -> logits: f32[batch, max(seq - unscored, 1), vocabulary],
        present.N.key: f32[batch, groups, past + seq, head_size], ...
 
-The names are those of exported ONNX models, so a session finds the state by itself. Layers have the
-names of the modules that own their weights. `padding` and `unscored` are 0 by default.
+The states of attention are a cache of keys and values, as above; those of a recurrence are
+`past_key_values.N.convolution` and `past_key_values.N.recurrence`, of fixed size, and a graph with
+recurrences has no `padding`. The names are those of exported ONNX models, so a session pairs states
+by name. Layers are named after the modules that own their weights. By default, `padding` is 0 and
+`unscored` is empty.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class DecoderGraph(WeightedGraph):
 
     def module(self) -> Module:
         """Returns the module. Its results are the logits of the tokens after the first `unscored`
-        ones, and the cache.
+        ones, and the states.
         """
         of = self._of
         ids = self._builder.input(TOKENS, TensorType((self._batch, self._rows), "i64"))
@@ -94,11 +97,11 @@ class DecoderGraph(WeightedGraph):
         ]
 
     def _defaults(self) -> list[State]:
-        """Adds the inputs that have a default value. With a fixed batch, there is no `padding`;
-        with a fixed number of tokens, all have logits.
+        """Adds the inputs that have a default value. There is no `padding` if the batch is fixed or
+        a layer is a recurrence, and no `unscored` if the number of tokens is fixed.
         """
         found = []
-        recurs = any(block.space for block in self._of.blocks)  # over padding, too
+        recurs = any(block.space for block in self._of.blocks)  # would read the padding, too
         if isinstance(self._batch, SymDim) and not recurs:
             self._padding = self._builder.input(PADDING, TensorType((self._batch,), "i64"))
             found.append(State(PADDING, "", np.zeros(1, np.int64)))
@@ -167,7 +170,7 @@ class DecoderGraph(WeightedGraph):
         return self._layer(of.names.head, "linear", make)
 
     def _block(self, n: int, block: Block, x: Expr, past: Sequence[Expr]) -> list[Expr]:
-        """Returns the result of a layer of the decoder, and its keys and values."""
+        """Returns the result of a layer of the decoder, and its two states."""
         names, layer = self._of.names, self._of.names.layer.format(n)
         if block.space is not None:
             found, *states = self._recurrence(
@@ -220,7 +223,9 @@ class DecoderGraph(WeightedGraph):
         return self._layer(f"{module}.act_fn", op.removeprefix("nn."), make)
 
     def _mixture(self, layer: str, of: Experts, x: Expr) -> Expr:
-        """Returns the sum over the experts that the router chooses for each token."""
+        """Returns the weighted sum of the experts that the router chooses for each token, plus the
+        shared expert if there is one.
+        """
         hidden, shape = self._of.hidden, x.tensor.shape
         module = f"{layer}.{of.gate.partition('.{}')[0]}"
         flat = reshaped(x, (shape[0] * shape[1], hidden))
@@ -271,7 +276,7 @@ class DecoderGraph(WeightedGraph):
     def _attention(
         self, layer: str, block: Block, x: Expr, past: Sequence[Expr]
     ) -> tuple[Expr, Expr, Expr]:
-        """Returns the result of attention, and the keys and values including the cache."""
+        """Returns the result of attention, and the cached and new keys and values."""
         of, names = self._of, self._of.names
         width, narrow = of.heads * of.head_size, of.groups * of.head_size
         if names.joined:
@@ -309,8 +314,8 @@ class DecoderGraph(WeightedGraph):
     def _recurrence(
         self, module: str, of: StateSpace, x: Expr, past: Sequence[Expr]
     ) -> tuple[Expr, Expr, Expr]:
-        """Returns the result of a recurrence over time, and its states: the last inputs of the
-        convolution, and the state of each head.
+        """Returns the result of a recurrence over time, the last inputs of its convolution, and the
+        states of its heads.
         """
         lead = (self._batch, self._rows)
         sizes = (of.inner, of.channels, of.heads)
@@ -377,10 +382,10 @@ class DecoderGraph(WeightedGraph):
             return found
         first = reshaped(cast(self._padding, "i32"), (self._batch, 1))
         own = call("subtract", reshaped(found, (1, self._rows)), first)
-        return call("maximum", own, scalar(0, "i32"))  # of padding, which has no position
+        return call("maximum", own, scalar(0, "i32"))  # padding is before position 0
 
     def _rotation(self, rotary: Rotary) -> Rotation:
-        """Returns cosines and sines for this call's tokens, [1 or batch, seq, 1, pairs]."""
+        """Returns cosines and sines for this call's tokens: f32[1 or batch, seq, 1, pairs]."""
         where = self._positions()
         lead: tuple[Dim, ...] = (1, *where.tensor.shape)[-2:]
         where = reshaped(where, (*lead, 1, 1))
@@ -392,8 +397,8 @@ class DecoderGraph(WeightedGraph):
         return Rotation(found[0], found[1], interleaved=False)
 
     def _angles(self, rotary: Rotary, where: Expr) -> Expr:
-        """Returns the angles per position, [1 or batch, 1, 1, pairs]. Those of a sequence depend on
-        the position of its last token, if the embedding has others for long texts.
+        """Returns the angles per position: f32[1 or batch, 1, 1, pairs]. If the embedding has other
+        angles for long texts, the position of a sequence's last token selects them.
         """
 
         def row(angles: Sequence[float]) -> Expr:

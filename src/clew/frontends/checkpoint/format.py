@@ -28,7 +28,7 @@ class Checkpoint(Format):
         return CONFIGURATION in names and (WEIGHTS in names or INDEX in names)
 
     def load(self, source: Any, **options: Any) -> Module:
-        """Returns the module. Errors: see `clew.frontends.checkpoint.load`."""
+        """Returns the module. Errors: see `clew.frontends.checkpoint.loader.load`."""
         from clew.frontends.checkpoint.loader import load  # noqa: PLC0415 - few models need it
 
         return load(source, **options)

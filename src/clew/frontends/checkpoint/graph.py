@@ -38,8 +38,8 @@ class Weight(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the weights are: the reader's name, what messages call the place, and the hint if a
-    weight is missing.
+    """The source of the weights: the name of the frontend, the place as messages call it, and the
+    hint if a weight is missing.
     """
 
     frontend: str
@@ -48,7 +48,7 @@ class Origin:
 
 
 class WeightedGraph:
-    """Builds a module from weights by name.
+    """Builds a module from named weights.
 
     Errors: M072 for a weight that is missing or has another shape; those of `GraphBuilder`.
     """
@@ -64,7 +64,7 @@ class WeightedGraph:
         return self._results_of(name, op, lambda: (make(),))[0]
 
     def _results_of(self, name: str, op: str, make: Callable[[], Sequence[Expr]]) -> list[Expr]:
-        """Returns the results of a layer that has several."""
+        """Returns the results of a layer with several results."""
         self._builder.start_layer()
         source = Source(name, op, self._origin.frontend)
         with self._builder.layer(source) as results:
@@ -92,15 +92,19 @@ class WeightedGraph:
         return cast(weight.joined(constants), COMPUTED)
 
     def _bias(self, name: str, size: int) -> Expr | None:
-        """Returns a vector that models may lack."""
+        """Returns a bias; None if the model has none by this name."""
         return self._wide(name, size) if name in self._weights else None
 
     def _stacked(self, names: Sequence[str], *shape: int) -> Expr:
-        """Returns equal matrices one after the other, [len(names), *shape], read on first use."""
+        """Returns matrices of one shape as a tensor, f32[len(names), *shape], which is read on
+        first use.
+        """
         found = [self._weight(name, *shape) for name in names]
         dtypes = {weight.type.dtype for weight, _ in found}
         if len(dtypes) > 1 or any(len(parts) != 1 for _, parts in found):
-            raise self._missing(f"has {display(names[0])!r} and its kin in different types")
+            raise self._missing(
+                f"has {display(names[0])!r} in codes, or in another dtype than the other experts"
+            )
         parts = [constant for _, (constant,) in found]
         tokens = [part.token for part in parts]
         type_ = TensorType((len(parts), *shape), dtypes.pop())
@@ -114,7 +118,7 @@ class WeightedGraph:
         return cast(whole, COMPUTED)
 
     def _looked_up(self, name: str, indices: Expr, *shape: int) -> Expr:
-        """Returns rows of a matrix. Those of codes are widened after they are chosen."""
+        """Returns rows of a matrix. Codes are widened after their rows have been gathered."""
         weight, constants = self._weight(name, *shape)
         parts = [
             call("gather", c, indices, axis=0, from_end=False) if c.tensor.rank else c

@@ -1,4 +1,4 @@
-"""Imports a folder as a module."""
+"""Imports a folder saved by transformers as a module."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def load(
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the module of a folder. `inputs` overrides shapes of inputs, by name.
+    """Returns the module of a folder. `inputs` overrides the shapes of inputs, by name.
 
-    Errors: M070 for a damaged file, M071 for a damaged configuration, M072 for missing weights,
-    U009 for an architecture without a graph, I004 for shapes of other inputs.
+    Errors: M070 for a damaged file, M071 for a damaged configuration, M072 for weights that are
+    missing or have another shape, U009 for an architecture that clew cannot build, I004 for unknown
+    inputs and shapes that an input cannot have.
     """
     folder = Path(source)
     with in_force(budgets):

@@ -20,7 +20,8 @@ _LEAST_BASE: Final = 1e-6  # of rotary angles, whose powers stay finite
 @dataclass(frozen=True)
 class Rotary:
     """Rotary embedding of queries and keys: the angle per position of each pair of elements, and
-    the factor of cosines and sines. Calls that reach beyond `short` positions use `long_angles`.
+    the factor of cosines and sines. Calls that end beyond position `short` use `long_angles`, if
+    there are any.
     """
 
     angles: tuple[float, ...]
@@ -31,8 +32,8 @@ class Rotary:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """What a scaling rule reads: the whole configuration, the fields of the rule, and the unscaled
-    angles, whose base is `theta`.
+    """The input of a scaling rule: the whole configuration, the fields of the rule, and the
+    unscaled angles, whose base is `theta`.
     """
 
     config: Config
@@ -42,7 +43,7 @@ class _Scaled:
 
     @property
     def length(self) -> int:
-        """The number of positions that the model was trained with before it was extended."""
+        """The original context length: the number of positions before the model was extended."""
         name = "original_max_position_embeddings"
         if name in self.config:
             return self.config.count(name)
@@ -73,10 +74,11 @@ _Rule: TypeAlias = Callable[[_Scaled], Rotary]
 def rotary_of(
     config: Config, head_size: int, kind: str = "", base: str = "rope_theta", share: float = 1.0
 ) -> Rotary:
-    """Returns the rotary embedding of layers of a kind. `share` of a head is rotated unless the
-    configuration says how much.
+    """Returns the rotary embedding of layers of a kind. `share` is the rotated part of a head if
+    the configuration does not set `partial_rotary_factor`; `base` is the field with the base of the
+    angles.
 
-    Errors: M071; U009 for another scaling rule.
+    Errors: M071; U009 for an unsupported scaling rule.
     """
     given = config.part("rope_parameters")
     if kind and kind in given:
@@ -120,15 +122,17 @@ def _llama3(of: _Scaled) -> Rotary:
 
 
 def _yarn(of: _Scaled) -> Rotary:
-    """Angles that turn often in the trained length stay, those that turn rarely are divided by the
-    extension, with a ramp between them.
+    """Keeps angles that make many turns over the original context length, divides those that make
+    few turns by the extension, and interpolates between the two.
     """
     pairs, extension = len(of.angles), of.extension
     if of.theta <= 1:
         of.scaling.invalid("rope_theta")
 
     def place(turns: float) -> float:
-        """Returns the number of the pair that turns this often in the trained length."""
+        """Returns the index of the pair that makes `turns` turns over the original context length,
+        which may be a fraction.
+        """
         return pairs * math.log(of.length / (turns * 2 * math.pi)) / math.log(of.theta)
 
     low, high = place(of.positive("beta_fast", 32.0)), place(of.positive("beta_slow", 1.0))
@@ -158,8 +162,8 @@ def _yarn_factor(of: _Scaled, extension: float) -> float:
 
 
 def _longrope(of: _Scaled) -> Rotary:
-    """Each angle is divided by a factor of its own. Other factors apply to calls that reach beyond
-    the trained length.
+    """Divides each angle by its own factor. A second list of factors applies to calls that end
+    beyond the original context length.
     """
     length, extension = of.length, of.extension
     if "attention_factor" in of.scaling:

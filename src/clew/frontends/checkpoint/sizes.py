@@ -20,7 +20,7 @@ PRESENT: Final = "present.{}.{}"
 PADDING: Final = "padding"
 """The input with the number of padding positions before each sequence."""
 UNSCORED: Final = "unscored"
-"""The input whose size is the number of tokens of a call without logits."""
+"""The input whose size is the number of first tokens of a call that need no logits."""
 _LEAST: Final = {"batch": 1, "seq": 1, "past": 0}
 _FIELDS: Final = {"batch": "batch", "seq": "rows", "past": "past"}
 
@@ -53,8 +53,8 @@ class Sizes:
 def given_sizes(
     forms: Mapping[str, Sequence[int | str]], shapes: Mapping[str, Sequence[int | str]]
 ) -> dict[str, Dim]:
-    """Returns the dimensions that `forms` of inputs name, after `shapes` overrides those of some
-    inputs by numbers or other names.
+    """Returns the dimensions that `forms`, the shapes of inputs, name. `shapes` overrides those of
+    some inputs by numbers or other names.
 
     Errors: I004 for an unknown input, or a shape that it cannot have.
     """
@@ -80,7 +80,7 @@ def cache_names(number: int, block: Block, pattern: str) -> tuple[str, str]:
 
 
 def cache_forms(decoder: Decoder, block: Block) -> tuple[tuple[int | str, ...], ...]:
-    """Returns the shapes of the two states of a layer, with sizes by name."""
+    """Returns the shapes of the two states of a layer. Free sizes are names."""
     if block.space is None:
         return (("batch", decoder.groups, "past", decoder.head_size),) * 2
     of = block.space

@@ -1,4 +1,4 @@
-"""Mixtures of experts: which rows an expert's matrices multiply, and the sum of its results.
+"""Mixtures of experts: groups tokens into blocks by expert, and sums the experts' results.
 
 Letters: T tokens, k experts of a token, P = T * k pairs, E experts, M rows of a block, B blocks.
 """
@@ -15,8 +15,9 @@ from clew.support.dataclass import dataclass
 
 
 def chosen_experts(scores: Expr, chosen: int, *, is_normalized: bool) -> tuple[Expr, Expr]:
-    """Returns the experts of each token, i64[T, k], and the weights of their results, f32[T, k]:
-    the largest of the softmax of `scores`, f32[T, E], which add up to 1 with `is_normalized`.
+    """Returns the experts of each token, i64[T, k], and the weights of their results, f32[T, k].
+    The weights are the `chosen` largest of the softmax of `scores`, f32[T, E]. With
+    `is_normalized`, they are divided by their sum.
     """
     odds = call("nn.softmax", scores, axis=1)
     op = "top_k_ranked" if selects_by_rank(scores.tensor.shape[1], chosen) else "top_k"
@@ -28,11 +29,12 @@ def chosen_experts(scores: Expr, chosen: int, *, is_normalized: bool) -> tuple[E
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Pairs of a token and one of its experts in blocks of M rows, each of one expert.
+    """Pairs of a token and one of its experts, in blocks of M rows. All pairs of a block have the
+    same expert.
 
     `experts` is the expert of each block, i32[B], `tokens` the token of each row, i32[B * M], and
-    `rows` the row of each pair, i32[T * k]. Rows without a pair repeat the first one, and nothing
-    reads their results.
+    `rows` the row of each pair, i32[T * k]. Rows without a pair read the first token, and their
+    results are unused.
     """
 
     experts: Expr
@@ -42,13 +44,13 @@ class Dispatch:
     height: Dim
 
     def blocks(self, x: Expr) -> Expr:
-        """Returns the rows of all blocks, [B, M, K], of tokens [T, K]."""
+        """Returns the rows of all blocks, [B, M, K], gathered from the tokens `x`, [T, K]."""
         found = call("gather", x, self.tokens, axis=0, from_end=False)
         return reshaped(found, (self.experts.tensor.shape[0], self.height, x.tensor.shape[1]))
 
     def total(self, results: Expr, shares: Expr) -> Expr:
-        """Returns the sum over the experts of each token, [T, K], of `results`, [B, M, K], times
-        `shares`, [T, k].
+        """Returns, for each token, the sum over its experts of `results`, [B, M, K], times
+        `shares`, [T, k]: [T, K].
         """
         blocks, height, width = results.tensor.shape
         tokens = shares.tensor.shape[0]
@@ -60,10 +62,10 @@ class Dispatch:
 
 
 def dispatched(experts: Expr, count: int) -> Dispatch:
-    """Returns the blocks for the experts of each token, i64[T, k], out of `count`.
+    """Returns the blocks for the experts of each token, i64[T, k], out of `count` experts.
 
-    A block has one row while there are fewer pairs than experts, so that a decode step computes
-    nothing else, and at most 16. There are never more blocks than pairs.
+    A block has P // `count` rows, but at least 1 and at most `ROWS_OF_EXPERT`. Blocks of a decode
+    step thus have one row and no padding. There are never more blocks than pairs.
     """
     tokens, chosen = experts.tensor.shape
     assert isinstance(chosen, int)
@@ -82,7 +84,7 @@ def dispatched(experts: Expr, count: int) -> Dispatch:
     rows = call("add", call("gather", first, of_pair, axis=0, from_end=False), number)
     passed = call("greater_equal", reshaped(places(blocks), (blocks, 1)), ends)
     owner = call("sum", cast(passed, "i32"), axes=(1,), keepdims=False)
-    owner = call("minimum", owner, scalar(count - 1, "i32"))  # of blocks without rows
+    owner = call("minimum", owner, scalar(count - 1, "i32"))  # for unused blocks at the end
     empty = call("full", shape=(blocks * height,), value=0, dtype="i32")
     pair = call("scatter_elements", empty, rows, places(pairs), axis=0)
     token = call("divide", pair, scalar(chosen, "i32"))

@@ -1,7 +1,7 @@
 """State-space recurrences over time, computed in chunks by matrix products.
 
-Letters: B batch, S steps, H heads, P elements of a head, G groups of heads, N elements of the state
-for each of P, Q steps of a chunk, C chunks.
+Letters: B batch, S steps, H heads, P elements of a head, G groups of heads, N state elements per
+element of a head, Q steps of a chunk, C chunks.
 
 Source: Dao and Gu, Transformers are SSMs, 2024 (Mamba 2).
 """
@@ -18,8 +18,8 @@ from clew.support.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Steps:
-    """What enters a recurrence: inputs `x`, [B, S, H, P], with the length of each step, `dt`,
-    [B, S, H], the rates of decay `a`, [H], and the projections `b` and `c`, [B, S, G, N].
+    """The inputs of a recurrence: `x`, [B, S, H, P], the step lengths `dt`, [B, S, H], the decay
+    rates `a`, [H], which are negative, and the projections `b` and `c`, [B, S, G, N].
     """
 
     x: Expr
@@ -32,7 +32,7 @@ class Steps:
 def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     """Returns `y[t] = h[t] @ c[t]`, [B, S, H, P], with
     `h[t] = exp(a * dt[t]) * h[t - 1] + dt[t] * outer(x[t], b[t])`, and the last `h`, [B, H, P, N].
-    `state` is the first one.
+    `state` is the `h` before the first step.
     """
     batch, steps, heads, width = of.x.tensor.shape
     groups, size = of.b.tensor.shape[2:]
@@ -41,7 +41,9 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     per = heads // groups
 
     def chunked(x: Expr, *sizes: Dim) -> Expr:
-        """Returns [B, S, n, ...] as [B, C, n, Q, ...], with steps of length 0 at the end."""
+        """Returns [B, S, n, ...] as [B, C, n, Q, ...], padded at the end with zeros: steps of
+        length 0.
+        """
         rank = x.tensor.rank
         pads: list[Dim] = [0] * (2 * rank)
         pads[rank + 1] = chunks * height - steps
@@ -66,7 +68,7 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
     weights = reshaped(weights, (batch, chunks, heads, height, height))
     near = call("nn.matmul", weights, x)  # [B, C, H, Q, P]
 
-    # What each chunk adds to the state, and the states between chunks.
+    # The contribution of each chunk to the state, and the states between chunks.
     left = call("exp", call("subtract", total, passed))
     fading = call("multiply", x, reshaped(left, (batch, chunks, heads, height, 1)))
     added = call("nn.matmul", turned(fading), _per_head(b, heads))  # [B, C, H, P, N]
@@ -82,7 +84,7 @@ def scanned(of: Steps, state: Expr) -> tuple[Expr, Expr]:
 
 
 def _per_head(x: Expr, heads: Dim) -> Expr:
-    """Returns [B, C, G, Q, N] for each head, [B, C, H, Q, N]."""
+    """Returns [B, C, G, Q, N] repeated for the heads of each group: [B, C, H, Q, N]."""
     batch, chunks, groups, height, size = x.tensor.shape
     if groups == heads:
         return x
@@ -93,8 +95,8 @@ def _per_head(x: Expr, heads: Dim) -> Expr:
 
 
 def _sums_between(x: Expr, count: Dim) -> Expr:
-    """Returns the sums of the elements after `j` up to `i` along the last axis, [..., i, j]: minus
-    infinity for i < j. Differences of sums from the start would cancel.
+    """Returns, at [..., i, j], the sum of the elements j + 1 to i along the last axis, and minus
+    infinity for i < j. Differences of cumulative sums would suffer from cancellation.
     """
     lead = x.tensor.shape[:-1]
     row, column = reshaped(places(count), (count, 1)), reshaped(places(count), (1, count))
@@ -106,8 +108,9 @@ def _sums_between(x: Expr, count: Dim) -> Expr:
 
 
 def _states(added: Expr, total: Expr) -> Expr:
-    """Returns the state before each chunk, and the last one, [B, C + 1, H, P, N], from the first
-    state and what each chunk adds to it. `total` is the decay over each chunk, [B, C, H, 1].
+    """Returns the state before each chunk and the last state, [B, C + 1, H, P, N]. `added` has the
+    same shape: the first state, then the contribution of each chunk. `total` is the logarithm of
+    the decay over each chunk, [B, C, H, 1].
     """
     batch, count, heads, width, size = added.tensor.shape
     totals = call("transpose", reshaped(total, (batch, count - 1, heads)), axes=(0, 2, 1))
@@ -121,8 +124,8 @@ def _states(added: Expr, total: Expr) -> Expr:
 
 
 def causal_convolution(x: Expr, past: Expr, kernel: Expr, bias: Expr | None) -> tuple[Expr, Expr]:
-    """Returns the depthwise convolution over time of `x`, [B, S, K], with `kernel`, [taps, K], and
-    the last `taps - 1` inputs. `past` has those before `x`.
+    """Returns the causal depthwise convolution over time of `x`, [B, S, K], with `kernel`,
+    [taps, K], and the last `taps - 1` inputs. `past`, [B, taps - 1, K], has the inputs before `x`.
     """
     steps, taps = x.tensor.shape[1], kernel.tensor.shape[0]
     assert isinstance(taps, int)

@@ -1,8 +1,9 @@
-"""Sequences of tensors of different sizes as two tensors, which kernels can read and write.
+"""Flat sequences: sequences of tensors of different sizes, stored as two tensors that kernels can
+read and write.
 
-The elements of a *flat sequence* lie one after another in the rows of a tensor; the sizes of their
-first axes, which may differ, are in a second tensor. For elements `f32[?, 4]`, these are
-`rows: f32[n, 4]` and `sizes: i64[count, 1]`, the number of rows of each element. If more axes
+The first tensor holds the rows of all elements, one element after the other. The second one holds
+the sizes of the first axes of each element, which may differ. For elements `f32[?, 4]`, these are
+`rows: f32[n, 4]` and `sizes: i64[count, 1]`, the number of rows of each element. If several axes
 differ, as in `f32[?, ?, 4]`, the number of rows of an element is the product of their sizes.
 """
 
@@ -44,7 +45,7 @@ Array = np.ndarray[Any, Any]
 
 _SIZES: Final = np.array([[2], [0], [3]])
 _TWO_SIZES: Final = np.array([[2, 1], [0, 4], [1, 3]])
-_THIRD: Final = np.array([2, 2, 3])  # the place of the third element
+_THIRD: Final = np.array([2, 2, 3])  # the result of `flat.place` for the third element
 
 
 def _check(name: str, rows: Type, sizes: Type) -> tuple[TensorType, int]:
@@ -79,8 +80,8 @@ def _check(name: str, rows: Type, sizes: Type) -> tuple[TensorType, int]:
 def pack(
     sequence: list[Array], *, axes: int, row: tuple[int, ...], dtype: str
 ) -> tuple[Array, Array]:
-    """The rows and sizes of a sequence of tensors of a dtype: `f32[n, *row]`, `i64[count, axes]`.
-    The first `axes` axes may differ; the others are those of `row`.
+    """The rows and sizes of a sequence of tensors of one dtype: `f32[n, *row]` and
+    `i64[count, axes]`. The sizes of the first `axes` axes may differ; `row` has the others'.
 
     Errors: I265, T101, T102, T150.
     """
@@ -121,7 +122,7 @@ def _pack_types(sequence: Type, *, axes: int, row: tuple[int, ...], dtype: str) 
     ),
 )
 def unpack(rows: Array, sizes: Array) -> list[Array]:
-    """The sequence of which these are the rows and sizes.
+    """The sequence with these rows and sizes.
 
     Errors: I265, T102, T105.
     """
@@ -159,9 +160,9 @@ def _unpack_types(rows: Type, sizes: Type) -> Type:
     ),
 )
 def split_sizes(x: Array, parts: Array) -> Array:
-    """The sizes of the pieces of `sequence.split` along axis 0: `i64[count, 1]`.
+    """The sizes of the pieces that `sequence.split` makes along axis 0: `i64[count, 1]`.
 
-    Errors: T102, T153; I265, I274 as `sequence.split`.
+    Errors: T102, T153; I265 and I274 as for `sequence.split`.
     """
     return np.array(sizes_of_pieces(len(x), parts), np.int64).reshape(-1, 1)
 
@@ -186,9 +187,9 @@ def _split_sizes_types(x: Type, parts: Type) -> Type:
     ),
 )
 def joined(rows: Array, sizes: Array) -> Array:
-    """The elements of a flat sequence concatenated along axis 0: its rows.
+    """The concatenation of the elements of a flat sequence along axis 0: its rows.
 
-    Errors: T102, T105; I272 if there are none.
+    Errors: T102, T105; I272 if the sequence is empty.
     """
     if not len(sizes):
         raise RunError("I272", "sequence.joined: the sequence is empty")
@@ -220,8 +221,8 @@ def _joined_types(rows: Type, sizes: Type) -> Type:
     ),
 )
 def flat_place(sizes: Tensor, position: Tensor, *, behind: bool = False) -> Tensor:
-    """Where an element of a flat sequence is: its position from the front, its first row, and its
-    sizes, `i64[2 + axes]`. A negative position counts from the end. With `behind`, the position
+    """The place of an element of a flat sequence: its position from the front, its first row, and
+    its sizes, `i64[2 + axes]`. A negative position counts from the end. With `behind`, the position
     after the last element is valid, too; its sizes are 0.
 
     Errors: T102, T105; I320 for a position out of range.
@@ -298,7 +299,7 @@ def _need_place(name: str, place: Tensor) -> None:
 )
 def flat_at(rows: Tensor, place: Tensor, *rooms: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The element of a flat sequence at a place (`flat.place`). `shape` has the sizes of its first
-    axes; each -1 is the size of the next of `rooms`.
+    axes. Each -1 stands for the size of the next of `rooms`, vectors whose elements are not read.
 
     Errors: T102, T105.
     """
@@ -322,7 +323,7 @@ def flat_at(rows: Tensor, place: Tensor, *rooms: Tensor, shape: tuple[int, ...])
 
 
 def _inside(row: Scalar, rows: Tensor) -> Scalar:
-    """Returns the number of a row, capped: correct places give valid rows."""
+    """Returns a row index, clamped so that a wrong place cannot read outside of the rows."""
     return te.minimum(te.maximum(row, 0), te.size(rows.shape[0]) - 1)
 
 
@@ -347,7 +348,8 @@ def _flat_at_reference(rows: Array, place: Array, *rooms: Array, shape: tuple[in
     ),
 )
 def flat_insert(rows: Tensor, new: Tensor, place: Tensor) -> Tensor:
-    """The rows of a flat sequence with those of an element inserted before the element at a place.
+    """The rows of a flat sequence, with the rows of a new element inserted before the element at a
+    place.
 
     Errors: T101, T102, T105, T108.
     """
@@ -388,7 +390,7 @@ def _flat_insert_reference(rows: Array, new: Array, place: Array) -> Array:
     ),
 )
 def flat_rest(rows: Tensor, place: Tensor) -> Tensor:
-    """The number of rows that a flat sequence has without the element at a place, `i64[]`.
+    """The number of rows of a flat sequence without the element at a place: `i64[]`.
 
     Errors: T102, T105.
     """
@@ -427,7 +429,8 @@ def _flat_rest_reference(rows: Array, place: Array) -> Array:
     ),
 )
 def flat_erase(rows: Tensor, place: Tensor, room: Tensor) -> Tensor:
-    """The rows of a flat sequence without the element at a place, as many as `room` has elements.
+    """The rows of a flat sequence without the element at a place. `room`, whose elements are not
+    read, has as many elements as the result has rows.
 
     Errors: T102, T105.
     """

@@ -1,4 +1,4 @@
-"""Products with matrices that are selected by index."""
+"""Products with matrices that an index selects."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ Array = np.ndarray[Any, Any]
 def gather_matmul(
     a: Tensor, b: Tensor, indices: Tensor, *, b_layout: str = "NK", units: int = 0
 ) -> Tensor:
-    """`a[..., M, K]` times the transpose of one of E matrices, `b[E, N, K]`, which `indices[...]`
-    selects: `f32[..., M, N]`. The leading axes of `a` broadcast to those of `indices`. An index
-    that is negative or not below E raises an error in the run.
+    """Multiplies `a[..., M, K]` by the transpose of the matrix of `b[E, N, K]` that `indices[...]`
+    selects: `f32[..., M, N]`. The leading axes of `a` broadcast to those of `indices`. Indices are
+    0 to E - 1; any other raises I320 in the run.
 
-    `b_layout` is the layout of a matrix of `b`; packed like the weight of `nn.dense`, `units` is
-    its number of columns if the last block rounds it up.
+    `b_layout` is the layout of each matrix of `b`, which may be packed like the weight of
+    `nn.dense`. `units` is then N if the last block is padded, otherwise 0.
 
-    A mixture of experts reads only the matrices of the experts that its tokens use.
+    A mixture of experts thus reads only the matrices of the experts that its tokens use.
 
     Errors: T100, T101, T102, T103, T105, T107, T109, I320.
     """

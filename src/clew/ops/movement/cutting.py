@@ -1,5 +1,5 @@
-"""Slices whose bounds only the run knows, in two steps: one kernel computes where the slice begins
-and how long it is, and a second one copies it into a result of that size.
+"""Slices with bounds that are computed at run time, in two steps: one kernel computes the first
+index and the number of elements, and a second one copies the elements into a result of that size.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BEGIN, _END = np.array([-3, 9]), np.array([7, -8])
 
 @slice_.held
 def slice_held(args: Sequence[Expr], attrs: Attrs) -> Expr | None:
-    """Returns `slice` with bounds that values hold, one axis after another; None if the axes or
-    strides are in values, too.
+    """Returns a `slice` with computed bounds as one slice per axis; None if the axes or strides are
+    computed, too.
     """
     x, axes, strides = args[0], attrs.axes, attrs.strides
     if isinstance(axes, ArgRef) or isinstance(strides, ArgRef) or not is_native(x.type):
@@ -65,8 +65,8 @@ def _bounds(args: Sequence[Expr], bound: ArgRef | tuple[int, ...]) -> Expr:
 def slice_span(
     x: Tensor, begin: Tensor, end: Tensor, *, axis: int, stride: int, number: int
 ) -> Tensor:
-    """The first index of a slice along `axis`, and its number of elements, `i64[2]`: bounds as in
-    `slice`, at place `number` of `begin` and `end`.
+    """The first index of a slice along `axis`, and its number of elements: `i64[2]`. The bounds are
+    those at index `number` of `begin` and `end`, with the meaning that they have in `slice`.
 
     Errors: T101, T102, T104, T105, T107.
     """
@@ -123,8 +123,8 @@ def _slice_span_reference(
     ),
 )
 def slice_into(x: Tensor, span: Tensor, room: Tensor, *, axis: int, stride: int) -> Tensor:
-    """Every `stride`-th element along `axis` from the index `span[0]` on, as many as `room` has
-    elements.
+    """Every `stride`-th element along `axis`, starting at index `span[0]`. `room`, whose elements
+    are not read, has as many elements as the result has along `axis`.
 
     Errors: T102, T104, T105, T108.
     """

@@ -1,7 +1,7 @@
-"""Single constants in which kernels differ that are equal otherwise.
+"""Scalar constants that are the only difference between kernels.
 
-A network may scale each of its layers by a number of its own. If these numbers were in the code,
-each layer would have a kernel of its own. As arguments, they leave one kernel for all layers.
+A network may scale each layer by a different number. With these numbers in the code, each layer
+would have its own kernel. If they are arguments, all layers share one kernel.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from clew.ir.syntax import value_text
 from clew.ir.types import TensorType, Type, is_float
 from clew.passes.fusion.fusion_groups import Group
 
-# Operators that compute the same from an operand in memory as from one in the code. Others, such as
+# Operators whose code is the same for an operand in memory and for any constant. Others, such as
 # `power`, have shorter code for some constants.
 _READERS: Final = frozenset({"add", "subtract", "multiply"})
 
 Read = tuple[int, int]
-"""The ids of an operator and of a constant that it reads."""
+"""The ids of a call and of a constant that it reads."""
 
 
 def differing_constants(groups: Iterable[Group]) -> frozenset[Read]:
-    """Returns where groups that are equal otherwise read different single numbers. Groups whose
-    types differ only in free sizes count as equal, since their kernels may share code.
+    """Returns the places where otherwise equal groups read different scalars. Groups whose types
+    differ only in free sizes count as equal, since their kernels may share code.
     """
     alike: defaultdict[Hashable, list[list[tuple[Read, float]]]] = defaultdict(list)
     for group in groups:
@@ -42,7 +42,9 @@ def differing_constants(groups: Iterable[Group]) -> frozenset[Read]:
 
 
 def _signature(group: Group) -> tuple[Hashable, list[tuple[Read, float]]]:
-    """Returns what a group computes, without the numbers that may differ, and these numbers."""
+    """Returns a key for what a group computes, without the scalars that may differ, and these
+    scalars.
+    """
     numbers: list[tuple[Read, float]] = []
     places = {member.id: place for place, member in enumerate(group.members)}
     outside: dict[int, int] = {}
@@ -74,7 +76,7 @@ def _may_differ(arg: Expr, user: Call) -> bool:
 
 
 def _sizes(type_: Type) -> Hashable:
-    """Returns a type without the names of its free sizes."""
+    """Returns a type without its free sizes."""
     if not isinstance(type_, TensorType):
         return str(type_)
     known = tuple("" if isinstance(size, SymDim) else size for size in type_.shape)

@@ -1,4 +1,4 @@
-"""FoldOffsets: adds a bias, a rounding term and a zero point at once."""
+"""FoldOffsets: merges a bias, rounding terms and a zero point into one constant."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from clew.patterns.exactness import EXACT, Exactness
 from clew.support.dataclass import dataclass
 
 _FRACTION: Final = 31  # bits of a factor's fraction
-_MOST: Final = 1 << 30  # of a sum and of its bias
-_MOST_OFFSET: Final = 1 << 61  # besides the bias: the total fits in 64 bits
+_MOST: Final = 1 << 30  # bound of a sum and of its bias
+_MOST_OFFSET: Final = 1 << 61  # bound of the constant without the bias: the total fits in 64 bits
 
 
 @dataclass(frozen=True)
 class FoldOffsets(Pass):
-    """Turns a fixed-point product into one multiplication, one addition and one shift. The constant
-    that is added holds a bias, the rounding term and a zero point.
+    """Turns a fixed-point product into one multiplication, one addition and one shift. The added
+    constant includes a bias, the rounding terms and a zero point.
 
     Before:
         %1 = scale_fixed(add(%sum, bias), factor, shift, bounded=true)
@@ -34,9 +34,9 @@ class FoldOffsets(Pass):
         %1 = rescale(%sum, factor, bias * factor + rounding + zero * 2**(31 + shift), shift - 1)
         %2 = clip(%1, min=zero, max=127)
 
-    A product that is rounded twice rounds ties of negative numbers down, and the constant would
-    round them up. It is therefore replaced only where it is not negative, or the `clip` turns
-    negative results into the zero point, as that of a fused ReLU does.
+    A product that is rounded twice rounds ties of negative numbers down, but the constant would
+    round them up. The pass therefore replaces it only if it cannot be negative, or if the `clip`
+    hides negative results, as that of a fused ReLU does.
 
     Preconditions: runs after constants are folded. Non-goals: shifts of 0, and `i64` sums.
     """
@@ -89,8 +89,8 @@ class _Folder(Rewriter):
             return new.with_args([get_op("rescale")(value, scaled.args[1], *numbers)])
 
     def _added(self, old: Expr, new: Expr) -> tuple[Expr, Expr, Array]:
-        """Returns a value without the constants that are added to it, in the old and in the new
-        graph, and the sum of these constants, which are whole numbers of any size.
+        """Returns a value without the constants added to it, in the old and in the new graph, and
+        the sum of these constants as Python integers, which cannot overflow.
         """
         found: Any = np.array(0, object)
         while isinstance(new, Call) and self._users.get(old.id) == 1:
@@ -104,8 +104,8 @@ class _Folder(Rewriter):
 
 
 def _constant_part(value: Call) -> tuple[int, Array] | None:
-    """Returns the position of an operand, and the constant that is added to it; None if a value is
-    no such sum.
+    """Returns the position of an operand, and the constant that `value` adds to it; None if the
+    value is not the sum of an operand and a constant.
     """
     sign = {"add": 1, "subtract": -1}.get(value.op_name)
     if sign is None:

@@ -64,8 +64,8 @@ class NarrowIntegers(Pass):
     `sum(a * b) = sum(data * weight) - z * sum(weight) - y * (sum(data) - K * z)`. Sums of the
     weight are constant; terms with a zero point of 0 are omitted. Weights become `i8`; data becomes
     `u8` if the target has no instruction for products of signed data. The padding of a convolution
-    is made of zero points. Convolutions whose weight keeps zero points, since `i8` does not hold
-    the differences from them, multiply pairs as below.
+    is made of zero points. Convolutions whose weight keeps its zero points, because the differences
+    from them do not fit in `i8`, multiply pairs as below.
 
     Other x86 targets multiply pairs of `i16`. Zero points are subtracted from both operands first,
     so sums need no correction and padding is 0. Some of these can also add products of bytes in
@@ -217,7 +217,7 @@ class _Narrower(Rewriter):
                 operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
                 total = Call(new.op, operands, attrs)
             if total is None:
-                self._ctx.remark(old, "not a convolution of integers: no instruction takes them")
+                self._ctx.remark(old, "not a convolution of integers: no instruction applies")
                 return new
             self._multiplied_as(old, data, weight)
             scale = weight.scale
@@ -237,9 +237,9 @@ class _Narrower(Rewriter):
         return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
     def _of_bytes(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
-        """Returns the convolution of 8-bit integers, corrected for the data's zero point; None
-        without an instruction, if the weight keeps a zero point, or if padding might not be stored
-        as the data are.
+        """Returns the convolution of 8-bit integers, corrected for the data's zero point; None if
+        there is no instruction for it, if the weight keeps a zero point, or if the data's dtype
+        might not hold the zero points that pad it.
         """
         filters = signed(weight, 0)
         target = self._ctx.target
@@ -307,7 +307,7 @@ class _Narrower(Rewriter):
         return not bytes_ and self._has_pairs()
 
     def _has_pairs(self) -> bool:
-        """Whether products of pairs of `i16` may be made."""
+        """Whether the target multiplies pairs of `i16`, and the options allow it."""
         target = self._ctx.target
         assert target is not None
         return not self._options.signed and bool(target.dot_lanes("i16", "i16"))
@@ -363,9 +363,10 @@ def _of_stored(conv: Call, data: Integers, filters: Expr, attrs: Attrs) -> Expr 
 
 
 def _padded(image: Expr, zero: Expr, pads: tuple[int, ...]) -> Expr | None:
-    """Returns an image padded with its zero point; None if its dtype might not hold that.
+    """Returns an image padded with its zero point; None if its dtype might not hold the zero point.
 
-    A zero point that a run computes is added to the difference from it, padded with 0.
+    If a run computes the zero point, it is subtracted, the difference is padded with 0, and the
+    zero point is added again.
     """
     pad, dtype = get_op("pad"), image.tensor.dtype
     point = known_values(zero)

@@ -33,13 +33,13 @@ class WidenHalves(Pass):
     operator.
 
     Operands of products stay narrow, and are stored rounded. Other users of an operand of a
-    convolution read the rounded form, too; an operand of dense layers or attention is stored in f32
-    as well for them, as `ConvertPrecision` does. On targets without instructions for products of
-    the dtype, convolutions are computed in f32, and dense layers read data in f32; their weights
-    stay narrow, since few rows take as long as reading them does. Keys and values that lie in a
-    cache stay narrow on all targets. Sums of products, and what follows, are f32. Residual sums
-    that feed no product directly are also stored in f32. Operators that only move elements keep the
-    dtype of what they move.
+    convolution read the rounded form, too; an operand of a dense layer is stored in f32 as well for
+    them, as `ConvertPrecision` does. On targets without instructions for products of the dtype,
+    convolutions are computed in f32, and dense layers read data in f32; their weights stay narrow,
+    since reading them takes most of the time if there are few rows. Attention reads operands in f32
+    on all targets, except keys and values that lie in a cache, which stay narrow. Sums of products,
+    and the values computed from them, are f32. Residual sums that feed no product directly are also
+    stored in f32. Operators that only move elements keep the dtype of these elements.
 
     Before:
         %2: f16[...] = nn.relu(%1); %3: f16[...] = nn.conv2d(%2, w); %4: f16[...] = add(%3, b)

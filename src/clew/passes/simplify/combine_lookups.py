@@ -1,4 +1,4 @@
-"""CombineLookups: one lookup of texts in place of several on parts of the same texts."""
+"""CombineLookups: replaces lookups in parts of the same texts by one lookup."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from clew.support.text_arrays import TEXT
 
 @dataclass(frozen=True)
 class CombineLookups(Pass):
-    """Combines lookups of numbers for texts in parts of one tensor: each text gets a number first,
-    the position among the keys of all lookups, and kernels select the parts of these numbers and
-    look up the values. Models of tables encode each column of texts by itself. Lookups of texts,
-    and selections of columns of texts, run on the host, one by one.
+    """Combines lookups that map texts in parts of one tensor to numbers. One lookup first maps each
+    text to its position among the keys of all lookups. Kernels then select the parts of these
+    positions and look up the values. Models of tabular data encode each text column separately, and
+    lookups and selections of texts run on the host, one after the other.
 
     Before: `%1 = gather(%x, 0, axis=1)`, `%2 = text.lookup(%1, keys, values, -1)`, and likewise for
         other columns
@@ -33,7 +33,7 @@ class CombineLookups(Pass):
         `%3 = gather(values_and_default, %2)`, and likewise for other columns
 
     Preconditions: keys and values are constants. Non-goals: lookups whose values are texts, and
-    parts that are fewer elements than the tensor.
+    parts that together have fewer elements than the tensor.
     """
 
     opt_level: ClassVar[int] = 1
@@ -61,7 +61,7 @@ class _Combiner(Rewriter):
         super().__init__()
         # By lookup: all lookups in the same texts, and the texts.
         self._groups: Mapping[int, tuple[Sequence[Call], Expr]] = {}
-        # By texts: the number of each key, and the numbers of the texts.
+        # By texts: the position of each key, and the positions of the texts.
         self._numbers: dict[int, tuple[dict[str, int], Expr]] = {}
 
     def enter(self, function: Function) -> None:
@@ -95,7 +95,7 @@ class _Combiner(Rewriter):
             return get_op("gather")(Constant(values), part, axis=0)
 
     def _numbered(self, calls: Sequence[Call], source: Expr) -> tuple[dict[str, int], Expr]:
-        """Returns the number of each key, and the numbers of the texts."""
+        """Returns the position of each key, and the positions of the texts among the keys."""
         tables = [found for call in calls if (found := _tables_of(call)) is not None]
         keys = list(dict.fromkeys(key for found in tables for key in found.keys))
         names = np.empty(len(keys), TEXT)
@@ -110,7 +110,7 @@ class _Combiner(Rewriter):
 
 
 def _tables_of(node: Expr) -> _Tables | None:
-    """Returns the constants of a lookup of numbers for texts; None for other nodes."""
+    """Returns the constants of a lookup that maps texts to numbers; None for other nodes."""
     if not isinstance(node, Call) or not isinstance(node.op, Op) or node.op.name != "text.lookup":
         return None
     keys, values, default = node.args[1:]
@@ -125,7 +125,7 @@ def _tables_of(node: Expr) -> _Tables | None:
 
 
 def _source(texts: Expr) -> Expr:
-    """Returns the texts of which some are a part."""
+    """Returns the tensor of texts from which `texts` are selected."""
     while _is_part(texts):
         texts = texts.children[0]
     return texts
@@ -144,7 +144,7 @@ def _is_part(expr: Expr) -> bool:
 
 
 def _over(part: Expr, source: Expr, numbers: Expr) -> Expr:
-    """Returns a part of the texts `source` as the same part of their numbers."""
+    """Returns the part of `numbers` at the positions of a part of the texts `source`."""
     if part is source:
         return numbers
     assert isinstance(part, Call)

@@ -1,7 +1,7 @@
 """Memory-bound products of one row with a matrix.
 
-Several vectors of columns are computed together. This keeps as many memory streams and sums in
-flight, and hides the latency of additions.
+Several vectors of columns are computed together. This keeps several memory streams and sums in
+flight, which hides the latency of additions.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from clew.support.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Row(TailMatch):
-    """A row of results whose columns are contiguous in the matrix."""
+    """A product with a matrix in which the columns of the result are contiguous."""
 
     lanes: int
     vectors: int
 
 
 class Matvec(Rule[Row]):
-    """Products of one row with a matrix of more columns than a register tile has."""
+    """Products of one row with a matrix that has more columns than a register tile."""
 
     name = "matvec"
     demands = (REDUCES, TAILED, PRODUCTS, ONE_ROW)
@@ -88,8 +88,8 @@ class Matvec(Rule[Row]):
 
 
 def _vectors(info: StageInfo, lanes: int, target: Target) -> int:
-    """Returns the number of vectors of columns computed together: more if the rows of the matrix
-    are not packed in panels, because memory is read in longer runs.
+    """Returns the number of vectors of columns computed together. It is larger if the matrix is not
+    packed in panels, so that memory is read in longer runs.
     """
     depth = next(n.index for n in info.loops if n.name == info.reduction_axes[0])
     steps = [stride(x, depth, Simplifier()) for x in buffer_loads(info.store.value)]

@@ -1,7 +1,7 @@
-"""Memory-bound products of one row, or of a few, with a large matrix that is not packed.
+"""Memory-bound products of one or a few rows with a large matrix that is not packed.
 
-The matrix is read once, in row order, for all rows of the other operand. Parts of the depth are
-summed in memory and added up (split-K), so that threads share them.
+The matrix is read once, in row order, for all rows of the other operand. Threads share parts of the
+depth, each of which is summed in memory; the partial sums are then added up (split-K).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def _matrix(info: StageInfo) -> Load:
     return max(buffer_loads(info.store.value), key=lambda x: x.source.typical_bytes)
 
 
-FEW_ROWS: Final = Demand("a known number of rows, of a few at most", _few_rows)
+FEW_ROWS: Final = Demand("a known number of rows, a few at most", _few_rows)
 LARGE_MATRIX: Final = Demand("an operand larger than the second-level cache", _large)
 
 
 @dataclass(frozen=True)
 class Stream(TailMatch):
-    """Rows whose results' columns are contiguous in the matrix."""
+    """A product with a matrix in which the columns of the results are contiguous."""
 
     lanes: int
 
 
 class Streamed(Rule[Stream]):
-    """Products of one row, or of a few, with a deep matrix that exceeds the second-level cache."""
+    """Products of one or a few rows with a deep matrix that exceeds the second-level cache."""
 
     name = "streamed"
     demands = (REDUCES, TAILED, PRODUCTS, FEW_ROWS, LARGE_MATRIX)
@@ -78,7 +78,7 @@ class Streamed(Rule[Stream]):
         panels = -(-match.info.store.buffer.typical_shape[-1] // (match.lanes * VECTORS_OF_STREAM))
         part = min(MOST_PRODUCTS, -(-depth // -(-PIECES_FOR_THREADS // panels)))
         part = -(-part // STEPS_OF_STREAM) * STEPS_OF_STREAM
-        about = "vectors of columns read one after another"
+        about = "vectors of columns read one after the other"
         return Space(
             (
                 Choice("vectors", VECTORS_OF_STREAM, (64, 128, 256, VECTORS_OF_STREAM), about),
@@ -88,7 +88,7 @@ class Streamed(Rule[Stream]):
         )
 
     def schedule(self, match: Stream, settings: Settings) -> Schedule:
-        """The sums of a part are loaded and stored once for a few steps of the depth."""
+        """Sums of a part are loaded and stored once per few steps of the depth."""
         schedule, infos = match.begin()
         info, lanes = infos[match.anchor], match.lanes
         *lines, place = infos[match.root].axes_in(match.result(schedule))
@@ -124,7 +124,7 @@ class Streamed(Rule[Stream]):
 
 
 def _reads_columns(info: StageInfo, lanes: int) -> bool:
-    """Whether one operand is the same in all columns, and the other contiguous."""
+    """Whether one operand is the same for all columns, and the other is contiguous along them."""
     last = next(n for n in info.loops if n.name == info.axes[-1])
     loads = buffer_loads(info.store.value)
     steps = [lane_stride(x, last.index, lanes, Simplifier()) for x in loads]
@@ -132,7 +132,7 @@ def _reads_columns(info: StageInfo, lanes: int) -> bool:
 
 
 def _in_row_order(info: StageInfo) -> bool:
-    """Whether all rows of the other operand share the matrix, which is deep and not packed."""
+    """Whether the matrix is deep, not packed, and shared by all rows of the other operand."""
     by_name = {n.name: n.index for n in info.loops}
     depth = by_name[info.reduction_axes[0]]
     if not isinstance(depth.extent, int) or depth.extent < DEPTH_OF_STREAM:

@@ -127,8 +127,8 @@ class Windows(Rule[Sliding]):
         schedule.attempt(lambda: schedule.skip_padding(match.anchor, lanes=own_lane))  # if any
         schedule.partition(ow_outer)
         schedule.partition(oh_outer)
-        # Where sizes decide which taps are in the padding, unrolled code would have a branch for
-        # each tap.
+        # If free sizes determine which taps are in the padding, unrolled code would have a branch
+        # for each tap.
         in_loops = [] if _is_decided(match) else [kh, kw]
         if settings["unroll"]:
             schedule.unroll(kh, guarded=kh not in in_loops)
