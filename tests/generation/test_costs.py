@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,10 +73,15 @@ def test_what_has_no_costs(model: clew.LanguageModel, tmp_path: Path) -> None:
     model.model.save(tmp_path / "m.clew")
     saved = clew.language_model(tmp_path / "m.clew")
     assert bandwidth_share(saved.wiring, 40, 1e-3) is None
-    for of, length in ((saved, 40), (model, 0)):
+    wrong: list[Any] = [0, 1.5, "3", True, None]
+    for of, length in ((saved, 40), *((model, number) for number in wrong)):
         with pytest.raises(clew.ClewError) as caught:
             of.costs(length=length)
         assert caught.value.code == "I495"
+    for sizes in ({"length": 2**40}, {"prompt": 2**62}):
+        with pytest.raises(clew.ClewError) as caught:
+            model.costs(**sizes)
+        assert caught.value.code == "I265"
 
 
 def test_numbers_of_bytes() -> None:

@@ -137,6 +137,26 @@ def test_a_call_that_begins_leaves_the_caches_of_copies(
     np.testing.assert_allclose(found, reference(np.array([[7]])), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_call_begins_whatever_the_state_is(cross: bool) -> None:
+    made = merged(weights(cross=cross), cross=cross)
+    session = clew.compile(made, threads=1).session()
+    rng = np.random.default_rng(3)
+    for number, batch in enumerate([1, 3, 2, 2, 2]):
+        if number == 3:  # whole arrays in place of buffers
+            session.set({name: array + 1 for name, array in session.state.items()})
+        if number == 4 and session._now.hold is not None:  # as a call that failed leaves it
+            session._now.hold.is_torn = True
+        reference = Reference(made)
+        encoder = rng.standard_normal((batch, 2 + number, WIDTH)).astype(np.float32)
+        more = [encoder] if cross else []
+        for flag, count in ((False, 3), (True, 1)):
+            ids = rng.integers(0, VOCABULARY, (batch, count))
+            found = session(ids, *more, np.array([flag]))
+            np.testing.assert_allclose(found, reference(ids, *more), rtol=1e-5, atol=1e-4)
+        assert session.length == 4
+
+
 def test_generated_tokens(causal: Any, model: clew.CompiledModel) -> None:
     expected = generated(causal, PROMPT, 12)
     assert clew.generate(model, PROMPT, max_tokens=12).ids == expected

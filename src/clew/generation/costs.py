@@ -20,6 +20,7 @@ from clew.machine.probes.bandwidth import Bandwidth
 from clew.profile.timing import Measured, measure_ready
 from clew.serving.built_model import BuiltModel
 from clew.serving.ready import Ready
+from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.shown import Shown
@@ -190,16 +191,19 @@ def costs_of(wiring: Wiring, length: int, prompt: int) -> TokenCosts:
     of `prompt` tokens.
 
     Errors: I495 for a saved model, which lacks the definitions of its kernels, for a model without
-    caches, and for numbers below 1; those of a call.
+    caches, and for arguments other than integers of at least 1; I265 for too many tokens; those of
+    a call.
     """
-    if length < 1 or prompt < 1 or not wiring.states or not isinstance(wiring.model, BuiltModel):
+    fits = all(type(n) is int and n > 0 for n in (length, prompt))
+    if not fits or not wiring.states or not isinstance(wiring.model, BuiltModel):
         raise InputError(
             "I495",
-            f"token costs cannot be measured: length={length}, prompt={prompt}, "
+            f"token costs cannot be measured: length={length!r:.40}, prompt={prompt!r:.40}, "
             f"{wiring.model!r:.80}",
-            hint="length and prompt must be at least 1; the model must have caches, and be "
-            "compiled from its folder or file, not loaded from a .clew file",
+            hint="length and prompt must be integers of at least 1; the model must have caches, and "
+            "be compiled from its folder or file, not loaded from a .clew file",
         )
+    check_run_bytes("the ids of tokens", max(length, prompt) * np.dtype(np.int64).itemsize)
     session = wiring.model.session()
     ids = np.zeros((1, max(length, prompt)), np.int64)
     first = min(prompt, wiring.at_once)

@@ -134,8 +134,8 @@ class LanguageModel(Shown):
         that must be read and the times of a decode step after `length` tokens and of the first call
         of a prompt of `prompt` tokens.
 
-        Errors: I495 for a saved model, a model without caches, and numbers below 1; those of a
-        call.
+        Errors: I495 for a saved model, a model without caches, and what is no integer of at least
+        1; I265 for too many tokens; those of a call.
         """
         from clew.generation.costs import costs_of  # noqa: PLC0415 - it imports the compiler
 

@@ -81,10 +81,15 @@ class Bound:
         """The division of work."""
         return self.make_chunks()
 
+    @property
+    def most_scratch_bytes(self) -> int:
+        """The scratch memory that a thread needs for any step; 0 without steps."""
+        return max(self.scratch_bytes, default=0)
+
     @cached_property
     def scratch_stride_bytes(self) -> int:
         """The distance between the scratch memory of two threads, which suffices for any step."""
-        return round_up(max(self.scratch_bytes, default=0), ALIGNMENT_BYTES)
+        return round_up(self.most_scratch_bytes, ALIGNMENT_BYTES)
 
     def working_bytes(self, threads: int) -> int:
         """Returns the bytes of the arena and of the scratch memory of all threads."""
@@ -93,7 +98,7 @@ class Bound:
     def check_memory(self, threads: int) -> None:
         """Errors: C140 if a run needs more memory than the budget or the machine allows."""
         made = self.arena_bytes + sum([spec.size_bytes for spec in self.outputs])
-        total = made + threads * max(self.scratch_bytes, default=0)
+        total = made + threads * self.most_scratch_bytes
         budgets, kernels = current(), len(self.layout.places)
         if total > budgets.run_bytes:
             what = f"bytes that {kernels} kernels need together"

@@ -410,7 +410,7 @@ class Tables:
 
     def _guarded(self, given: Sequence[np.ndarray], side: GuardSide) -> list[Any] | Limits:
         arena = [GuardedBuffer(size, side=side) for size in self.arena_bytes]
-        scratch = GuardedBuffer(max(self.bound.scratch_bytes), side=side, count=self.threads)
+        scratch = GuardedBuffer(self.bound.most_scratch_bytes, side=side, count=self.threads)
         specs = self.bound.outputs
         outputs = [
             GuardedBuffer(size, align_bytes=spec.itemsize, side=side)

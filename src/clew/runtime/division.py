@@ -40,13 +40,15 @@ class Work:
 
     @staticmethod
     def of(phases: Sequence[Sequence[EntryPoint]]) -> Work:
-        """Returns the work of phases at known sizes."""
+        """Returns the work of phases at known sizes. A size below 0, as the limits of counts may
+        give a kernel that does not run, counts as 0.
+        """
         entries = [entry for phase in phases for entry in phase]
         return Work(
             np.repeat(np.arange(len(phases)), list(map(len, phases))),
             np.array([entry.cost for entry in entries], np.float64),
-            np.array([entry.n_pieces for entry in entries], np.int64),
-            np.array([entry.n_lines for entry in entries], np.int64),
+            np.array([max(entry.n_pieces, 0) for entry in entries], np.int64),
+            np.array([max(entry.n_lines, 0) for entry in entries], np.int64),
             np.array([entry.repeated > 0 for entry in entries], bool),
         )
 

@@ -231,7 +231,7 @@ class NativeLoop(Shown):
             GuardedBuffer(int(size), side=self._guard)
             for size in window.columns["arena"][:, : window.rows].max(axis=1)
         ]
-        scratch = GuardedBuffer(max(bound.scratch_bytes), side=self._guard, count=threads)
+        scratch = GuardedBuffer(bound.most_scratch_bytes, side=self._guard, count=threads)
         return Places(
             constants.addresses,
             [buffer.address for buffer in arena],

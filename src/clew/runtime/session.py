@@ -528,13 +528,13 @@ class Session(Shown):
     def _prepared(self, form: HeldForm, arrays: Sequence[Any]) -> _Step:
         """Returns the next call, prepared: growing states lie in buffers with room for it."""
         now = self._now
+        if form.begins is not None and self._flag is not None and not arrays[self._flag].any():
+            form, now = form.begins, self._emptied(now, arrays)
         if now.hold is not None and now.hold.is_torn:
             raise _is_torn()
-        if form.begins is not None and self._flag is not None and not arrays[self._flag].any():
-            form, now = form.begins, self._emptied(now)
         whole: State = now.state if now.caches is None else {**now.state, **now.caches.arrays}
         if len(whole) < len(self._specs):
-            whole = self._completed(arrays, is_read=form is self._held_form)
+            whole = self._completed(arrays)
         given = list(self._arrange([*arrays, *(whole[name] for name in self._specs)]))
         if now.caches is None:
             now = _Now(whole, None, form.lengths_of(given), now.hold)
@@ -566,14 +566,29 @@ class Session(Shown):
             hold.is_torn = False
         return self._shown_of(results)
 
-    def _emptied(self, now: _Now) -> _Now:
-        """Returns the session's values with empty growing states, for a call that begins a
-        sequence.
+    def _emptied(self, now: _Now, arrays: Sequence[Any]) -> _Now:
+        """Returns the state for a call that begins a sequence and reads no state: without elements
+        in growing states, whose buffers it keeps if their other sizes are those of the call. Sizes
+        that the call does not give are 1.
+
+        Errors: I265.
         """
-        if now.caches is not None:
-            return now._replace(lengths=dict.fromkeys(now.lengths, 0))
-        grows = dict(self._places_of_length())
-        return now._replace(state={n: x for n, x in now.state.items() if n not in grows})
+        named = {d for spec in self._specs.values() for d in spec.shape if isinstance(d, str)}
+        known = sizes_of(self._model.inputs, dict(zip(self._given_names, arrays, strict=True)))
+        sizes = {**dict.fromkeys(named, 1), **known, **dict.fromkeys(self._growing, 0)}
+        with in_force(self._model.budgets):
+            first = {name: first_value(s, sizes, self._growing) for name, s in self._specs.items()}
+        grows, caches = dict(self._places_of_length()), now.caches
+        is_torn = now.hold is not None and now.hold.is_torn
+        if is_torn or caches is None:
+            return _Now(first)
+        if not all(
+            _are_equal_but(grows[name], array.shape, first[name].shape)
+            for name, array in caches.arrays.items()
+        ):
+            return _Now(first)
+        left = {name: array for name, array in first.items() if name not in caches.arrays}
+        return now._replace(state=left, lengths=dict.fromkeys(now.lengths, 0))
 
     def _begun(
         self,
@@ -657,18 +672,14 @@ class Session(Shown):
             self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
         )
 
-    def _completed(self, arrays: Sequence[Any], *, is_read: bool = True) -> State:
-        """Returns the state, with zeros for states that have no value yet. If the call reads no
-        state, unknown sizes of these are 1.
+    def _completed(self, arrays: Sequence[Any]) -> State:
+        """Returns the state, with zeros for states that have no value yet.
 
         Errors: I373.
         """
         state = self._now.state
         known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
         sizes = sizes_of(self._model.inputs, known)
-        if not is_read:
-            named = {d for spec in self._specs.values() for d in spec.shape if isinstance(d, str)}
-            sizes = {**dict.fromkeys(named - self._growing, 1), **sizes}
         with in_force(self._model.budgets):
             return {
                 name: state[name] if name in state else first_value(spec, sizes, self._growing)
@@ -696,6 +707,11 @@ def _is_running() -> InputError:
         "the session is already running a call",
         hint="use a session for each thread: model.session(), or session.copy()",
     )
+
+
+def _are_equal_but(axis: int, a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes of equal rank are equal, apart from an axis."""
+    return all(n == axis or left == right for n, (left, right) in enumerate(zip(a, b, strict=True)))
 
 
 def _is_torn() -> InputError:

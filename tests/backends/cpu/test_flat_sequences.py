@@ -280,3 +280,42 @@ def test_sizes_that_do_not_fit_are_an_error() -> None:
     for sizes in ([2, 2], [6, -1], [6]):
         with pytest.raises(ClewError, match="I274"):
             made.run({"x": x, "sizes": np.array(sizes), "n": np.array(1)})
+
+
+def test_guarded_loops_that_run_no_kernels() -> None:
+    text = f"""{HEAD}agraph (float[n, 1] x, int64 count) => (seq(float[?, 1]) y, int64[2] total) {{
+        two = Constant <value = int64 {{2}}> ()
+        zeros = Constant <value = int64[2] {{0, 0}}> ()
+        first = SplitToSequence <axis = 0> (x, two)
+        y, total = Loop (count, , first, zeros) <body = inner
+            (int64 i, bool c, seq(float[?, 1]) q0, int64[2] t0) =>
+            (bool c2, seq(float[?, 1]) q, int64[2] t) {{
+            c2 = Identity (c)
+            zero = Constant <value = int64 {{0}}> ()
+            e = SequenceAt (q0, i)
+            q = SequenceErase (q0, zero)
+            size = Shape (e)
+            t = Add (t0, size)
+        }}>
+    }}"""
+    guarded = compiled(text, threads=2, diagnostics=clew.Diagnostics(guard=True), cache=False)
+    for rows, count in ((0, 0), (3, 0), (3, 1), (0, 0)):
+        feed = {"x": np.ones((rows, 1), "f4"), "count": np.array(count)}
+        found, wanted = guarded.run(feed), session(text).run(None, feed)
+        check_equal(found["y"], wanted[0])
+        check_equal(found["total"], wanted[1])
+
+
+def test_a_guarded_loop_that_only_counts() -> None:
+    text = f"""{HEAD}agraph (float[n] x, int64 count) => (int64[1] total) {{
+        zeros = Constant <value = int64[1] {{0}}> ()
+        total = Loop (count, , zeros) <body = inner
+            (int64 i, bool c, int64[1] t0) => (bool c2, int64[1] t) {{
+            c2 = Identity (c)
+            t = Shape (x)
+        }}>
+    }}"""
+    guarded = compiled(text, threads=1, diagnostics=clew.Diagnostics(guard=True), cache=False)
+    for count in (0, 2):
+        found = guarded.run({"x": np.ones(3, "f4"), "count": np.array(count)})
+        check_equal(found["total"], np.array([3 if count else 0]))

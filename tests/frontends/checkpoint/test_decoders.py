@@ -195,7 +195,11 @@ def config_of(folder: Path, **changes: Any) -> None:
         ({"rope_parameters": {**_YARN, "factor": 0}}, "M071", "factor"),
         ({"rope_parameters": {**_YARN, "rope_theta": 1.0}}, "M071", "rope_theta"),
         ({"rope_parameters": {**_YARN, "beta_fast": -1}}, "M071", "beta_fast"),
+        ({"rope_parameters": {**_YARN, "beta_fast": 1e-320}}, "M071", "beta_fast"),
+        ({"rope_parameters": {**_YARN, "beta_fast": 1e308}}, "M071", "beta_fast"),
+        ({"partial_rotary_factor": 1e308}, "M071", "partial_rotary_factor"),
         ({"rope_parameters": {**_LONGROPE, "short_factor": [1.0]}}, "M071", "short_factor"),
+        ({"rope_parameters": {**_LONGROPE, "long_factor": [10**400] * 4}}, "M071", "long_factor"),
         ({"rope_parameters": {**_LONGROPE, "long_factor": [0.0] * 4}}, "M071", "long_factor"),
         ({"model_type": "mixtral"}, "M071", "num_local_experts"),
         ({"model_type": "mixtral", **_MANY, "num_experts_per_tok": 9}, "M071", "num_experts_per"),
@@ -207,6 +211,9 @@ def config_of(folder: Path, **changes: Any) -> None:
         ({"model_type": "mamba2", **_HEADS, "n_groups": 3}, "M071", "n_groups"),
         ({"model_type": "mamba2", **_HEADS, "conv_kernel": 2**20}, "M071", "conv_kernel"),
         ({"model_type": "mamba2", **_HEADS, "time_step_limit": [0, "1"]}, "M071", "time_step_li"),
+        ({"model_type": "mamba2", **_HEADS, "time_step_limit": [0, 10**400]}, "M071", "time_step"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, "M071", "query_pre_attn_scalar"),
+        ({"sliding_window": 3, "layer_types": [[1], [2]]}, "U009", "layers of kind"),
     ],
 )
 def test_configurations(changes: dict[str, Any], code: str, words: str, tmp_path: Path) -> None:

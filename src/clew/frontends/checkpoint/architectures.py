@@ -180,8 +180,8 @@ def _windows(config: Config, layers: int) -> list[int]:
     window = config.count("sliding_window")
     if "layer_types" in config:
         kinds = config.items("layer_types", layers)
-        if not set(kinds) <= {"sliding_attention", "full_attention"}:
-            raise unsupported(f"models with layers of kind {sorted(map(str, set(kinds)))}")
+        if not all(kind in ("sliding_attention", "full_attention") for kind in kinds):
+            raise unsupported(f"models with layers of kind {sorted(set(map(str, kinds)))!r:.80}")
         return [window if kind == "sliding_attention" else 0 for kind in kinds]
     return [window] * layers
 
@@ -321,9 +321,12 @@ def _gemma2(config: Config) -> Decoder:
         window = config.count("sliding_window", 4096)
         blocks = [replace(whole.blocks[n], window=0 if n % 2 else window) for n in range(layers)]
         whole = replace(whole, blocks=tuple(blocks))
+    scalar = config.real("query_pre_attn_scalar", 256)
+    if scalar <= 0:
+        config.invalid("query_pre_attn_scalar")
     return replace(
         whole,
-        scale=config.real("query_pre_attn_scalar", 256) ** -0.5,
+        scale=scalar**-0.5,
         softcap=config.real("attn_logit_softcapping", 0.0),
         logit_cap=config.real("final_logit_softcapping", 0.0),
     )

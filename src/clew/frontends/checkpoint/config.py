@@ -14,6 +14,7 @@ from clew.support.errors import ModelError, UnsupportedError
 from clew.support.files import read_json_file, reason_of
 
 _MOST: Final = 1 << 31
+_MOST_REAL: Final = 1e30
 _MISSING: Final = object()
 
 
@@ -76,10 +77,9 @@ class Config:
         return found
 
     def real(self, name: str, default: Any = _MISSING) -> float:
-        """Returns a finite number."""
+        """Returns a number that `is_real` accepts."""
         found = self._field(name, default)
-        number = type(found) is float or (type(found) is int and abs(found) < _MOST)
-        if not number or not math.isfinite(found):
+        if not is_real(found):
             self.invalid(name)
         return float(found)
 
@@ -120,7 +120,7 @@ class Config:
             self.invalid(name)
         infinite = {"__float__": "Infinity"}
         least, most = (math.inf if bound == infinite else bound for bound in found)
-        if not all(type(bound) in (int, float) for bound in (least, most)):
+        if not all(bound == math.inf or is_real(bound) for bound in (least, most)):
             self.invalid(name)
         if not 0 <= least <= most or least == math.inf:
             self.invalid(name)
@@ -132,6 +132,14 @@ class Config:
         if not isinstance(found, dict):
             self.invalid(name)
         return Config(found, self._file, self._keys)
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is a number of a size that occurs, or 0: it has a form in `f32`, and products
+    and quotients of a few of them are finite in `f64`.
+    """
+    size = abs(value) if type(value) in (int, float) else math.nan
+    return size == 0 or 1 / _MOST_REAL <= size <= _MOST_REAL
 
 
 def unsupported(what: str, hint: str = "") -> UnsupportedError:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.checkpoint.config import Config, is_real, unsupported
 from clew.support.dataclass import dataclass
 
 _MOST_ROTATED: Final = 1 << 16  # elements of a head
@@ -178,7 +178,7 @@ def _longrope(of: _Scaled) -> Rotary:
 
 def _divided(of: _Scaled, name: str) -> tuple[float, ...]:
     factors: Sequence[object] = of.scaling.items(name, len(of.angles))
-    if not all(type(f) in (int, float) and 0 < f < math.inf for f in factors):  # type: ignore[operator]
+    if not all(is_real(f) and f > 0 for f in factors):  # type: ignore[operator]
         of.scaling.invalid(name)
     return tuple(a / f for a, f in zip(of.angles, factors, strict=True))  # type: ignore[operator]
 
