@@ -457,14 +457,15 @@ def test_refusals(tmp_path: Path) -> None:
         free.export_c(tmp_path)
     decided = clew.compile(
         message(
-            [helper.make_node("Expand", ["x", "s"], ["y"])],
+            [helper.make_node("Expand", ["x", "s"], ["y"], name="expanded")],
             {"x": [1], "s": [2]},
             {"y": ["a", "b"]},
             kinds={"s": TensorProto.INT64},
         )
     )
-    with pytest.raises(clew.ClewError, match=r"U081.*input 's' decides"):
+    with pytest.raises(clew.ClewError, match=r"U081.*input 's' decides") as refused:
         decided.export_c(tmp_path)
+    assert refused.value.layer == "expanded"
     model = clew.compile(network())
     with pytest.raises(clew.ClewError, match=r"I470.*'2d'"):
         model.export_c(tmp_path, "2d")
@@ -480,3 +481,31 @@ def test_refusals(tmp_path: Path) -> None:
     )
     with pytest.raises(clew.ClewError, match=r"(?s)U080.*det.*determinant"):
         host.export_c(tmp_path)
+
+
+def test_refused_sizes_and_dtypes_name_the_layer(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu1"),
+        helper.make_node("NonZero", ["r"], ["i"], name="places"),
+        helper.make_node("Neg", ["i"], ["y"], name="negated"),
+    ]
+    kinds = {"y": TensorProto.INT64}
+    sized = message(nodes, {"x": [3, 4]}, {"y": [2, "k"]}, kinds=kinds)
+    with pytest.raises(clew.ClewError, match=r"U081.*output 'y' has data-dependent") as refused:
+        clew.compile(sized).export_c(tmp_path)
+    assert refused.value.layer == "places"
+    kinds = {"s": TensorProto.INT64}
+    nodes = [*nodes[:2], helper.make_node("ReduceSum", ["i"], ["s"], name="total")]
+    inside = message(nodes, {"x": [3, 4]}, {"s": [1, 1]}, kinds=kinds)
+    with pytest.raises(clew.ClewError, match=r"U081.*data decide a size") as refused:
+        clew.compile(inside).export_c(tmp_path)
+    assert refused.value.layer == "places"
+    words = message(
+        [helper.make_node("StringNormalizer", ["x"], ["y"], name="words")],
+        {"x": [3]},
+        {"y": [3]},
+        kind=TensorProto.STRING,
+    )
+    with pytest.raises(clew.ClewError, match=r"U082.*input 'x'") as refused:
+        clew.compile(words).export_c(tmp_path)
+    assert refused.value.layer == "words"

@@ -174,7 +174,8 @@ def library_of(
     """Returns a compiled model as a library. Errors: see `export_c`."""
     interface, sizing = interface_of(model, name, state)
     build, target = _build_of(model, interface), model.options.target
-    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.all_inputs])
+    itemsizes = [tensor.dtype.itemsize for tensor in interface.all_inputs]
+    whole = whole_program(build.program, itemsizes, model.module.main)
     threads = max((segment.threads for segment in build.segments), default=1)
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:
