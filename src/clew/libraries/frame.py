@@ -96,7 +96,8 @@ class Frame:
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
     the records of index checks and the words of loops. `chunks` are the functions and ranges of its
-    steps, which become the constant `CHUNKS`; `symbols` are the functions that the frame refers to.
+    steps, which become the constant `chunk_table`; `symbols` are the functions that the frame
+    refers to.
     """
 
     frame: Frame
@@ -104,6 +105,7 @@ class Tables(NamedTuple):
     bases: Here
     records: Here
     loops: Here
+    chunk_table: str
     chunks: Sequence[tuple[str, Sequence[Dim]]]
     symbols: Sequence[str]
 
@@ -158,11 +160,16 @@ class Numbers(NamedTuple):
         return any(isinstance(n, SymDim) for row in self.chunks for n in row)
 
 
-CHUNKS, WEIGHTS = "clew_chunks", "clew_weights"
+WEIGHTS = "clew_weights"
 
 
 def tables_of(
-    bound: Numbers, weights: Sequence[int], start: int, loop_steps: int, outside: bool = False
+    bound: Numbers,
+    chunk_table: str,
+    weights: Sequence[int],
+    start: int,
+    loop_steps: int,
+    outside: bool = False,
 ) -> Tables:
     """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
     of all threads (`Numbers.working_bytes`), and has the frame at `start`. `weights` are the
@@ -181,14 +188,14 @@ def tables_of(
             patched += [at, bound.n_bases, weights[buffer] + offset]
     patches = frame.add(patched)
     loops = _add_loops(frame, bound, args, loop_steps)
-    table = _chunk_table(frame, bound)
+    table = _chunk_table(frame, bound, chunk_table)
     steps = frame.add(_steps(bound, args, loops, table))
     n_patches = len(patched) // 3
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
     fixed = [] if isinstance(table, Here) else bound.chunks
     chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
-    return Tables(frame, segment, bases, records, loops, chunks, layout.symbols)
+    return Tables(frame, segment, bases, records, loops, chunk_table, chunks, layout.symbols)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -198,10 +205,12 @@ def _sum(base: int | Here, dim: Dim) -> Word | Sized:
     return Here(base.offset + dim) if isinstance(base, Here) else base + dim
 
 
-def _chunk_table(frame: Frame, bound: Numbers) -> Here | Symbol:
-    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes."""
+def _chunk_table(frame: Frame, bound: Numbers, name: str) -> Here | Symbol:
+    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes, and
+    otherwise a constant.
+    """
     if not bound.is_sized:
-        return Symbol(CHUNKS)
+        return Symbol(name)
     return frame.add(
         [
             word

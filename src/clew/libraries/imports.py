@@ -1,4 +1,4 @@
-"""The undefined functions of an object."""
+"""The functions of an object."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def undefined_in(data: bytes) -> list[str]:
     elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
     symbols = elf.get_section_by_name(".symtab").iter_symbols()
     return sorted(s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF")
+
+
+def function_bytes(data: bytes) -> dict[str, int]:
+    """Returns the bytes of code of the functions in an ELF object."""
+    elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
+    symbols = elf.get_section_by_name(".symtab").iter_symbols()
+    return {s.name: s["st_size"] for s in symbols if s["st_info"]["type"] == "STT_FUNC"}
 
 
 def _wasm_imports(data: bytes) -> list[str]:

@@ -32,7 +32,7 @@ from clew.support.text_arrays import dtype_name
 
 FREE: Final = -1
 """The value of a free size in the tables of tensors."""
-OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE = range(6)
+OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE, TARGET = range(7)
 ERRORS: Final = {
     "OK": "no error",
     "ERROR_NULL": "a pointer is NULL",
@@ -40,6 +40,7 @@ ERRORS: Final = {
     "ERROR_INDEX": "an index is out of range",
     "ERROR_LOOP": "a loop exceeded the iteration limit that was set when the library was compiled",
     "ERROR_SIZE": "a size is out of its range, or the model has no results at these sizes",
+    "ERROR_TARGET": "the library has no code for this CPU, or for a target of this number",
 }
 """The error codes in their order, with the texts that `NAME_error` returns."""
 MACROS: Final = ("H", "HPP", "WORKSPACE_BYTES", "N_INPUTS", "N_OUTPUTS", "MAX_THREADS")
