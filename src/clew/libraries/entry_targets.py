@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from clew.codegen.objects import CodeTarget
 from clew.libraries.entry_state import escaped
 from clew.libraries.interface import NULL, TARGET
@@ -115,7 +113,8 @@ def for_target(text: str, target: CodeTarget) -> str:
 
 def _keys(prefix: str, targets: Sequence[str]) -> list[int]:
     text = f"{prefix} chooses from {', '.join(targets)}"
-    return np.frombuffer(hashlib.sha512(text.encode()).digest(), "<i8")[:3].tolist()
+    digest = hashlib.sha512(text.encode()).digest()
+    return [int.from_bytes(digest[at : at + 8], "little", signed=True) for at in (0, 8, 16)]
 
 
 def _kept_choice(prefix: str, targets: Sequence[str], arguments: str, place: int) -> str:

@@ -19,7 +19,7 @@ from clew.libraries.addresses import SUFFIX, trace_record
 from clew.libraries.archive import archive
 from clew.libraries.entry import Entry, Run, entry_text
 from clew.libraries.entry_targets import CHOICE_BYTES, TARGETS, for_target
-from clew.libraries.imports import function_bytes, undefined_in
+from clew.libraries.functions import function_bytes, undefined_in
 from clew.libraries.interface import Interface, interface_of
 from clew.libraries.parts import Parts
 from clew.libraries.texts import TargetPart
