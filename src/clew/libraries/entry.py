@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from clew.codegen.artifact import RECORD_BYTES
@@ -32,7 +32,9 @@ _ARGUMENTS: Final = (
     "ptr %inputs, ptr %outputs, ptr %workspace",
     "ptr %inputs, ptr %outputs, ptr %state, ptr %workspace",
 )
-_FRAME, _ADDRESSES = "clew_frame", "clew_addresses"
+_FRAME, _ADDRESSES, _FUNCTIONS = "clew_frame", "clew_addresses", "clew_functions"
+# Words of a frame that one instruction widens. The workspace has room for as many at its end.
+_WORDS_AT_ONCE: Final = 4
 _RECORD_BYTES: Final = RECORD_BYTES
 _ENDS: Final = {
     "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
@@ -133,6 +135,23 @@ class _Text:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
 
+    def each(self, name: str, count: int, body: Callable[[str], None], step: int = 1) -> None:
+        """Runs a body for each number below `count`, which it has a value of."""
+        before = f"{name}.before"
+        self.do(f"br label %{before}")
+        self.label(before)
+        self.do(f"br label %{name}")
+        self.label(name)
+        n = f"%{name}.n"
+        self.do(f"{n} = phi i64 [ 0, %{before} ], [ {n}ext, %{name}.do ]")
+        more = self.value(f"icmp ult i64 {n}, {count}")
+        self.do(f"br i1 {more}, label %{name}.do, label %{name}.done")
+        self.label(f"{name}.do")
+        body(n)
+        self.do(f"{n}ext = add i64 {n}, {step}")
+        self.do(f"br label %{name}")
+        self.label(f"{name}.done")
+
     def either(self, conditions: Sequence[str]) -> str:
         found = conditions[0]
         for other in conditions[1:]:
@@ -165,8 +184,7 @@ def entry_text(entry: Entry) -> str:
     for number, run in enumerate(entry.runs):
         parts += [
             _chunks(run.tables),
-            _image(run.tables.frame, number, entry.pointer_bytes),
-            _addresses(run.tables.frame, number),
+            *_frame(run.tables, number),
             *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.tables.symbols),
             *_faults(run, number),
             _run(entry, run, number),
@@ -202,36 +220,36 @@ def _chunks(tables: Tables) -> str:
     return f"@{name} = internal constant [{len(rows)} x {type_}] [{all_rows}], align 8"
 
 
-def _image(frame: Frame, number: int, pointer_bytes: int) -> str:
-    """The initial words of the frame, as a packed struct: some are addresses of symbols."""
-    types: list[str] = []
-    values: list[str] = []
-    for word in frame.words:
-        if isinstance(word, Symbol):
-            types.append("ptr")
-            values.append(f"ptr {_address(word)}")
-            if pointer_bytes < 8:
-                types.append("i32")
-                values.append("i32 0")
-        else:
-            types.append("i64")
-            values.append(f"i64 {word.offset if isinstance(word, Here) else word}")
-    return (
-        f"@{_FRAME}{number} = internal constant <{{ {', '.join(types)} }}> "
-        f"<{{ {', '.join(values)} }}>, align 8"
-    )
+def _frame(tables: Tables, number: int) -> list[str]:
+    """The initial words of the frame, and the positions of its addresses."""
+    frame = tables.frame
+    words, bits = frame.numbers, _word_bits(frame)
+    words += [0] * (-len(words) % _WORDS_AT_ONCE)
+    parts = [_numbers(f"{_FRAME}{number}", words, bits)]
+    for base, symbol in enumerate((None, *_bases(tables))):
+        if places := frame.relative_to(symbol):
+            parts.append(_numbers(f"{_ADDRESSES}{number}.{base}", places, 32))
+    if others := frame.others(_bases(tables)):
+        rows = ", ".join(f"ptr @{symbol}" for _, symbol in others)
+        parts += [
+            _numbers(f"{_ADDRESSES}{number}.others", [place for place, _ in others], 32),
+            f"@{_FUNCTIONS}{number} = internal constant [{len(others)} x ptr] [{rows}]",
+        ]
+    return parts
 
 
-def _address(symbol: Symbol) -> str:
-    if not symbol.offset:
-        return f"@{symbol.name}"
-    return f"getelementptr (i8, ptr @{symbol.name}, i64 {symbol.offset})"
+def _word_bits(frame: Frame) -> int:
+    return 32 if all(-(1 << 31) <= word < 1 << 31 for word in frame.numbers) else 64
 
 
-def _addresses(frame: Frame, number: int) -> str:
-    numbers = frame.addresses
-    values = ", ".join(f"i32 {n}" for n in numbers)
-    return f"@{_ADDRESSES}{number} = internal constant [{len(numbers)} x i32] [{values}], align 4"
+def _bases(tables: Tables) -> tuple[str, str]:
+    return WEIGHTS, tables.chunk_table
+
+
+def _numbers(name: str, numbers: Sequence[int], bits: int) -> str:
+    values = ", ".join(f"i{bits} {n}" for n in numbers)
+    type_ = f"[{len(numbers)} x i{bits}]"
+    return f"@{name} = internal constant {type_} [{values}], align {_WORDS_AT_ONCE * bits // 8}"
 
 
 def _string(name: str, text: str) -> str:
@@ -336,7 +354,7 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     base = text.value("call ptr @clew_aligned(ptr %workspace)")
     if entry.targets:
         text.do(f"store i64 {number}, ptr {text.beyond(base, entry.choice)}, align 8")
-    _copy_frame(text, run.tables.frame, number, base)
+    _copy_frame(text, run.tables, number, base)
     _compute_sizes(text, entry, run, base)
     for n, place in enumerate(run.bases):
         at = text.beyond(base, run.tables.bases.offset + 8 * n)
@@ -406,31 +424,48 @@ def _check(
     text.label("ready")
 
 
-def _copy_frame(text: _Text, frame: Frame, number: int, base: str) -> None:
-    """Copies the tables to the workspace, and adds its address to the words that need it."""
+def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
+    """Copies the tables to the workspace, and makes offsets addresses."""
+    frame, group = tables.frame, _WORDS_AT_ONCE
     place = text.beyond(base, frame.start)
-    text.do(
-        f"call void @llvm.memcpy.p0.p0.i64(ptr align 8 {place}, ptr align 8 @{_FRAME}{number}, "
-        f"i64 {frame.size_bytes}, i1 false)"
-    )
-    count = len(frame.addresses)
-    start = text.value(f"ptrtoint ptr {base} to i64")
-    text.do("br label %place")
-    text.label("place")
-    text.do("%n = phi i64 [ 0, %ready ], [ %n1, %placed ]")
-    text.do(f"%more = icmp ult i64 %n, {count}")
-    text.do("br i1 %more, label %placed, label %go")
-    text.label("placed")
-    text.do(f"%numberp = getelementptr i32, ptr @{_ADDRESSES}{number}, i64 %n")
-    text.do("%number = load i32, ptr %numberp, align 4")
-    text.do("%wide = zext i32 %number to i64")
-    text.do(f"%word = getelementptr i64, ptr {place}, i64 %wide")
-    text.do("%distance = load i64, ptr %word, align 8")
-    text.do(f"%address = add i64 %distance, {start}")
-    text.do("store i64 %address, ptr %word, align 8")
-    text.do("%n1 = add i64 %n, 1")
-    text.do("br label %place")
-    text.label("go")
+    bits = _word_bits(frame)
+
+    def copy(n: str) -> None:
+        source = text.value(f"getelementptr i{bits}, ptr @{_FRAME}{number}, i64 {n}")
+        target = text.value(f"getelementptr i64, ptr {place}, i64 {n}")
+        words = text.value(f"load <{group} x i{bits}>, ptr {source}, align {group * bits // 8}")
+        if bits < 64:
+            words = text.value(f"sext <{group} x i{bits}> {words} to <{group} x i64>")
+        text.do(f"store <{group} x i64> {words}, ptr {target}, align {group * 8}")
+
+    text.each("copy", len(frame.words), copy, group)
+    for which, symbol in enumerate((None, *_bases(tables))):
+        if places := frame.relative_to(symbol):
+            start = text.value(f"ptrtoint ptr {base if symbol is None else f'@{symbol}'} to i64")
+            _add_to(text, place, f"{number}.{which}", len(places), lambda _, start=start: start)
+
+    def function(n: str) -> str:
+        at = text.value(f"getelementptr ptr, ptr @{_FUNCTIONS}{number}, i64 {n}")
+        found = text.value(f"load ptr, ptr {at}")
+        return text.value(f"ptrtoint ptr {found} to i64")
+
+    if others := frame.others(_bases(tables)):
+        _add_to(text, place, f"{number}.others", len(others), function)
+
+
+def _add_to(text: _Text, place: str, which: str, count: int, address: Callable[[str], str]) -> None:
+    """Adds addresses to the words at listed positions."""
+
+    def add(n: str) -> None:
+        at = text.value(f"getelementptr i32, ptr @{_ADDRESSES}{which}, i64 {n}")
+        position = text.value(f"load i32, ptr {at}, align 4")
+        wide = text.value(f"zext i32 {position} to i64")
+        word = text.value(f"getelementptr i64, ptr {place}, i64 {wide}")
+        offset = text.value(f"load i64, ptr {word}, align 8")
+        total = text.value(f"add i64 {offset}, {address(n)}")
+        text.do(f"store i64 {total}, ptr {word}, align 8")
+
+    text.each(f"add{which}", count, add)
 
 
 def _pointer(text: _Text, place: Place, pointers: Sequence[Sequence[str]], base: str) -> str:

@@ -19,7 +19,7 @@ from clew.libraries.addresses import SUFFIX, trace_record
 from clew.libraries.archive import archive
 from clew.libraries.entry import Entry, Run, entry_text
 from clew.libraries.entry_targets import CHOICE_BYTES, TARGETS, for_target
-from clew.libraries.functions import function_bytes, undefined_in
+from clew.libraries.functions import function_bytes, loaded_bytes, undefined_in
 from clew.libraries.interface import Interface, interface_of
 from clew.libraries.parts import Parts
 from clew.libraries.texts import TargetPart
@@ -111,8 +111,6 @@ def export_c(
     prefix, place = made.interface.prefix, Path(folder)
     undefined, names = undefined_in(made.data), texts.symbols(made.interface, made.targets)
     libm = texts.needs_libm(undefined)
-    code_bytes = len(made.data) - (0 if weights_file else made.weights_bytes)
-    sizes = (code_bytes, made.weights_bytes, made.workspace_bytes)
     files: dict[str, bytes | str] = {
         f"{prefix}.h": texts.header(
             made.interface, made.triple, made.workspace_bytes, made.threads, made.targets
@@ -126,7 +124,7 @@ def export_c(
         "README.md": texts.readme(
             made.interface,
             made.triple,
-            sizes,
+            _sizes(made, 0 if weights_file else made.weights_bytes),
             undefined,
             None if targets else _measured_us(model),
             has_tiles=made.has_tiles,
@@ -155,6 +153,19 @@ def export_c(
         made.workspace_bytes,
         made.interface.state_bytes,
     )
+
+
+def _sizes(made: Library, inside_bytes: int) -> dict[str, int]:
+    """Returns the rows of the table of sizes. `inside_bytes` are those of weights in the object."""
+    rest, loaded = len(made.data) - inside_bytes, loaded_bytes(made.data)
+    rows = {"code and tables": rest}
+    if loaded is not None:
+        code, constants = loaded
+        tables = constants - inside_bytes
+        linked = "relocations, symbols and debug information"
+        rows = {"code": code, "tables": tables, linked: rest - code - tables}
+    workspace = {"workspace per call, provided by the caller": made.workspace_bytes}
+    return {**rows, "weights": made.weights_bytes, **workspace}
 
 
 def _measured_us(model: BuiltModel) -> float | None:

@@ -1,8 +1,9 @@
 """The tables of the native driver as constant data of a library.
 
 A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
-they are a *frame*, and relocates them: it adds the workspace's address to the words that are
-addresses in it.
+they are a *frame*, and relocates them: it adds the address of the workspace, of the weights or of
+the table of chunks to the words that are addresses there. So the constant has no addresses, which a
+dynamic linker would relocate, and its words take 32 bits if all of them fit.
 """
 
 from __future__ import annotations
@@ -88,9 +89,28 @@ class Frame:
         return _WORD * len(self.words)
 
     @property
-    def addresses(self) -> list[int]:
-        """The numbers of the words that are addresses in the workspace."""
-        return [n for n, word in enumerate(self.words) if isinstance(word, Here)]
+    def numbers(self) -> list[int]:
+        """The words, with addresses as offsets from what they are relative to."""
+        return [word if isinstance(word, int) else word.offset for word in self.words]
+
+    def relative_to(self, symbol: str | None) -> list[int]:
+        """Returns the positions of the addresses that are relative to a symbol, or to the start of
+        the workspace.
+        """
+        return [
+            n
+            for n, word in enumerate(self.words)
+            if (isinstance(word, Here) and symbol is None)
+            or (isinstance(word, Symbol) and word.name == symbol)
+        ]
+
+    def others(self, symbols: Sequence[str]) -> list[tuple[int, str]]:
+        """Returns the positions of other symbols' addresses, and the symbols."""
+        return [
+            (n, word.name)
+            for n, word in enumerate(self.words)
+            if isinstance(word, Symbol) and word.name not in symbols
+        ]
 
 
 class Tables(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Final, NamedTuple
 
@@ -419,9 +419,7 @@ A model compiled by clew $version for $triple, as a library with a C interface (
 
 | | bytes |
 |---|---|
-| code and tables | $code |
-| weights | $weights |
-| workspace per call, provided by the caller | $workspace |
+$sizes
 $state
 $targets$time
 
@@ -453,14 +451,14 @@ the numbers 0x1023 and 18.
 def readme(
     interface: Interface,
     triple: str,
-    sizes: Sequence[int],
+    sizes: Mapping[str, int],
     undefined: Sequence[str],
     time_us: float | None,
     *,
     has_tiles: bool = False,
     targets: Sequence[TargetPart] = (),
 ) -> str:
-    """Returns `README.md`. `sizes` are those of code and tables, weights, and workspace, in bytes;
+    """Returns `README.md`. `sizes` are rows of a table, in bytes;
     `time_us` is the time of a call on this machine, if it was measured. With `has_tiles`,
     the code uses Intel AMX. `targets` are those that a library chooses from.
     """
@@ -469,14 +467,11 @@ def readme(
         time = (
             f"A call of the compiled model took {time_us:.1f} µs on the machine that exported it."
         )
-    code, weights, workspace = sizes
     return _README.substitute(
         name=interface.prefix,
         version=VERSION,
         triple=triple,
-        code=code,
-        weights=weights,
-        workspace=workspace,
+        sizes="\n".join(f"| {what} | {size} |" for what, size in sizes.items()),
         time=time,
         targets=_target_table(interface, targets),
         state=""
