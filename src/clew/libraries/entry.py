@@ -442,19 +442,21 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
     for which, symbol in enumerate((None, *_bases(tables))):
         if places := frame.relative_to(symbol):
             start = text.value(f"ptrtoint ptr {base if symbol is None else f'@{symbol}'} to i64")
-            _add_to(text, place, f"{number}.{which}", len(places), lambda _, start=start: start)
+            _add_to(text, place, f"{number}.{which}", len(places), start)
 
-    def function(n: str) -> str:
+    def address(n: str) -> str:
         at = text.value(f"getelementptr ptr, ptr @{_FUNCTIONS}{number}, i64 {n}")
         found = text.value(f"load ptr, ptr {at}")
         return text.value(f"ptrtoint ptr {found} to i64")
 
     if others := frame.others(_bases(tables)):
-        _add_to(text, place, f"{number}.others", len(others), function)
+        _add_to(text, place, f"{number}.others", len(others), address)
 
 
-def _add_to(text: _Text, place: str, which: str, count: int, address: Callable[[str], str]) -> None:
-    """Adds addresses to the words at listed positions."""
+def _add_to(
+    text: _Text, place: str, which: str, count: int, address: str | Callable[[str], str]
+) -> None:
+    """Adds an address, or a function's for each, to the words at listed positions."""
 
     def add(n: str) -> None:
         at = text.value(f"getelementptr i32, ptr @{_ADDRESSES}{which}, i64 {n}")
@@ -462,7 +464,8 @@ def _add_to(text: _Text, place: str, which: str, count: int, address: Callable[[
         wide = text.value(f"zext i32 {position} to i64")
         word = text.value(f"getelementptr i64, ptr {place}, i64 {wide}")
         offset = text.value(f"load i64, ptr {word}, align 8")
-        total = text.value(f"add i64 {offset}, {address(n)}")
+        start = address if isinstance(address, str) else address(n)
+        total = text.value(f"add i64 {offset}, {start}")
         text.do(f"store i64 {total}, ptr {word}, align 8")
 
     text.each(f"add{which}", count, add)
