@@ -48,7 +48,11 @@ def test_a_model_becomes_a_library_whose_addresses_lead_to_layers(
 
 def test_options_of_libraries_need_emit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = zoo.path("if_branches")
-    for options in (("--emit", "c"), ("--name", "x"), ("--weights-file",), ("--state", "h=y")):
+    targets = ("--targets", "x86-64-v3")
+    for options in (
+        ("--emit", "c"), ("--name", "x"), ("--weights-file",), ("--state", "h=y"), targets,
+        (*targets, "--emit", "c", "-o", tmp_path, "--target", "x86-64-v2"),
+    ):  # fmt: skip
         code, _, err = _run(capsys, "compile", model, *options)
         assert code == 2
         assert options[0] in err
@@ -67,3 +71,12 @@ def test_states_of_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert code == 0
     assert "of workspace, its state 64" in err
     assert "cell_state_reset" in (tmp_path / "cell.h").read_text()
+
+
+def test_targets_of_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--emit", "c", "-o", tmp_path, "--targets", "x86-64-v2, x86-64-v3")
+    code, _, _ = _run(capsys, "compile", zoo.path("if_branches"), *options)
+    assert code == 0
+    header = (tmp_path / "if_branches.h").read_text()
+    assert "IF_BRANCHES_TARGET_X86_64_V2 = 0" in header
+    assert "IF_BRANCHES_TARGET_X86_64_V3 = 1" in header

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import threading
@@ -332,7 +333,11 @@ def test_the_readme_has_the_sizes(net: Any) -> None:
     text = (made.folder / "README.md").read_text()
     assert f"| weights | {made.weights_bytes} |" in text
     assert "µs on the machine that exported it" in text
-    assert "`memcpy`" in text
+    assert "library calls: `memmove`." in text
+    rows = dict(re.findall(r"^\| ([^|]+) \| (\d+) \|$", text, re.MULTILINE))
+    parts = ("code", "tables", "weights", "relocations, symbols and debug information")
+    assert sum(int(rows[part]) for part in parts) == made.object_bytes
+    assert 0 < int(rows["tables"]) < 4096
 
 
 def test_two_libraries_fit_in_one_program(net: Any, tmp_path: Path) -> None:
@@ -457,14 +462,15 @@ def test_refusals(tmp_path: Path) -> None:
         free.export_c(tmp_path)
     decided = clew.compile(
         message(
-            [helper.make_node("Expand", ["x", "s"], ["y"])],
+            [helper.make_node("Expand", ["x", "s"], ["y"], name="expanded")],
             {"x": [1], "s": [2]},
             {"y": ["a", "b"]},
             kinds={"s": TensorProto.INT64},
         )
     )
-    with pytest.raises(clew.ClewError, match=r"U081.*input 's' decides"):
+    with pytest.raises(clew.ClewError, match=r"U081.*input 's' decides") as refused:
         decided.export_c(tmp_path)
+    assert refused.value.layer == "expanded"
     model = clew.compile(network())
     with pytest.raises(clew.ClewError, match=r"I470.*'2d'"):
         model.export_c(tmp_path, "2d")
@@ -480,3 +486,31 @@ def test_refusals(tmp_path: Path) -> None:
     )
     with pytest.raises(clew.ClewError, match=r"(?s)U080.*det.*determinant"):
         host.export_c(tmp_path)
+
+
+def test_refused_sizes_and_dtypes_name_the_layer(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu1"),
+        helper.make_node("NonZero", ["r"], ["i"], name="places"),
+        helper.make_node("Neg", ["i"], ["y"], name="negated"),
+    ]
+    kinds = {"y": TensorProto.INT64}
+    sized = message(nodes, {"x": [3, 4]}, {"y": [2, "k"]}, kinds=kinds)
+    with pytest.raises(clew.ClewError, match=r"U081.*output 'y' has data-dependent") as refused:
+        clew.compile(sized).export_c(tmp_path)
+    assert refused.value.layer == "places"
+    kinds = {"s": TensorProto.INT64}
+    nodes = [*nodes[:2], helper.make_node("ReduceSum", ["i"], ["s"], name="total")]
+    inside = message(nodes, {"x": [3, 4]}, {"s": [1, 1]}, kinds=kinds)
+    with pytest.raises(clew.ClewError, match=r"U081.*data decide a size") as refused:
+        clew.compile(inside).export_c(tmp_path)
+    assert refused.value.layer == "places"
+    words = message(
+        [helper.make_node("StringNormalizer", ["x"], ["y"], name="words")],
+        {"x": [3]},
+        {"y": [3]},
+        kind=TensorProto.STRING,
+    )
+    with pytest.raises(clew.ClewError, match=r"U082.*input 'x'") as refused:
+        clew.compile(words).export_c(tmp_path)
+    assert refused.value.layer == "words"

@@ -132,6 +132,7 @@ class CompiledModel(_Profiled, BuiltModel):
         *,
         weights_file: bool = False,
         state: Mapping[str, str] | None = None,
+        targets: Sequence[str] = (),
     ) -> Exported:
         """Exports the model as a library with a C interface to a folder: object, archive, header,
         an example, and files for CMake and pkg-config (docs/c-libraries.md). `name` is the prefix
@@ -143,15 +144,17 @@ class CompiledModel(_Profiled, BuiltModel):
         caller's memory, which calls read and write.
 
         The native code is that of this model. It is for the target that the model was compiled for,
-        which need not be this machine.
+        which need not be this machine. With `targets`, names of x86-64 targets, the model is
+        compiled for each of them instead: the library has the code of all, and a call chooses by
+        the features of the CPU that it runs on.
 
-        Errors: I044 (see `build`), I470 (`name`), I471 (the folder), I371 and I372 (`state`), U080
-        to U082 (a part of the model that cannot be exported), C001.
+        Errors: I044 (see `build`), I470 (`name`), I471 (the folder), I474 (`targets`), I371 and
+        I372 (`state`), U080 to U082 (a part of the model that cannot be exported), C001.
         """
         with LOADING, held_interrupts():
             from clew.libraries import export_c  # noqa: PLC0415
 
-        return export_c(self, folder, name, weights_file=weights_file, state=state)
+        return export_c(self, folder, name, weights_file=weights_file, state=state, targets=targets)
 
     def explore(
         self,

@@ -76,6 +76,15 @@ def compile_(
             show_default="those that the model itself has",
         ),
     ] = [],  # noqa: B006
+    targets: Annotated[
+        str,
+        typer.Option(
+            "--targets",
+            metavar="A,B",
+            help="With --emit, x86-64 targets that the library has code for; calls choose.",
+            show_default="that of --target",
+        ),
+    ] = "",
     json: opt.Json = False,
     *,
     how: Compiling,
@@ -89,10 +98,17 @@ def compile_(
         raise typer.BadParameter("--name needs --emit c", param_hint="--name")
     if state and emit is None:
         raise typer.BadParameter("--state needs --emit c", param_hint="--state")
+    if targets and emit is None:
+        raise typer.BadParameter("--targets needs --emit c", param_hint="--targets")
     if emit is None and output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
         )
+    chosen = [name.strip() for name in targets.split(",")] if targets else []
+    if chosen and "target" in how.record:
+        raise typer.BadParameter("--targets is in place of --target", param_hint="--targets")
+    if chosen:
+        how = Compiling({**how.given, "target": chosen[-1]})
     compiled = compile_model(model, how)
     stored = compiled.model.stored_kernels  # the build takes the passes
     if stored is None and not has_kernels(compiled):
@@ -105,6 +121,7 @@ def compile_(
             name or c_name(model.stem),
             weights_file=weights_file,
             state=named(state, "--state") if state else None,
+            targets=chosen,
         )
         note(library_summary(made))
     elif output is not None:

@@ -53,10 +53,10 @@ class CodePlace(Shown):
         }
 
 
-def trace_record(build: BuildTemplate) -> dict[str, Any]:
-    """Returns the contents of `NAME.trace.json` for a library of a build."""
+def trace_record(builds: Sequence[BuildTemplate]) -> dict[str, Any]:
+    """Returns the contents of `NAME.trace.json` for a library of builds."""
     functions: dict[str, Any] = {}
-    for use in build.uses:
+    for build, use in ((each, use) for each in builds for use in each.uses):
         found = functions
         for entry in build.binaries[use.source.key].code.entries:
             made = found.setdefault(entry.symbol, {"kernels": [], "layers": {}, "loops": []})

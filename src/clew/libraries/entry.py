@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim
 from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
-from clew.libraries.frame import CHUNKS, WEIGHTS, Frame, Here, Symbol, Tables
+from clew.libraries.entry_targets import functions_of_targets
+from clew.libraries.frame import WEIGHTS, Frame, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
     ERRORS,
@@ -22,6 +23,7 @@ from clew.libraries.interface import (
     Interface,
     Tensor,
 )
+from clew.libraries.weights import MARK_BYTES
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
 
@@ -30,12 +32,13 @@ _ARGUMENTS: Final = (
     "ptr %inputs, ptr %outputs, ptr %workspace",
     "ptr %inputs, ptr %outputs, ptr %state, ptr %workspace",
 )
-_FRAME, _ADDRESSES = "clew_frame", "clew_addresses"
+_FRAME, _ADDRESSES, _FUNCTIONS = "clew_frame", "clew_addresses", "clew_functions"
+# Words of a frame that one instruction widens. The workspace has room for as many at its end.
+_WORDS_AT_ONCE: Final = 4
 _RECORD_BYTES: Final = RECORD_BYTES
 _ENDS: Final = {
     "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
 }  # fmt: skip
-MARK_BYTES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -77,27 +80,41 @@ class SizeWords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Everything that the IR depends on.
+class Run:
+    """A run of a model's only segment by the code of one target.
 
-    `pointer_bytes` is the target's pointer size. `bases` are the places of the segment's inputs and
-    outputs: arguments of the call, or places in its state, the weights or the workspace. `moves`
-    are copied after the run. `layers` has the layers of the index checks of each record. The record
-    of the caller's threads is at `pool` in the workspace. The weights take `weights_bytes`, of
-    which the first are the marker `mark`, by which the exporter finds them in the object.
+    `bases` are the places of the segment's inputs and outputs: arguments of the call, or places in
+    its state, the weights or the workspace. `moves` are copied after the run. `layers` has the
+    layers of the index checks of each record. The record of the caller's threads is at `pool` in
+    the workspace.
     """
 
-    interface: Interface
     tables: Tables
-    pointer_bytes: int
     bases: Sequence[Place]
     moves: Sequence[Move]
     layers: Sequence[Sequence[str]]
     n_loops: int
     pool: int
+    sizes: SizeWords | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Everything that the IR depends on.
+
+    `pointer_bytes` is the target's pointer size. The weights take `weights_bytes`, of which the
+    first are the marker `mark`, by which the exporter finds them in the object. `runs` has one run
+    for each target; if there are several, `targets` are their names, and the workspace has the
+    chosen one at `choice`.
+    """
+
+    interface: Interface
+    pointer_bytes: int
+    runs: Sequence[Run]
     weights_bytes: int
     mark: bytes
-    sizes: SizeWords | None = None
+    targets: Sequence[str] = ()
+    choice: int = 0
 
 
 class _Text:
@@ -118,6 +135,23 @@ class _Text:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
 
+    def each(self, name: str, count: int, body: Callable[[str], None], step: int = 1) -> None:
+        """Runs a body for each number below `count`, which it has a value of."""
+        before = f"{name}.before"
+        self.do(f"br label %{before}")
+        self.label(before)
+        self.do(f"br label %{name}")
+        self.label(name)
+        n = f"%{name}.n"
+        self.do(f"{n} = phi i64 [ 0, %{before} ], [ {n}ext, %{name}.do ]")
+        more = self.value(f"icmp ult i64 {n}, {count}")
+        self.do(f"br i1 {more}, label %{name}.do, label %{name}.done")
+        self.label(f"{name}.do")
+        body(n)
+        self.do(f"{n}ext = add i64 {n}, {step}")
+        self.do(f"br label %{name}")
+        self.label(f"{name}.done")
+
     def either(self, conditions: Sequence[str]) -> str:
         found = conditions[0]
         for other in conditions[1:]:
@@ -132,32 +166,33 @@ class _Text:
 
 def entry_text(entry: Entry) -> str:
     """Returns the module."""
-    prefix, arguments = entry.interface.prefix, _ARGUMENTS[bool(entry.interface.states)]
+    interface, prefix = entry.interface, entry.interface.prefix
     parts = [
         *_weights(entry),
-        _chunks(entry.tables),
-        _image(entry.tables.frame, entry.pointer_bytes),
-        _addresses(entry.tables.frame),
-        *_tensor_table(f"{prefix}_input_table", entry.interface.inputs),
-        *_tensor_table(f"{prefix}_output_table", entry.interface.outputs),
+        *_tensor_table(f"{prefix}_input_table", interface.inputs),
+        *_tensor_table(f"{prefix}_output_table", interface.outputs),
         *(
-            _tensor_table(f"{prefix}_state_table", [s.tensor for s in entry.interface.states])
-            if entry.interface.states
+            _tensor_table(f"{prefix}_state_table", [s.tensor for s in interface.states])
+            if interface.states
             else []
         ),
         *_errors(prefix),
-        *_faults(entry),
         "declare i32 @clew_run_segment(ptr, ptr, ptr, ptr)",
         "declare i64 @clew_go_on(ptr, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-        *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in entry.tables.symbols),
-        _run_with(entry),
-        f"define i32 @{prefix}_run({arguments}) nounwind {{\n"
-        f"  %r = call i32 @{prefix}_run_with({arguments}, ptr null)\n"
-        "  ret i32 %r\n}",
     ]
-    if entry.interface.states:
-        parts += state_functions(entry.interface)
+    for number, run in enumerate(entry.runs):
+        parts += [
+            _chunks(run.tables),
+            *_frame(run.tables, number),
+            *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.tables.symbols),
+            *_faults(run, number),
+            _run(entry, run, number),
+        ]
+    arguments = _ARGUMENTS[bool(interface.states)]
+    parts += functions_of_targets(prefix, entry.targets, arguments, entry.choice)
+    if interface.states:
+        parts += state_functions(interface)
     return "\n".join(parts) + "\n"
 
 
@@ -181,39 +216,40 @@ def _chunks(tables: Tables) -> str:
         f"{type_} {{ ptr @{symbol}, {', '.join(f'i64 {n}' for n in ranges)} }}"
         for symbol, ranges in tables.chunks
     ]
-    return f"@{CHUNKS} = internal constant [{len(rows)} x {type_}] [{', '.join(rows)}], align 8"
+    name, all_rows = tables.chunk_table, ", ".join(rows)
+    return f"@{name} = internal constant [{len(rows)} x {type_}] [{all_rows}], align 8"
 
 
-def _image(frame: Frame, pointer_bytes: int) -> str:
-    """The initial words of the frame, as a packed struct: some are addresses of symbols."""
-    types: list[str] = []
-    values: list[str] = []
-    for word in frame.words:
-        if isinstance(word, Symbol):
-            types.append("ptr")
-            values.append(f"ptr {_address(word)}")
-            if pointer_bytes < 8:
-                types.append("i32")
-                values.append("i32 0")
-        else:
-            types.append("i64")
-            values.append(f"i64 {word.offset if isinstance(word, Here) else word}")
-    return (
-        f"@{_FRAME} = internal constant <{{ {', '.join(types)} }}> "
-        f"<{{ {', '.join(values)} }}>, align 8"
-    )
+def _frame(tables: Tables, number: int) -> list[str]:
+    """The initial words of the frame, and the positions of its addresses."""
+    frame = tables.frame
+    words, bits = frame.numbers, _word_bits(frame)
+    words += [0] * (-len(words) % _WORDS_AT_ONCE)
+    parts = [_numbers(f"{_FRAME}{number}", words, bits)]
+    for base, symbol in enumerate((None, *_bases(tables))):
+        if places := frame.relative_to(symbol):
+            parts.append(_numbers(f"{_ADDRESSES}{number}.{base}", places, 32))
+    if others := frame.others(_bases(tables)):
+        rows = ", ".join(f"ptr @{symbol}" for _, symbol in others)
+        parts += [
+            _numbers(f"{_ADDRESSES}{number}.others", [place for place, _ in others], 32),
+            f"@{_FUNCTIONS}{number} = internal constant [{len(others)} x ptr] [{rows}]",
+        ]
+    return parts
 
 
-def _address(symbol: Symbol) -> str:
-    if not symbol.offset:
-        return f"@{symbol.name}"
-    return f"getelementptr (i8, ptr @{symbol.name}, i64 {symbol.offset})"
+def _word_bits(frame: Frame) -> int:
+    return 32 if all(-(1 << 31) <= word < 1 << 31 for word in frame.numbers) else 64
 
 
-def _addresses(frame: Frame) -> str:
-    numbers = frame.addresses
-    values = ", ".join(f"i32 {n}" for n in numbers)
-    return f"@{_ADDRESSES} = internal constant [{len(numbers)} x i32] [{values}], align 4"
+def _bases(tables: Tables) -> tuple[str, str]:
+    return WEIGHTS, tables.chunk_table
+
+
+def _numbers(name: str, numbers: Sequence[int], bits: int) -> str:
+    values = ", ".join(f"i{bits} {n}" for n in numbers)
+    type_ = f"[{len(numbers)} x i{bits}]"
+    return f"@{name} = internal constant {type_} [{values}], align {_WORDS_AT_ONCE * bits // 8}"
 
 
 def _string(name: str, text: str) -> str:
@@ -259,55 +295,43 @@ def _errors(prefix: str) -> list[str]:
     ]
 
 
-def _faults(entry: Entry) -> list[str]:
-    """`NAME_fault(workspace)`: the layer of the first index that was out of range."""
-    layers = [text for each in entry.layers for text in each]
-    strings = [_string(f"layer.{n}", text) for n, text in enumerate(layers)]
-    rows = ", ".join(f"ptr @layer.{n}" for n in range(len(layers))) or "ptr null"
-    firsts = [sum(map(len, entry.layers[:n])) for n in range(len(entry.layers))]
+def _faults(run: Run, number: int) -> list[str]:
+    """`clew_fault`: the layer of the first index that was out of range, by the aligned start of the
+    workspace.
+    """
+    layers, table = [text for each in run.layers for text in each], f"clew_layers{number}"
+    strings = [_string(f"layer{number}.{n}", text) for n, text in enumerate(layers)]
+    rows = ", ".join(f"ptr @layer{number}.{n}" for n in range(len(layers))) or "ptr null"
+    firsts = [sum(map(len, run.layers[:n])) for n in range(len(run.layers))]
     text = _Text()
     text.label("entry")
-    text.do("%null = icmp eq ptr %workspace, null")
-    text.do("br i1 %null, label %none, label %given")
-    text.label("given")
-    base = _aligned(text, "%workspace")
-    for number, first in enumerate(firsts):
-        record = text.beyond(base, entry.tables.records.offset + _RECORD_BYTES * number)
+    for n, first in enumerate(firsts):
+        record = text.beyond("%base", run.tables.records.offset + _RECORD_BYTES * n)
         found = text.value(f"load i64, ptr {record}, align 8")
         # Without a call, the record is any number.
         place = text.value(f"add i64 {found}, -1")
-        text.do(f"%is{number} = icmp ult i64 {place}, {len(entry.layers[number])}")
-        text.do(f"br i1 %is{number}, label %found{number}, label %next{number}")
-        text.label(f"found{number}")
-        at = text.value(f"getelementptr ptr, ptr @clew_layers, i64 {place}")
+        text.do(f"%is{n} = icmp ult i64 {place}, {len(run.layers[n])}")
+        text.do(f"br i1 %is{n}, label %found{n}, label %next{n}")
+        text.label(f"found{n}")
+        at = text.value(f"getelementptr ptr, ptr @{table}, i64 {place}")
         at = text.value(f"getelementptr ptr, ptr {at}, i64 {first}")
         layer = text.value(f"load ptr, ptr {at}")
         text.do(f"ret ptr {layer}")
-        text.label(f"next{number}")
-    text.do("br label %none")
-    text.label("none")
+        text.label(f"next{n}")
     text.do("ret ptr null")
     body = "\n".join(text.lines)
     return [
         *strings,
-        f"@clew_layers = internal constant [{max(1, len(layers))} x ptr] [{rows}]",
-        f"define ptr @{entry.interface.prefix}_fault(ptr %workspace) nounwind {{\n{body}\n}}",
+        f"@{table} = internal constant [{max(1, len(layers))} x ptr] [{rows}]",
+        f"define internal ptr @clew_fault{number}(ptr %base) nounwind {{\n{body}\n}}",
     ]
 
 
 # --- the call ---
 
 
-def _aligned(text: _Text, pointer: str) -> str:
-    """Returns the first aligned address in the workspace."""
-    number = text.value(f"ptrtoint ptr {pointer} to i64")
-    beyond = text.value(f"add i64 {number}, {ALIGNMENT_BYTES - 1}")
-    begin = text.value(f"and i64 {beyond}, -{ALIGNMENT_BYTES}")
-    distance = text.value(f"sub i64 {begin}, {number}")
-    return text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}")
-
-
-def _run_with(entry: Entry) -> str:
+def _run(entry: Entry, run: Run, number: int) -> str:
+    """`clew_run`: a call, for one target."""
     text, interface = _Text(), entry.interface
     text.label("entry")
     given = [("%inputs", interface.inputs), ("%outputs", interface.outputs)]
@@ -327,18 +351,20 @@ def _run_with(entry: Entry) -> str:
     tensors = zip(pointers[0] + pointers[1], interface.tensors, strict=True)
     filled = [(pointer, t.dtype.itemsize) for pointer, t in tensors if t.most_bytes]
     _check(text, filled, [("%state", STATE_ALIGNMENT_BYTES)] if interface.states else [])
-    base = _aligned(text, "%workspace")
-    _copy_frame(text, entry.tables.frame, base)
-    _compute_sizes(text, entry, base)
-    for number, place in enumerate(entry.bases):
-        at = text.beyond(base, entry.tables.bases.offset + 8 * number)
+    base = text.value("call ptr @clew_aligned(ptr %workspace)")
+    if entry.targets:
+        text.do(f"store i64 {number}, ptr {text.beyond(base, entry.choice)}, align 8")
+    _copy_frame(text, run.tables, number, base)
+    _compute_sizes(text, entry, run, base)
+    for n, place in enumerate(run.bases):
+        at = text.beyond(base, run.tables.bases.offset + 8 * n)
         text.do(f"store ptr {_pointer(text, place, pointers, base)}, ptr {at}, align 8")
-    pool = _pool(text, entry, base)
-    segment = text.beyond(base, entry.tables.segment.offset)
-    bases = text.beyond(base, entry.tables.bases.offset)
+    pool = _pool(text, entry, run, base)
+    segment = text.beyond(base, run.tables.segment.offset)
+    bases = text.beyond(base, run.tables.bases.offset)
     text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
-    _check_run(text, entry, base)
-    for place, target, size in entry.moves:
+    _check_run(text, run, base)
+    for place, target, size in run.moves:
         source, goal = (_pointer(text, p, pointers, base) for p in (place, target))
         size_bytes = str(size)
         if isinstance(size, Here):
@@ -353,12 +379,12 @@ def _run_with(entry: Entry) -> str:
         text.do(f"ret i32 {code}")
     head = f"{_ARGUMENTS[bool(interface.states)]}, ptr %threads"
     body = "\n".join(text.lines)
-    return f"define i32 @{interface.prefix}_run_with({head}) nounwind {{\n{body}\n}}"
+    return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
 
 
-def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
+def _compute_sizes(text: _Text, entry: Entry, run: Run, base: str) -> None:
     """Has the driver compute the numbers that depend on free sizes."""
-    if entry.sizes is None:
+    if run.sizes is None:
         text.do("br label %sized")
         text.label("sized")
         return
@@ -366,9 +392,9 @@ def _compute_sizes(text: _Text, entry: Entry, base: str) -> None:
     first = -(-pointers_bytes // 8) * 8
     for number in range(len(entry.interface.sizes)):
         given = text.value(f"load i64, ptr {text.beyond('%inputs', first + 8 * number)}, align 8")
-        at = text.beyond(base, entry.sizes.sizes.offset + 8 * number)
+        at = text.beyond(base, run.sizes.sizes.offset + 8 * number)
         text.do(f"store i64 {given}, ptr {at}, align 8")
-    step = text.beyond(base, entry.sizes.step.offset)
+    step = text.beyond(base, run.sizes.step.offset)
     failed = text.value(f"call i64 @clew_go_on(ptr {step}, i64 0)")
     fits = text.value(f"icmp eq i64 {failed}, 0")
     text.do(f"br i1 {fits}, label %sized, label %size")
@@ -398,31 +424,51 @@ def _check(
     text.label("ready")
 
 
-def _copy_frame(text: _Text, frame: Frame, base: str) -> None:
-    """Copies the tables to the workspace, and adds its address to the words that need it."""
+def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
+    """Copies the tables to the workspace, and makes offsets addresses."""
+    frame, group = tables.frame, _WORDS_AT_ONCE
     place = text.beyond(base, frame.start)
-    text.do(
-        f"call void @llvm.memcpy.p0.p0.i64(ptr align 8 {place}, ptr align 8 @{_FRAME}, "
-        f"i64 {frame.size_bytes}, i1 false)"
-    )
-    count = len(frame.addresses)
-    start = text.value(f"ptrtoint ptr {base} to i64")
-    text.do("br label %place")
-    text.label("place")
-    text.do("%n = phi i64 [ 0, %ready ], [ %n1, %placed ]")
-    text.do(f"%more = icmp ult i64 %n, {count}")
-    text.do("br i1 %more, label %placed, label %go")
-    text.label("placed")
-    text.do(f"%numberp = getelementptr i32, ptr @{_ADDRESSES}, i64 %n")
-    text.do("%number = load i32, ptr %numberp, align 4")
-    text.do("%wide = zext i32 %number to i64")
-    text.do(f"%word = getelementptr i64, ptr {place}, i64 %wide")
-    text.do("%distance = load i64, ptr %word, align 8")
-    text.do(f"%address = add i64 %distance, {start}")
-    text.do("store i64 %address, ptr %word, align 8")
-    text.do("%n1 = add i64 %n, 1")
-    text.do("br label %place")
-    text.label("go")
+    bits = _word_bits(frame)
+
+    def copy(n: str) -> None:
+        source = text.value(f"getelementptr i{bits}, ptr @{_FRAME}{number}, i64 {n}")
+        target = text.value(f"getelementptr i64, ptr {place}, i64 {n}")
+        words = text.value(f"load <{group} x i{bits}>, ptr {source}, align {group * bits // 8}")
+        if bits < 64:
+            words = text.value(f"sext <{group} x i{bits}> {words} to <{group} x i64>")
+        text.do(f"store <{group} x i64> {words}, ptr {target}, align {group * 8}")
+
+    text.each("copy", len(frame.words), copy, group)
+    for which, symbol in enumerate((None, *_bases(tables))):
+        if places := frame.relative_to(symbol):
+            start = text.value(f"ptrtoint ptr {base if symbol is None else f'@{symbol}'} to i64")
+            _add_to(text, place, f"{number}.{which}", len(places), start)
+
+    def address(n: str) -> str:
+        at = text.value(f"getelementptr ptr, ptr @{_FUNCTIONS}{number}, i64 {n}")
+        found = text.value(f"load ptr, ptr {at}")
+        return text.value(f"ptrtoint ptr {found} to i64")
+
+    if others := frame.others(_bases(tables)):
+        _add_to(text, place, f"{number}.others", len(others), address)
+
+
+def _add_to(
+    text: _Text, place: str, which: str, count: int, address: str | Callable[[str], str]
+) -> None:
+    """Adds an address, or a function's for each, to the words at listed positions."""
+
+    def add(n: str) -> None:
+        at = text.value(f"getelementptr i32, ptr @{_ADDRESSES}{which}, i64 {n}")
+        position = text.value(f"load i32, ptr {at}, align 4")
+        wide = text.value(f"zext i32 {position} to i64")
+        word = text.value(f"getelementptr i64, ptr {place}, i64 {wide}")
+        offset = text.value(f"load i64, ptr {word}, align 8")
+        start = address if isinstance(address, str) else address(n)
+        total = text.value(f"add i64 {offset}, {start}")
+        text.do(f"store i64 {total}, ptr {word}, align 8")
+
+    text.each(f"add{which}", count, add)
 
 
 def _pointer(text: _Text, place: Place, pointers: Sequence[Sequence[str]], base: str) -> str:
@@ -435,9 +481,9 @@ def _pointer(text: _Text, place: Place, pointers: Sequence[Sequence[str]], base:
     return text.beyond(f"@{place.name}", place.offset)
 
 
-def _pool(text: _Text, entry: Entry, base: str) -> str:
+def _pool(text: _Text, entry: Entry, run: Run, base: str) -> str:
     """Returns the pool of this call, which holds the caller's function; null without threads."""
-    pool = text.beyond(base, entry.pool)
+    pool = text.beyond(base, run.pool)
     text.do("%alone = icmp eq ptr %threads, null")
     text.do("br i1 %alone, label %begin, label %shared")
     text.label("shared")
@@ -450,14 +496,14 @@ def _pool(text: _Text, entry: Entry, base: str) -> str:
     return text.value(f"phi ptr [ null, %sized ], [ {pool}, %shared ]")
 
 
-def _check_run(text: _Text, entry: Entry, base: str) -> None:
+def _check_run(text: _Text, run: Run, base: str) -> None:
     """Ends the call with an error if the run found one."""
     places = [
-        ("index", entry.tables.records.offset + _RECORD_BYTES * n) for n in range(len(entry.layers))
+        ("index", run.tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))
     ]
     places += [
-        ("loop", entry.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
-        for n in range(entry.n_loops)
+        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
+        for n in range(run.n_loops)
     ]
     for kind in ("index", "loop"):
         words = [

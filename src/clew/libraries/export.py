@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from clew.build.result import BuildTemplate
 from clew.codegen.driver.driver import library_text
@@ -16,12 +17,15 @@ from clew.codegen.worker import NEXT_MODULE
 from clew.libraries import texts
 from clew.libraries.addresses import SUFFIX, trace_record
 from clew.libraries.archive import archive
-from clew.libraries.entry import entry_text
-from clew.libraries.imports import undefined_in
+from clew.libraries.entry import Entry, Run, entry_text
+from clew.libraries.entry_targets import CHOICE_BYTES, TARGETS, for_target
+from clew.libraries.functions import function_bytes, loaded_bytes, undefined_in
 from clew.libraries.interface import Interface, interface_of
 from clew.libraries.parts import Parts
-from clew.libraries.whole_program import whole_program
-from clew.machine.target import HERE
+from clew.libraries.texts import TargetPart
+from clew.libraries.weights import Weights
+from clew.libraries.whole_program import WholeProgram, whole_program
+from clew.machine.target import HERE, Target, target_of
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.segment_template import SegmentTemplate
 from clew.serving.built_model import BuiltModel
@@ -58,8 +62,8 @@ class Exported(Shown):
 @dataclass(frozen=True, repr=False)
 class Library(Shown):
     """A library in memory: its interface, its object, the sizes of its weights and workspace, the
-    number of threads that its work is divided among, its trace record, and the weights if they are
-    in a separate file.
+    number of threads that its work is divided among, its trace record, the weights if they are in a
+    separate file, whether it uses matrix tiles, and the targets that it chooses from.
     """
 
     interface: Interface
@@ -70,6 +74,8 @@ class Library(Shown):
     threads: int
     trace: dict[str, Any]
     weights: bytes | None
+    has_tiles: bool
+    targets: tuple[TargetPart, ...]
 
     def _about(self) -> str:
         return f"{self.interface.prefix} for {self.triple}"
@@ -82,6 +88,7 @@ def export_c(
     *,
     weights_file: bool = False,
     state: Mapping[str, str] | None = None,
+    targets: Sequence[str] = (),
 ) -> Exported:
     """Exports a compiled model as a library with a C interface to a folder, which is created if it
     does not exist. `name` is the prefix of all C names. With `weights_file`, the weights are not in
@@ -92,23 +99,24 @@ def export_c(
     are those that the model itself has. They are in the caller's memory, and are neither inputs nor
     outputs.
 
-    Errors: I470 (the name), I471 (the folder), I371 and I372 (`state`), U080 (a part without native
-    code), U081 (sizes that are unknown before a run or unbounded), U082 (a value that is not a
-    numeric tensor), C001.
+    With `targets`, the library has code for each of these x86-64 targets instead of the model's
+    own, and calls choose by the CPU's features.
+
+    Errors: I470 (the name), I471 (the folder), I474 (`targets`), I371 and I372 (`state`), U080 (a
+    part without native code), U081 (sizes that are unknown before a run or unbounded), U082 (a
+    value that is not a numeric tensor), C001.
     """
     with in_force(model.budgets):
-        made = library_of(model, name, weights_file, state)
+        made = library_of(model, name, weights_file, state, targets)
     prefix, place = made.interface.prefix, Path(folder)
-    undefined = undefined_in(made.data)
+    undefined, names = undefined_in(made.data), texts.symbols(made.interface, made.targets)
     libm = texts.needs_libm(undefined)
-    code_bytes = len(made.data) - (0 if weights_file else made.weights_bytes)
-    sizes = (code_bytes, made.weights_bytes, made.workspace_bytes)
     files: dict[str, bytes | str] = {
         f"{prefix}.h": texts.header(
-            made.interface, made.triple, made.workspace_bytes, made.threads
+            made.interface, made.triple, made.workspace_bytes, made.threads, made.targets
         ),
         f"{prefix}.o": made.data,
-        f"lib{prefix}.a": archive("model.o", made.data, texts.symbols(made.interface)),
+        f"lib{prefix}.a": archive("model.o", made.data, names),
         f"{prefix}.hpp": texts.cpp(made.interface),
         "main.c": texts.main(made.interface),
         "CMakeLists.txt": texts.cmake(made.interface, libm),
@@ -116,10 +124,11 @@ def export_c(
         "README.md": texts.readme(
             made.interface,
             made.triple,
-            sizes,
+            _sizes(made, 0 if weights_file else made.weights_bytes),
             undefined,
-            _measured_us(model),
-            has_tiles=bool(model.options.target.tile_units),
+            None if targets else _measured_us(model),
+            has_tiles=made.has_tiles,
+            targets=made.targets,
         ),
         f"{prefix}{SUFFIX}": json.dumps(made.trace) + "\n",
     }
@@ -146,6 +155,19 @@ def export_c(
     )
 
 
+def _sizes(made: Library, inside_bytes: int) -> dict[str, int]:
+    """Returns the rows of the table of sizes. `inside_bytes` are those of weights in the object."""
+    rest, loaded = len(made.data) - inside_bytes, loaded_bytes(made.data)
+    rows = {"code and tables": rest}
+    if loaded is not None:
+        code, constants = loaded
+        tables = constants - inside_bytes
+        linked = "relocations, symbols and debug information"
+        rows = {"code": code, "tables": tables, linked: rest - code - tables}
+    workspace = {"workspace per call, provided by the caller": made.workspace_bytes}
+    return {**rows, "weights": made.weights_bytes, **workspace}
+
+
 def _measured_us(model: BuiltModel) -> float | None:
     """Returns the median time of some calls with random inputs, in microseconds; None if the code
     cannot run here, or not with random inputs.
@@ -170,30 +192,107 @@ def library_of(
     name: str = "model",
     weights_file: bool = False,
     state: Mapping[str, str] | None = None,
+    targets: Sequence[str] = (),
 ) -> Library:
     """Returns a compiled model as a library. Errors: see `export_c`."""
+    if isinstance(targets, str) or not set(targets) <= set(TARGETS):
+        raise InputError(
+            "I474",
+            f"cannot choose from the targets {targets!r}",
+            hint=f"the targets of a library are a list of some of {', '.join(TARGETS)}",
+        )
+    chosen = tuple(target for target in TARGETS if target in targets)
+    models = [_for_target(model, target_of(target)) for target in chosen] or [model]
+    first = models[0].options.target
+    weights = Weights(name)
+    laid = [
+        _laid_out(each, number, name, weights, weights_file, state)
+        for number, each in enumerate(models)
+    ]
+    interface = laid[0].interface
+    if weights_file:
+        interface = interface.with_weights(weights.size_bytes)
+    workspace_bytes = max(each.parts.workspace_bytes for each in laid)
+    entry = Entry(
+        interface,
+        first.pointer_bytes,
+        [each.run for each in laid],
+        0 if weights_file else weights.size_bytes,
+        weights.mark,
+        chosen,
+        workspace_bytes,
+    )
+    modules = [entry_text(entry), library_text()]
+    for each, own in zip(laid, models, strict=True):
+        kernels = _kernels(each.build, each.whole.plan)
+        modules += [for_target(k, own.options.target) for k in kernels] if chosen else kernels
+    (data,) = compile_modules([NEXT_MODULE.join(modules)], first)
+    return Library(
+        interface,
+        first.triple,
+        data if weights_file else weights.written_to(data),
+        weights.size_bytes,
+        workspace_bytes + bool(chosen) * CHOICE_BYTES + ALIGNMENT_BYTES - 1,
+        max(each.parts.threads for each in laid),
+        trace_record([each.build for each in laid]),
+        weights.contents() if weights_file else None,
+        any(own.options.target.tile_units for own in models),
+        tuple(_target_parts(chosen, laid, weights, data)),
+    )
+
+
+def _for_target(model: BuiltModel, target: Target) -> BuiltModel:
+    return model if model.options.target == target else model.recompiled(target=target)
+
+
+def _target_parts(
+    targets: Sequence[str], laid: Sequence[_LaidOut], weights: Weights, data: bytes
+) -> Iterator[TargetPart]:
+    code = function_bytes(data) if targets else {}
+    used = Counter(place for each in laid for place in each.parts.own_weights)
+    for name, each in zip(targets, laid, strict=False):
+        sizes = {place: weights.size_at(place) for place in each.parts.own_weights}
+        yield TargetPart(
+            name,
+            sum(code[symbol] for symbol in each.symbols),
+            sum(sizes.values()),
+            sum(size for place, size in sizes.items() if used[place] == 1),
+        )
+
+
+class _LaidOut(NamedTuple):
+    """A library's parts for one target."""
+
+    interface: Interface
+    build: BuildTemplate
+    whole: WholeProgram
+    parts: Parts
+    run: Run
+
+    @property
+    def symbols(self) -> Sequence[str]:
+        """The functions of the kernels."""
+        return self.run.tables.symbols
+
+
+def _laid_out(
+    model: BuiltModel,
+    number: int,
+    name: str,
+    weights: Weights,
+    weights_file: bool,
+    state: Mapping[str, str] | None,
+) -> _LaidOut:
     interface, sizing = interface_of(model, name, state)
-    build, target = _build_of(model, interface), model.options.target
-    whole = whole_program(build.program, [t.dtype.itemsize for t in interface.all_inputs])
+    build = _build_of(model, interface)
+    itemsizes = [tensor.dtype.itemsize for tensor in interface.all_inputs]
+    whole = whole_program(build.program, itemsizes, model.module.main)
     threads = max((segment.threads for segment in build.segments), default=1)
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:
             sizing.need(condition)
-    parts = Parts(whole, interface, sizing, threads, weights_file)
-    entry = parts.entry(target.pointer_bytes)
-    own = entry_text(entry)
-    kernels = _kernels(build, whole.plan)
-    (data,) = compile_modules([NEXT_MODULE.join([own, library_text(), *kernels])], target)
-    return Library(
-        entry.interface,
-        target.triple,
-        parts.with_weights(data),
-        parts.weights_bytes,
-        parts.workspace_bytes + ALIGNMENT_BYTES - 1,
-        parts.threads,
-        trace_record(build),
-        parts.weights() if weights_file else None,
-    )
+    parts = Parts(whole, interface, sizing, threads, weights, weights_file)
+    return _LaidOut(interface, build, whole, parts, parts.run(number))
 
 
 def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:

@@ -1,8 +1,9 @@
 """The tables of the native driver as constant data of a library.
 
 A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
-they are a *frame*, and relocates them: it adds the workspace's address to the words that are
-addresses in it.
+they are a *frame*, and relocates them: it adds the address of the workspace, of the weights or of
+the table of chunks to the words that are addresses there. So the constant has no addresses, which a
+dynamic linker would relocate, and its words take 32 bits if all of them fit.
 """
 
 from __future__ import annotations
@@ -88,15 +89,35 @@ class Frame:
         return _WORD * len(self.words)
 
     @property
-    def addresses(self) -> list[int]:
-        """The numbers of the words that are addresses in the workspace."""
-        return [n for n, word in enumerate(self.words) if isinstance(word, Here)]
+    def numbers(self) -> list[int]:
+        """The words, with addresses as offsets from what they are relative to."""
+        return [word if isinstance(word, int) else word.offset for word in self.words]
+
+    def relative_to(self, symbol: str | None) -> list[int]:
+        """Returns the positions of the addresses that are relative to a symbol, or to the start of
+        the workspace.
+        """
+        return [
+            n
+            for n, word in enumerate(self.words)
+            if (isinstance(word, Here) and symbol is None)
+            or (isinstance(word, Symbol) and word.name == symbol)
+        ]
+
+    def others(self, symbols: Sequence[str]) -> list[tuple[int, str]]:
+        """Returns the positions of other symbols' addresses, and the symbols."""
+        return [
+            (n, word.name)
+            for n, word in enumerate(self.words)
+            if isinstance(word, Symbol) and word.name not in symbols
+        ]
 
 
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
     the records of index checks and the words of loops. `chunks` are the functions and ranges of its
-    steps, which become the constant `CHUNKS`; `symbols` are the functions that the frame refers to.
+    steps, which become the constant `chunk_table`; `symbols` are the functions that the frame
+    refers to.
     """
 
     frame: Frame
@@ -104,6 +125,7 @@ class Tables(NamedTuple):
     bases: Here
     records: Here
     loops: Here
+    chunk_table: str
     chunks: Sequence[tuple[str, Sequence[Dim]]]
     symbols: Sequence[str]
 
@@ -158,11 +180,16 @@ class Numbers(NamedTuple):
         return any(isinstance(n, SymDim) for row in self.chunks for n in row)
 
 
-CHUNKS, WEIGHTS = "clew_chunks", "clew_weights"
+WEIGHTS = "clew_weights"
 
 
 def tables_of(
-    bound: Numbers, weights: Sequence[int], start: int, loop_steps: int, outside: bool = False
+    bound: Numbers,
+    chunk_table: str,
+    weights: Sequence[int],
+    start: int,
+    loop_steps: int,
+    outside: bool = False,
 ) -> Tables:
     """Returns the tables of a segment. The workspace begins with its arena and the scratch memory
     of all threads (`Numbers.working_bytes`), and has the frame at `start`. `weights` are the
@@ -181,14 +208,14 @@ def tables_of(
             patched += [at, bound.n_bases, weights[buffer] + offset]
     patches = frame.add(patched)
     loops = _add_loops(frame, bound, args, loop_steps)
-    table = _chunk_table(frame, bound)
+    table = _chunk_table(frame, bound, chunk_table)
     steps = frame.add(_steps(bound, args, loops, table))
     n_patches = len(patched) // 3
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
     fixed = [] if isinstance(table, Here) else bound.chunks
     chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
-    return Tables(frame, segment, bases, records, loops, chunks, layout.symbols)
+    return Tables(frame, segment, bases, records, loops, chunk_table, chunks, layout.symbols)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -198,10 +225,12 @@ def _sum(base: int | Here, dim: Dim) -> Word | Sized:
     return Here(base.offset + dim) if isinstance(base, Here) else base + dim
 
 
-def _chunk_table(frame: Frame, bound: Numbers) -> Here | Symbol:
-    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes."""
+def _chunk_table(frame: Frame, bound: Numbers, name: str) -> Here | Symbol:
+    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes, and
+    otherwise a constant.
+    """
     if not bound.is_sized:
-        return Symbol(CHUNKS)
+        return Symbol(name)
     return frame.add(
         [
             word

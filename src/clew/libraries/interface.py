@@ -9,8 +9,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clew.ir.dims import Dim, is_unknown
-from clew.ir.types import TensorType, Type, is_native, leaves, sizes_in, to_numpy
+from clew.ir.dims import Dim
+from clew.ir.expr import Function
+from clew.ir.types import (
+    TensorType,
+    Type,
+    is_native,
+    leaves,
+    sizes_in,
+    to_numpy,
+    unknown_sizes,
+)
+from clew.libraries.model_layers import decided_by_input, maker_of_output, sized_by, users_of
 from clew.libraries.sizing import Sizing
 from clew.runtime.memory import round_up
 from clew.runtime.state import first_value, given_pairs
@@ -22,7 +32,7 @@ from clew.support.text_arrays import dtype_name
 
 FREE: Final = -1
 """The value of a free size in the tables of tensors."""
-OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE = range(6)
+OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE, TARGET = range(7)
 ERRORS: Final = {
     "OK": "no error",
     "ERROR_NULL": "a pointer is NULL",
@@ -30,6 +40,7 @@ ERRORS: Final = {
     "ERROR_INDEX": "an index is out of range",
     "ERROR_LOOP": "a loop exceeded the iteration limit that was set when the library was compiled",
     "ERROR_SIZE": "a size is out of its range, or the model has no results at these sizes",
+    "ERROR_TARGET": "the library has no code for this CPU, or for a target of this number",
 }
 """The error codes in their order, with the texts that `NAME_error` returns."""
 MACROS: Final = ("H", "HPP", "WORKSPACE_BYTES", "N_INPUTS", "N_OUTPUTS", "MAX_THREADS")
@@ -225,14 +236,15 @@ def interface_of(
             hint=f"a prefix has up to {_PREFIX_LETTERS} letters, digits and underscores, begins "
             "with a letter, and is not a keyword, header or library of C, or a target of CMake",
         )
+    main = model.module.main
     for spec in model.inputs:
         if spec.decides or spec.is_count:
             raise UnsupportedError(
                 "U081",
                 f"cannot export a model whose input {spec.name!r} decides sizes by its value",
                 hint="compile the model with this value as a constant",
+                layer=decided_by_input(main, spec.name),
             )
-    main = model.module.main
     given = [(p.name, p.type) for p in main.params]
     made = list(zip(model.output_names, leaves(main.body.type), strict=True))
     names = sorted({n for _, type_ in (*given, *made) for n in sizes_in(type_)})
@@ -242,6 +254,8 @@ def interface_of(
         if not name.startswith("?"):
             sizes.append(_size(model, name, taken | {size.field for size in sizes}))
     sizing = Sizing([(size.name, size.low, size.high) for size in sizes])
+    for kind, values in (("input", given), ("output", made)):
+        _check_types(main, kind, values)
     inputs = _tensors("input", given, sizing, taken | {size.field for size in sizes})
     outputs = _tensors("output", made, sizing, taken)
     states = _states(model, state, inputs, outputs)
@@ -295,18 +309,30 @@ def _size(model: BuiltModel, name: str, taken: Collection[str]) -> Size:
     return Size(name, field_of(name, taken, "size"), found.low, found.high)
 
 
+def _check_types(main: Function, kind: str, values: Sequence[tuple[str, Type]]) -> None:
+    """Raises an error if an input or output has no form in C."""
+    for number, (name, type_) in enumerate(values):
+        what = f"{kind} {name!r}"
+        if not isinstance(type_, TensorType) or not is_native(type_):
+            what += " is not a numeric tensor"
+        elif dtype_name(to_numpy(type_.dtype)) not in C_TYPES:
+            what += " has a dtype without a C type"
+        elif unknown_sizes(type_):
+            what += " has data-dependent sizes"
+            raise UnsupportedError("U081", what, layer=sized_by(main, type_))
+        else:
+            continue
+        layer = users_of(main, name) if kind == "input" else maker_of_output(main, number)
+        raise UnsupportedError("U082", what, layer=layer)
+
+
 def _tensors(
     kind: str, values: Iterable[tuple[str, Type]], sizing: Sizing, taken: set[str]
 ) -> tuple[Tensor, ...]:
     found: list[Tensor] = []
     for name, type_ in values:
-        if not isinstance(type_, TensorType) or not is_native(type_):
-            raise UnsupportedError("U082", f"{kind} {name!r} is not a numeric tensor")
-        if any(map(is_unknown, type_.shape)):
-            raise UnsupportedError("U081", f"{kind} {name!r} has data-dependent sizes")
+        assert isinstance(type_, TensorType), "checked"
         dtype = to_numpy(type_.dtype)
-        if dtype_name(dtype) not in C_TYPES:
-            raise UnsupportedError("U082", f"{kind} {name!r} has a dtype without a C type")
         field = field_of(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
         made = Tensor(name, field, type_.shape, dtype, 0)
         most = sizing.most(made.size_bytes, f"{kind} {name!r}") // dtype.itemsize

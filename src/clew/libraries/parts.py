@@ -1,8 +1,7 @@
-"""The layout of a library's weights and of the workspace of a call."""
+"""The layout of the workspace of a call, for one target of a library."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,11 @@ import numpy as np
 
 from clew.codegen.driver import driver as native
 from clew.ir.dims import Dim, SymDim
-from clew.libraries.entry import MARK_BYTES, Argument, Entry, InState, Move, Place, SizeWords
+from clew.libraries.entry import Argument, InState, Move, Place, Run, SizeWords
 from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, tables_of
 from clew.libraries.interface import Interface
 from clew.libraries.sizing import Sizing
+from clew.libraries.weights import Weights
 from clew.libraries.whole_program import Given, Kept, Made, WholeProgram
 from clew.runtime.bound import Bound
 from clew.runtime.grid import lines_of, phases
@@ -28,7 +28,7 @@ _POOL_BYTES = round_up(native.POOL_LOCKED + 8, ALIGNMENT_BYTES)
 
 
 class Parts:
-    """The layout of a library's weights and workspace."""
+    """The layout of a library's workspace, for one target."""
 
     def __init__(
         self,
@@ -36,11 +36,13 @@ class Parts:
         interface: Interface,
         sizing: Sizing,
         threads: int,
+        weights: Weights,
         outside: bool = False,
     ) -> None:
         """With `outside`, the weights are an input."""
-        self._outside = outside
+        self._outside, self._weights = outside, weights
         self._whole, self._interface, self._sizing = whole, interface, sizing
+        self.own_weights: set[int] = set()
         self._inputs: list[Argument | InState] = [
             Argument(False, number) for number in range(len(interface.inputs))
         ]
@@ -53,21 +55,15 @@ class Parts:
         else:
             self.threads = 1  # the division of work follows from costs, which depend on sizes
             self._bound = _sized_numbers(plan, sizing)
-        self._arrays: list[np.ndarray[Any, Any]] = []
-        self._places: dict[int, int] = {}
-        self.weights_bytes = 0
         self._constants = [self._add(array) for array in whole.plan.constants]
         self._end = round_up(self._bound.working_bytes(self.threads), ALIGNMENT_BYTES)
         self.workspace_bytes = self._end
 
     def _add(self, array: np.ndarray[Any, Any]) -> int:
         """Returns the offset of a constant in the weights."""
-        found = self._places.get(id(array))
-        if found is None:
-            found = self._places[id(array)] = self.weights_bytes
-            self._arrays.append(array)
-            self.weights_bytes += max(MARK_BYTES, round_up(array.nbytes, ALIGNMENT_BYTES))
-        return found
+        place = self._weights.add(array)
+        self.own_weights.add(place)
+        return place
 
     def _reserve(self, size_bytes: int) -> int:
         """Reserves memory in the workspace, and returns its offset."""
@@ -75,8 +71,8 @@ class Parts:
         self._end += round_up(size_bytes, ALIGNMENT_BYTES)
         return place
 
-    def entry(self, pointer_bytes: int) -> Entry:
-        """Returns the contents of the library's own module."""
+    def run(self, target: int) -> Run:
+        """Returns the run, for the target with this number."""
         plan, outputs = self._whole.plan, self._interface.outputs
         results = self._results()
         direct: dict[int, int] = {}
@@ -108,11 +104,11 @@ class Parts:
         moves += self._state_moves(bases[len(plan.inputs) :])
         pool = self._reserve(_POOL_BYTES)
         steps = current().loop_steps
-        tables = tables_of(self._bound, self._constants, self._end, steps, self._outside)
-        interface = self._interface
+        tables = tables_of(
+            self._bound, f"clew_chunks{target}", self._constants, self._end, steps, self._outside
+        )
         if self._outside:
-            interface = interface.with_weights(self.weights_bytes)
-            bases.append(Argument(False, len(interface.inputs) - 1))
+            bases.append(Argument(False, len(self._interface.inputs)))
         for number, move in enumerate(moves):
             if isinstance(move.size_bytes, SymDim):
                 word = tables.frame.add([Sized(0, move.size_bytes)])
@@ -122,19 +118,7 @@ class Parts:
             words = SizeWords(*self._sizing.add_to(tables.frame))
         self.workspace_bytes = round_up(self._end + tables.frame.size_bytes, ALIGNMENT_BYTES)
         layers = [step.checked for step in plan.steps if step.code.checks]
-        return Entry(
-            interface,
-            tables,
-            pointer_bytes,
-            bases,
-            moves,
-            layers,
-            len(self._bound.loops),
-            pool,
-            0 if self._outside else self.weights_bytes,
-            self._mark,
-            words,
-        )
+        return Run(tables, bases, moves, layers, len(self._bound.loops), pool, words)
 
     def _results(self) -> list[Given | Kept | Made]:
         """Returns the places of the outputs that are no states."""
@@ -180,26 +164,6 @@ class Parts:
             return Argument(True, found.number, place.offset_bytes)
         assert isinstance(found, Here)
         return Here(found.offset + place.offset_bytes)
-
-    @property
-    def _mark(self) -> bytes:
-        return hashlib.sha512(f"{self._interface.prefix} weights of clew".encode()).digest()
-
-    def with_weights(self, data: bytes) -> bytes:
-        """Returns an object with the weights written over their marker."""
-        if not self._arrays or self._outside:
-            return data
-        assert data.count(self._mark) == 1, "the marker occurs once, where the weights begin"
-        start = data.index(self._mark)
-        return data[:start] + self.weights() + data[start + self.weights_bytes :]
-
-    def weights(self) -> bytes:
-        """Returns the weights."""
-        made = bytearray(self.weights_bytes)
-        for array in self._arrays:
-            at = self._places[id(array)]
-            made[at : at + array.nbytes] = np.ascontiguousarray(array).tobytes()
-        return bytes(made)
 
 
 def _bytes(spec: BufferSpec | SizedSpec) -> Dim:

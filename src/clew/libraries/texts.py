@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from string import Template
-from typing import Final
+from typing import Final, NamedTuple
 
+from clew.libraries.entry_targets import ASKED
 from clew.libraries.interface import ERRORS, Interface, Size, Tensor
 from clew.version import VERSION
 
 
-def symbols(interface: Interface) -> list[str]:
+class TargetPart(NamedTuple):
+    """What one of several targets adds to a library: its kernels, the weights that they read, and
+    those of them that no other target's read.
+    """
+
+    name: str
+    code_bytes: int
+    weights_bytes: int
+    own_weights_bytes: int
+
+    @property
+    def c_name(self) -> str:
+        """The name in C, after the prefix."""
+        return "TARGET_" + re.sub(r"\W", "_", self.name).upper()
+
+
+def symbols(interface: Interface, targets: Sequence[TargetPart] = ()) -> list[str]:
     """Returns the names that a library defines."""
     names = ["run", "run_with", "error", "fault", "input_table", "output_table"]
     if interface.states:
         names += ["state_reset", "state_copy", "state_table"]
+    if targets:
+        names += ["target", "run_for"]
     return [f"{interface.prefix}_{name}" for name in names]
 
 
@@ -90,7 +110,7 @@ int32_t ${name}_run(const ${name}_inputs *inputs, const ${name}_outputs *outputs
 int32_t ${name}_run_with(const ${name}_inputs *inputs, const ${name}_outputs *outputs,
                          ${state_parameter}void *workspace, const ${name}_threads *threads);
 
-/* Returns a message for an error code. */
+$targets/* Returns a message for an error code. */
 const char *${name}_error(int32_t code);
 
 /* After ${upper}_ERROR_INDEX of the last call with this workspace, returns the layer whose index
@@ -136,7 +156,48 @@ def _states(interface: Interface) -> str:
     )
 
 
-def header(interface: Interface, triple: str, workspace_bytes: int, threads: int) -> str:
+_TARGETS: Final = Template("""\
+/* The targets that the library has code for. Each has the features of those before it. */
+enum {
+$names
+};
+
+/* Returns the last target${other} whose features this CPU has,
+ * or -1. The calls above use its code, and keep the answer in the workspace for the next call.
+ */
+int32_t ${name}_target(void);
+
+/* The same as ${name}_run_with, with the code of a target, which is not checked: a CPU without its
+ * features stops the program. Results depend on the target as on the machine.
+ */
+int32_t ${name}_run_for(int32_t target, const ${name}_inputs *inputs,
+                        const ${name}_outputs *outputs, ${state_parameter}void *workspace,
+                        const ${name}_threads *threads);
+
+""")
+
+
+def _targets(interface: Interface, targets: Sequence[TargetPart]) -> str:
+    if not targets:
+        return ""
+    upper = interface.prefix.upper()
+    names = [f"  {upper}_{target.c_name} = {n}" for n, target in enumerate(targets)]
+    asked = [target.c_name for target in targets if target.name == ASKED]
+    return _TARGETS.substitute(
+        name=interface.prefix,
+        names=",\n".join(names),
+        other=f" other than {upper}_{asked[0]}" if asked else "",
+        state_parameter="void *state, " if interface.states else "",
+    )
+
+
+def header(
+    interface: Interface,
+    triple: str,
+    workspace_bytes: int,
+    threads: int,
+    targets: Sequence[TargetPart] = (),
+) -> str:
     """Returns the header."""
     upper = interface.prefix.upper()
     return _HEADER.substitute(
@@ -150,6 +211,7 @@ def header(interface: Interface, triple: str, workspace_bytes: int, threads: int
         n_inputs=len(interface.inputs),
         n_outputs=len(interface.outputs),
         states=_states(interface),
+        targets=_targets(interface, targets),
         and_states=" and states" if interface.states else "",
         state_parameter="void *state, " if interface.states else "",
         many_inputs=max(1, len(interface.inputs)),
@@ -357,11 +419,9 @@ A model compiled by clew $version for $triple, as a library with a C interface (
 
 | | bytes |
 |---|---|
-| code and tables | $code |
-| weights | $weights |
-| workspace per call, provided by the caller | $workspace |
+$sizes
 $state
-$time
+$targets$time
 
 $kinds:
 
@@ -391,30 +451,29 @@ the numbers 0x1023 and 18.
 def readme(
     interface: Interface,
     triple: str,
-    sizes: Sequence[int],
+    sizes: Mapping[str, int],
     undefined: Sequence[str],
     time_us: float | None,
     *,
     has_tiles: bool = False,
+    targets: Sequence[TargetPart] = (),
 ) -> str:
-    """Returns `README.md`. `sizes` are those of code and tables, weights, and workspace, in bytes;
+    """Returns `README.md`. `sizes` are rows of a table, in bytes;
     `time_us` is the time of a call on this machine, if it was measured. With `has_tiles`,
-    the code uses Intel AMX.
+    the code uses Intel AMX. `targets` are those that a library chooses from.
     """
     time = "The time of a call was not measured."
     if time_us is not None:
         time = (
             f"A call of the compiled model took {time_us:.1f} µs on the machine that exported it."
         )
-    code, weights, workspace = sizes
     return _README.substitute(
         name=interface.prefix,
         version=VERSION,
         triple=triple,
-        code=code,
-        weights=weights,
-        workspace=workspace,
+        sizes="\n".join(f"| {what} | {size} |" for what, size in sizes.items()),
         time=time,
+        targets=_target_table(interface, targets),
         state=""
         if not interface.states
         else f"| state, given by the caller | {interface.state_bytes} |\n",
@@ -427,6 +486,24 @@ def readme(
         more=" -lm" if needs_libm(undefined) else "",
         tiles=_TILES if has_tiles else "",
     )
+
+
+def _target_table(interface: Interface, targets: Sequence[TargetPart]) -> str:
+    if not targets:
+        return ""
+    rows = [
+        f"| `{t.name}` | {t.code_bytes} | {t.weights_bytes} | {t.own_weights_bytes} |"
+        for t in targets
+    ]
+    text = (
+        "A call chooses the code by the CPU's features, except for calls of "
+        f"`{interface.prefix}_run_for`.\n\n"
+        "| target | bytes of kernels | bytes of weights | of these, only for this target |\n"
+        "|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+    )
+    if any(target.name == ASKED for target in targets):
+        text += f"Calls do not choose `{ASKED}` by themselves.\n\n"
+    return text
 
 
 def needs_libm(undefined: Sequence[str]) -> bool:

@@ -10,6 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew.ir.dims import SymDim
+from clew.ir.expr import Function
+from clew.libraries.model_layers import (
+    branches_and_loops,
+    growing_loops,
+    listed_layers,
+    sized_by_data,
+)
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
@@ -26,8 +33,6 @@ from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
 from clew.support.arrays import number_dtype
 from clew.support.errors import UnsupportedError
-
-_LAYERS_SHOWN = 3
 
 
 class Given(NamedTuple):
@@ -64,9 +69,9 @@ class WholeProgram(NamedTuple):
 _EMPTY = SegmentPlan((), (), (), (), 0)
 
 
-def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
+def whole_program(program: Program, itemsizes: Sequence[int], main: Function) -> WholeProgram:
     """Returns the part of a program that a library runs. `itemsizes` are the element sizes of the
-    inputs in bytes.
+    inputs in bytes. Errors name layers of `main`, the model's graph.
 
     Errors: U080 if Python or another backend runs a part of the program, U081 if sizes are unknown
     before a run.
@@ -89,26 +94,27 @@ def whole_program(program: Program, itemsizes: Sequence[int]) -> WholeProgram:
             offset = place.offset_bytes + instruction.offset * size
             found[instruction.target] = place._replace(offset_bytes=offset)
         elif isinstance(instruction, RunSegment) and len(segments) == 1:
-            plan = _plan_of(instruction)
+            plan = _plan_of(instruction, main)
             inputs = [_outside(found[slot]) for slot in instruction.inputs]
             for number, slot in enumerate(instruction.outputs):
                 spec = plan.outputs[number]
                 found[slot], sizes[slot] = Made(number), number_dtype(spec.dtype).itemsize
         else:
-            raise _refused(instruction)
+            raise _refused(instruction, main)
     return WholeProgram(plan, inputs, [found[slot] for slot in program.outputs])
 
 
-def _plan_of(instruction: RunSegment) -> SegmentPlan | SegmentTemplate:
+def _plan_of(instruction: RunSegment, main: Function) -> SegmentPlan | SegmentTemplate:
     segment = instruction.segment
     if isinstance(segment, SizedSegment):
         template = segment.template
         if template.order or template.loops or template.copied:
-            raise _free("branches or loops together with free sizes")
+            layers = branches_and_loops(main)
+            raise _free("branches or loops together with free sizes", layers)
         return template
     assert isinstance(segment, NativeSegment)
     if segment.plan.stacks:
-        raise _free("a loop that stacks a data-dependent number of rows")
+        raise _free("a loop that stacks a data-dependent number of rows", growing_loops(main))
     return segment.plan
 
 
@@ -117,15 +123,16 @@ def _outside(place: Given | Kept | Made) -> Given | Kept:
     return place
 
 
-def _free(what: str) -> UnsupportedError:
+def _free(what: str, layer: str = "") -> UnsupportedError:
     return UnsupportedError(
         "U081",
         f"cannot export {what}",
         hint="compile the model for fixed sizes: inputs={...}, or --sizes NAME=N",
+        layer=layer,
     )
 
 
-def _refused(instruction: Instruction) -> UnsupportedError:
+def _refused(instruction: Instruction, main: Function) -> UnsupportedError:
     what, layers = "the program has several native segments", ""
     if isinstance(instruction, RunRegion):
         what = f"backend {instruction.backend!r} runs {instruction.label}"
@@ -135,7 +142,9 @@ def _refused(instruction: Instruction) -> UnsupportedError:
         kind = "branch" if isinstance(instruction, Branch) else "loop"
         what = f"Python runs a {kind}"
     if isinstance(instruction, RunHost):
-        layers = ", ".join(instruction.layers[:_LAYERS_SHOWN])
+        layers = listed_layers(instruction.layers)
+        if not sized_by_data(main).isdisjoint(instruction.layers):
+            return _free("a model in which data decide a size", layers)
     return UnsupportedError(
         "U080",
         f"{what}, but a library is one segment of native code",

@@ -1,4 +1,4 @@
-"""The undefined functions of an object."""
+"""The functions and sections of an object."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from typing import Any, Final
 
 _WASM: Final = b"\0asm"
+_ALLOC, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
 _IMPORTS, _FUNCTION, _TABLE, _MEMORY, _GLOBAL = 2, 0, 1, 2, 3
 
 
@@ -17,6 +18,25 @@ def undefined_in(data: bytes) -> list[str]:
     elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
     symbols = elf.get_section_by_name(".symtab").iter_symbols()
     return sorted(s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF")
+
+
+def function_bytes(data: bytes) -> dict[str, int]:
+    """Returns the bytes of code of the functions in an ELF object."""
+    elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
+    symbols = elf.get_section_by_name(".symtab").iter_symbols()
+    return {s.name: s["st_size"] for s in symbols if s["st_info"]["type"] == "STT_FUNC"}
+
+
+def loaded_bytes(data: bytes) -> tuple[int, int] | None:
+    """Returns the bytes of code and of constants in an ELF object; None for other formats. All else
+    are relocations, symbols and debug information.
+    """
+    if data.startswith(_WASM):
+        return None
+    elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
+    loaded = [s for s in elf.iter_sections() if s["sh_flags"] & _ALLOC]
+    code = sum(s["sh_size"] for s in loaded if s["sh_flags"] & _EXECUTABLE)
+    return code, sum(s["sh_size"] for s in loaded) - code
 
 
 def _wasm_imports(data: bytes) -> list[str]:
