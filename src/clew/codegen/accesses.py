@@ -197,11 +197,13 @@ class Accesses(Registers):
             return vectors.gather(self.b, stored, pointers, size, self.lanes, self.mask)
 
         parts = place.lane_parts
-        if self.mask is None and len(parts) == 1 and not place.step and parts[0][1] == 1:
+        if len(parts) == 1 and not place.step and parts[0][1] == 1:
             (atom, _), *_ = parts
             if follows_table(atom):
                 offsets = self.broadcast(self.load_value(atom), self.lanes)
-                near = load_ascending(self.b, stored, pointer, size, offsets, gathered)
+                near = load_ascending(
+                    self.b, stored, pointer, size, offsets, self.mask, gathered
+                )
                 if near is not None:
                     return near
         return gathered()

@@ -32,6 +32,7 @@ def load_ascending(
     pointer: str,
     size: int,
     offsets: Value,
+    mask: Value | None,
     gathered: Callable[[], Value],
 ) -> Value | None:
     """Returns the elements at `offsets` (i64) from a pointer: those of two adjacent vectors if the
@@ -48,11 +49,17 @@ def load_ascending(
     most = literal((1 << 32) - 1, INDEX, lanes)
     beyond = b.call(f"llvm.umin.v{lanes}i64", [beyond, most], INDEX, lanes)
     beyond = b.value(f"trunc {beyond.typed} to {llvm_type('i32', lanes)}", "i32", lanes)
-    last = _lane(b, beyond, lanes - 1)
-    ends = b.splat(last, lanes)
+    if mask is None:
+        last = _lane(b, beyond, lanes - 1)
+        ends = b.splat(last, lanes)
+        inside = b.value(f"icmp ule {beyond.typed}, {ends.text}", "bool", lanes)
+        inside = b.call(f"llvm.vector.reduce.and.v{lanes}i1", [inside], "bool")
+    else:
+        beyond = arith.select(b, mask, beyond, literal(0, "i32", lanes))
+        last = b.call(f"llvm.vector.reduce.umax.v{lanes}i32", [beyond], "i32")
+        ends = b.splat(last, lanes)
+        inside = _lane(b, mask, 0)
     fits = b.value(f"icmp ult {last.typed}, {2 * lanes}", "bool")
-    inside = b.value(f"icmp ule {beyond.typed}, {ends.text}", "bool", lanes)
-    inside = b.call(f"llvm.vector.reduce.and.v{lanes}i1", [inside], "bool")
     near = b.value(f"and {fits.typed}, {inside.text}", "bool")
     then, orelse, join = b.label("near"), b.label("far"), b.label("join")
     b.branch_if(near, then, orelse)
@@ -66,6 +73,8 @@ def load_ascending(
         half = load_vector(b, stored, at, size, lanes, used)
         halves.append(_as(b, half, "f32"))
     found = _as(b, b.call(function, [halves[0], beyond, halves[1]], "f32", lanes), stored)
+    if mask is not None:
+        found = arith.select(b, mask, found, literal(0, stored, lanes))
     done = b.block
     b.branch(join)
     b.start(orelse)
