@@ -191,22 +191,13 @@ class Accesses(Registers):
 
     def _gather(self, element: str, stored: str, pointer: str, place: Place, size: int) -> Value:
         """Returns lanes at places that only a run knows."""
-
-        def gathered() -> Value:
-            pointers = self.lane_pointers(element, pointer, place)
-            return vectors.gather(self.b, stored, pointers, size, self.lanes, self.mask)
-
-        parts = place.lane_parts
-        if len(parts) == 1 and not place.step and parts[0][1] == 1:
-            (atom, _), *_ = parts
-            if follows_table(atom):
-                offsets = self.broadcast(self.load_value(atom), self.lanes)
-                near = load_ascending(
-                    self.b, stored, pointer, size, offsets, self.mask, gathered
-                )
-                if near is not None:
-                    return near
-        return gathered()
+        parts, pointers = place.lane_parts, self.lane_pointers(element, pointer, place)
+        if len(parts) == 1 and not place.step and parts[0][1] == 1 and follows_table(parts[0][0]):
+            offsets = self.broadcast(self.load_value(parts[0][0]), self.lanes)
+            near = load_ascending(self.b, stored, pointer, size, offsets, self.mask, pointers)
+            if near is not None:
+                return near
+        return vectors.gather(self.b, stored, pointers, size, self.lanes, self.mask)
 
     def _loads_every_other(self, lanes: int) -> bool:
         """Whether lanes that are two elements apart are loaded as two vectors."""

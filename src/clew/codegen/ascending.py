@@ -6,12 +6,10 @@ known only to a run; lanes that are farther apart, or in another order, are gath
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
-from clew.codegen.vectors import load_vector
+from clew.codegen.vectors import gather, load_vector
 from clew.te.expr import INDEX, Load, Scalar
 from clew.te.roles import TABLE
 from clew.te.walk import nodes
@@ -33,11 +31,11 @@ def load_ascending(
     size: int,
     offsets: Value,
     mask: Value | None,
-    gathered: Callable[[], Value],
+    pointers: str,
 ) -> Value | None:
-    """Returns the elements at `offsets` (i64) from a pointer: those of two adjacent vectors if the
-    offsets are within these, else what `gathered` emits. Reads nothing before the first or beyond
-    the last lane. None if the target has no such permutation.
+    """Returns the elements at `offsets` (i64) from a pointer, each of which is also in `pointers`:
+    those of two adjacent vectors if the offsets are within these, else gathers. Reads nothing
+    before the first or beyond the last lane. None if the target has no such permutation.
     """
     lanes = offsets.lanes
     function = b.module.instructions.permutation_of_words(lanes)
@@ -78,7 +76,7 @@ def load_ascending(
     done = b.block
     b.branch(join)
     b.start(orelse)
-    other = gathered()
+    other = gather(b, stored, pointers, size, lanes, mask)
     apart = b.block
     b.branch(join)
     b.start(join)

@@ -205,6 +205,9 @@ def _resampled(
             place, over = origin(i[axis], size, out, scale, attrs["coordinates"])
             return read(i, _nearest(place, over, attrs["rounding"]))
         below, fraction = place_of(i)
+        if attrs["truncates"]:
+            low, high = (te.cast(wide, read(i, below + n)) for n in range(2))
+            return low + (high - low) * fraction  # exactly `low` between equal elements
         taps = _taps(fraction, attrs)
         if attrs["exclude_outside"]:
             taps = [(n, inside(below + n, size, w)) for n, w in taps]
@@ -423,6 +426,7 @@ def resize(
     attrs = {
         "mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
         "exclude_outside": exclude_outside, "antialias": antialias, "single": single,
+        "truncates": mode == "linear" and is_integer(x.dtype) and not exclude_outside,
     }  # fmt: skip
     crops = coordinates == "tf_crop_and_resize"
     known = not axes and mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
