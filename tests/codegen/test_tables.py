@@ -107,3 +107,17 @@ def test_axes_are_resampled_in_vectors_by_weights_of_a_table(
     for side in GuardSide:
         found = run(plan.schedule.nest, [value], host(), side, 2)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_short_channels_join_the_pixels_of_a_line() -> None:
+    """Lines are resampled in whole vectors of pixels and channels."""
+    x = te.placeholder((2, 33, 21, 3), "f32", "x")
+    nest = lower("k", [x], [resize.compute(x, shape=(2, 9, 21, 3), mode="linear", antialias=True)])
+    schedule = schedule_kernel(nest, host()).schedule
+    stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store) and s.stage == "resize"]
+    assert {len(s.indices) for s in stores} == {3}
+    value = np.random.default_rng(0).standard_normal(nest.inputs[0].numbers).astype("f4")
+    (expected,) = interpret(nest, [value])
+    for side in GuardSide:
+        found = run(schedule.nest, [value], host(), side, 2)
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from clew.codegen import transpose, vectors
 from clew.codegen.address import Bound, Place, element_bytes, memory_type, ramp, stored_dtype
+from clew.codegen.ascending import follows_table, load_ascending
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
@@ -183,13 +184,20 @@ class Accesses(Registers):
             value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
         elif place.lane_parts or place.step != 1:
             known = self._known_lanes(stored, pointer, self._offsets(place), size)
-            if known is None:
-                pointers = self.lane_pointers(element, pointer, place)
-                known = vectors.gather(self.b, stored, pointers, size, lanes, self.mask)
-            value = known
+            value = known or self._gather(element, stored, pointer, place, size)
         else:
             value = self.masked_load(stored, pointer, size)
         return self._from_memory(buffer, value)
+
+    def _gather(self, element: str, stored: str, pointer: str, place: Place, size: int) -> Value:
+        """Returns lanes at places that only a run knows."""
+        parts, pointers = place.lane_parts, self.lane_pointers(element, pointer, place)
+        if len(parts) == 1 and not place.step and parts[0][1] == 1 and follows_table(parts[0][0]):
+            offsets = self.broadcast(self.load_value(parts[0][0]), self.lanes)
+            near = load_ascending(self.b, stored, pointer, size, offsets, self.mask, pointers)
+            if near is not None:
+                return near
+        return vectors.gather(self.b, stored, pointers, size, self.lanes, self.mask)
 
     def _loads_every_other(self, lanes: int) -> bool:
         """Whether lanes that are two elements apart are loaded as two vectors."""

@@ -137,6 +137,15 @@ class Instructions:
         """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
         return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
 
+    def permutation_of_words(self, lanes: int) -> str:
+        """Returns LLVM's function that takes `lanes` of the f32 in two vectors; "" if there is
+        none.
+        """
+        bits = lanes * _LANE_BITS
+        there = self.has("avx512f") and bits == _DOT_BITS[-1]
+        there = there or (self.has("avx512vl") and bits in _DOT_BITS[:-1])
+        return f"llvm.x86.avx512.vpermi2var.ps.{bits}" if there else ""
+
     def masked_load(self, element_bits: int) -> str:
         """Returns LLVM's function that loads 256 bits of floats under a mask in another vector; ""
         if there is none, or masks have registers of their own.

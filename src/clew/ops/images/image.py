@@ -39,6 +39,8 @@ COORDINATES = (
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MOST_PART: Final = 1 << 20
+# The least rank of images whose first axis is a batch.
+_BATCHED: Final = 4
 
 
 def origin(
@@ -203,6 +205,9 @@ def _resampled(
             place, over = origin(i[axis], size, out, scale, attrs["coordinates"])
             return read(i, _nearest(place, over, attrs["rounding"]))
         below, fraction = place_of(i)
+        if attrs["truncates"]:
+            low, high = (te.cast(wide, read(i, below + n)) for n in range(2))
+            return low + (high - low) * fraction  # exactly `low` between equal elements
         taps = _taps(fraction, attrs)
         if attrs["exclude_outside"]:
             taps = [(n, inside(below + n, size, w)) for n, w in taps]
@@ -421,6 +426,7 @@ def resize(
     attrs = {
         "mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
         "exclude_outside": exclude_outside, "antialias": antialias, "single": single,
+        "truncates": mode == "linear" and is_integer(x.dtype) and not exclude_outside,
     }  # fmt: skip
     crops = coordinates == "tf_crop_and_resize"
     known = not axes and mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
@@ -448,6 +454,8 @@ def resize(
     if mode == "cubic" and not crops:
         # Neighbors along the last axis are read at uneven places: of as few lines as possible.
         changed.sort(key=lambda n: _enlarges(x.shape[n], shape[n]) if n < x.rank - 1 else 0)
+    if mode == "linear" and x.rank >= _BATCHED and not scales and not crops:
+        changed = [n for n in changed if n or not _keeps(x.shape[n], shape[n])]
     result = x
     for step, axis in enumerate(changed):
         last = step == len(changed) - 1 and not crops
@@ -470,6 +478,15 @@ def resize(
         result = te.compute(shape, body, "resize")
     result.layout = x.layout
     return result
+
+
+def _keeps(size: Dim, out: Dim) -> bool:
+    """Whether an axis whose size only a run knows keeps it, which the kernel then assumes."""
+    if isinstance(size, int) and isinstance(out, int):
+        return False
+    assume_at_least(out, size)
+    assume_at_least(size, out)
+    return True
 
 
 def _enlarges(size: Dim, out: Dim) -> int:

@@ -21,6 +21,7 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo
 from clew.support.dataclass import dataclass
+from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 from clew.te.roles import ROW_TABLE, SELECTED
 from clew.te.walk import nodes
@@ -69,6 +70,21 @@ def _axis_of_lanes(info: StageInfo) -> int:
     return kept[-1] if kept else -1
 
 
+def _joined(start: Schedule, info: StageInfo, root: StageInfo) -> Schedule:
+    """Merges the last axes of a result that its accesses walk as one, such as the pixels and
+    channels of a line: three channels alone fill few lanes. Other stages keep their axes.
+    """
+    schedule, own = start.copy(), tuple(dict.fromkeys((info.name, root.name)))
+    buffers = [root.store.buffer, *(load.source for load in buffer_loads(info.store.value))]
+    shared = tuple(sorted({x.name for x in buffers if x.scope == "workspace"}))
+    for first in reversed(range(len(info.axes) - 1)):
+        try:
+            schedule.apply("flatten", stages=own, first=first, count=2, keep=shared)
+        except ScheduleError:
+            break
+    return schedule
+
+
 class Selected(Rule[Steps]):
     """Reductions over steps that data select, or at uneven places."""
 
@@ -79,9 +95,10 @@ class Selected(Rule[Steps]):
         info = work.by_role[SELECTED]
         tables = tuple(table.name for table in _others(work))
         lanes = _axis_of_lanes(info)
+        start = _joined(work.start, info, work.root) if lanes == -1 and not tables else work.start
         if not isinstance(info.store.buffer.shape[lanes], int):
             lanes = -1  # planes are unrolled
-        return Steps(work.start, target, info.name, work.root.name, tables, lanes)
+        return Steps(start, target, info.name, work.root.name, tables, lanes)
 
     def choices(self, match: Steps) -> Space:
         lanes = match.target.vector_lanes(match.info.lane_dtype)
