@@ -222,17 +222,16 @@ def _(x: Array, factor: Array, offset: Array, shift: Array) -> Array:
         ),
         Sample(
             i32(3, 4), np.array([-(1 << 31), -1, -1518500250, -2], "i4"),
-            np.array([1 << 33, -(1 << 61), 3 << 30, -1], "i8"), np.array([0, 99, -5, -(1 << 31)], "i4"),
-            np.array([0, 19, 5, 31], "i4"), low=-(1 << 29), high=1 << 29,
+            np.array([1 << 33, -(1 << 61), 3 << 30, -1], "i8"),
+            np.array([0, 99, -5, -(1 << 31)], "i4"), np.array([0, 19, 5, 31], "i4"),
+            low=-(1 << 29), high=1 << 29,
         ),
         Sample(i32(3), i32(), i64(2), i32(), i32(), error="T100"),
         Sample(i32(3), i32(), i32(), i32(), i32(), error="T101"),
         Sample(i64(3), i32(), i64(), i32(), i32(), error="T105"),
     ),
 )  # fmt: skip
-def rescale_away(
-    x: Tensor, factor: Tensor, offset: Tensor, limit: Tensor, shift: Tensor
-) -> Tensor:
+def rescale_away(x: Tensor, factor: Tensor, offset: Tensor, limit: Tensor, shift: Tensor) -> Tensor:
     """`((x * (2**32 + factor) + offset) / 2**32 - (x < limit)) / 2**shift` in `i32`, each quotient
     rounded down; `factor` is negative, and `shift` is from 0 to 31. The first quotient must fit in
     `i32`.

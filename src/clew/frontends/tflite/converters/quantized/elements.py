@@ -24,7 +24,6 @@ from clew.frontends.tflite.converters.quantized.codes import (
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
-from clew.ir.expr import Expr
 from clew.ir.types import integer_limits
 
 _LEFT: Final = {"i8": 20, "u8": 20, "i16": 15}
