@@ -66,6 +66,7 @@ EXCEPTIONS: Final = {
     ("passes/precision/fold_offsets.py", "_FRACTION"): _FORMAT,
     ("passes/precision/fold_offsets.py", "_MOST"): "what 32 bits hold",
     ("passes/precision/fold_offsets.py", "_MOST_OFFSET"): "what 64 bits hold",
+    ("passes/precision/fold_offsets.py", "_MOST_TOTAL"): "what 64 bits hold",
     ("passes/precision/integer_operands.py", "HALF"): _FORMAT,
     ("passes/precision/integer_operands.py", "_MOST_DEPTH"): "what 32 bits hold",
     ("passes/precision/integer_operands.py", "_MOST_ZERO"): _FORMAT,

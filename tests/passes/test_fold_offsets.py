@@ -1,4 +1,4 @@
-"""FoldOffsets: which products become `rescale`, and that these give the same codes."""
+"""FoldOffsets: which products become `rescale` and `rescale_away`, with the same codes."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _layer(
     return kit.module([x], kit.layer("clip", scaled, min=low, max=127.0))
 
 
-def _folded(module: Any) -> bool:
+def _form(module: Any) -> str:
     calls = [n.op_name for n in post_order(module.main.body) if isinstance(n, Call)]
-    assert ("rescale" in calls) != ("scale_fixed" in calls)
-    return "rescale" in calls
+    (found,) = (name for name in calls if "scale" in name)
+    return found
 
 
 def _borders(bias: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,13 +61,15 @@ def _borders(bias: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("bias", [0, 77_777, -(1 << 30)])
-@pytest.mark.parametrize("form", ["bounded", "once"])
+@pytest.mark.parametrize(
+    ("form", "low"), [("bounded", -3.0), ("once", -3.0), ("bounded", -99.0), ("bounded", None)]
+)
 @pytest.mark.parametrize("target", ["host", "cpu-avx2"])
-def test_every_border(kit: Any, bias: int, form: str, target: str) -> None:
+def test_every_border(kit: Any, bias: int, form: str, low: float | None, target: str) -> None:
     x, factor, shift = _borders(bias)
-    module = _layer(kit, factor, shift, bias=bias, bounded=True, once=form == "once")
+    module = _layer(kit, factor, shift, bias=bias, low=low, bounded=True, once=form == "once")
     folded = FoldOffsets().run(module, PassContext())
-    assert _folded(folded)
+    assert _form(folded) == ("rescale" if low == -3.0 else "rescale_away")
     feed = {"x": x[None]}
     expected = interpret(module, feed)["y0"]
     np.testing.assert_array_equal(interpret(folded, feed)["y0"], expected)
@@ -78,30 +80,46 @@ def test_every_border(kit: Any, bias: int, form: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "taken"),
+    ("changed", "form"),
     [
-        ({}, True),
-        ({"zero": -4}, True),  # results below -3 become -3
-        ({"zero": -2}, False),  # -3 is the code of a negative number
-        ({"low": None}, False),
-        ({"bounded": False}, False),
-        ({"bias": (1 << 30) + 1}, False),
-        ({"zero": -2, "once": True}, True),  # ties go up
-        ({"zero": -2, "low": None, "once": True}, True),
+        ({}, "rescale"),
+        ({"zero": -4}, "rescale"),  # results below -3 become -3
+        ({"zero": -2}, "rescale_away"),  # -3 is the code of a negative number
+        ({"low": None}, "rescale_away"),
+        ({"bounded": False}, "scale_fixed"),
+        ({"bias": (1 << 30) + 1}, "scale_fixed"),
+        ({"zero": -2, "once": True}, "rescale"),  # ties go up
+        ({"zero": -2, "low": None, "once": True}, "rescale"),
     ],
 )
-def test_what_is_folded(kit: Any, changed: dict[str, Any], taken: bool) -> None:
+def test_what_is_folded(kit: Any, changed: dict[str, Any], form: str) -> None:
     factor, shift = np.array([1 << 30, 1518500250]), np.array([3, 7])
     given = {"bounded": True, **changed}
     module = _layer(kit, factor, shift, **given)
     found = FoldOffsets().run(module, PassContext())
-    assert _folded(found) is taken
-    assert taken or found is module
+    assert _form(found) == form
+    assert form != "scale_fixed" or found is module
 
 
-def test_a_shift_of_zero_has_no_bit_to_round(kit: Any) -> None:
-    module = _layer(kit, np.array([1 << 30, 1 << 30]), np.array([3, 0]), bounded=True)
+@pytest.mark.parametrize(
+    ("factor", "shift", "once"),
+    [((1 << 30) - 1, 3, False), (1 << 30, 31, False), (1 << 30, 0, True)],
+)
+def test_products_that_no_constant_rounds(kit: Any, factor: int, shift: int, once: bool) -> None:
+    given = {"once": True} if once else {"bounded": True, "low": None}
+    module = _layer(kit, np.array([factor]), np.array([shift]), **given)
     assert FoldOffsets().run(module, PassContext()) is module
+
+
+def test_a_shift_of_zero_has_no_tie(kit: Any) -> None:
+    factor, shift = np.array([1 << 30, 1518500250]), np.array([3, 0])
+    module = _layer(kit, factor, shift, bounded=True, bias=7)
+    found = FoldOffsets().run(module, PassContext())
+    assert _form(found) == "rescale_away"
+    for x in range(-20, 20):
+        feed = {"x": np.int32([[x, x]])}
+        expected = interpret(module, feed)["y0"]
+        np.testing.assert_array_equal(interpret(found, feed)["y0"], expected)
 
 
 def test_a_sum_with_another_reader_is_added_once(kit: Any) -> None:

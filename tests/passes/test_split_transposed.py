@@ -155,6 +155,19 @@ def test_others_are_left_alone(kit: Any) -> None:
         assert kit.apply(module, SplitTransposed()) is module
 
 
+def test_strides_of_many_places_are_left_alone(kit: Any) -> None:
+    """Each place would be a convolution; nearly all of them are cropped."""
+    attrs = {"strides": (2, 1 << 24), "output_padding": (0, 6 - 3 * (1 << 24))}
+    module = network(kit, (1, 2, 4, 4), (2, 3, 2, 2), **attrs)
+    after = kit.apply(module, SplitTransposed())
+    assert after is module
+    x = kit.random(1, 2, 4, 4)
+    (found,) = clew.compile(module, threads=1).run(x).values()
+    assert found.shape == (1, 3, 8, 8)
+    assert found[..., :2].any()
+    assert not found[..., 2:].any()
+
+
 def test_a_scale_moves_into_the_weight(kit: Any) -> None:
     x = kit.var("x", 1, 3, 5, 5)
     made = kit.layer("nn.conv2d_transpose", x, kit.const(kit.random(3, 4, 2, 2)), strides=(2, 2))

@@ -27,8 +27,8 @@ _WITHOUT_RULE: Final = {
     "no operator of torch, or none with the same result for all values": """
         cholesky complex_multiply det dft extremes forest.leaves forest.votes frames inverse
         mel_weight_matrix nn.col2im nn.deform_columns nn.max_pool_places nn.max_roi_pool
-        nn.roi_align rescale resize_u8 reverse_sequence scale_fixed stft svm.coupled
-        tensor_scatter window
+        nn.roi_align rescale rescale_away resize_u8 reverse_sequence scale_fixed stft
+        svm.coupled tensor_scatter window
     """,
     "storage": "block_steps dequantize_offset nn.dense_codes round_blocks to_exponent",
     "cheap enough elsewhere": "count_nonzero",

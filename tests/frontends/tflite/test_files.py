@@ -125,6 +125,15 @@ def test_an_unknown_operator_is_named() -> None:
     with pytest.raises(UnsupportedError, match=r"U001.*CONCAT_EMBEDDINGS") as caught:
         load(graph.file(y))
     assert caught.value.layer == "hash"
+    assert "not its results" in str(caught.value.hint)
+
+
+def test_an_unknown_operator_is_named_before_its_operands() -> None:
+    graph = Graph()
+    scratch = graph.tensor("scratch", (4,), "i32")
+    y = graph.operator("ethos-u", [graph.input("x", (4,), "f32"), scratch], [("y", (4,), "i32")])
+    with pytest.raises(UnsupportedError, match=r"U001.*ethos-u"):
+        load(graph.file(y))
 
 
 @pytest.mark.parametrize("blocks", [(), (2, 4)])

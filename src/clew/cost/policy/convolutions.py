@@ -44,6 +44,9 @@ FILTERS_ALONG_SIGNAL: Final = threshold(
 MOST_WASTE_OF_TRANSPOSED: Final = threshold(
     1.5, "ratio", "multiplications of one convolution for all places, over one for each place"
 )
+MOST_PLACES_OF_TRANSPOSED: Final = threshold(
+    4096, "places", "of a step that are computed apart; larger strides only occur in damaged files"
+)
 MOST_TERMS_OF_TRANSPOSED: Final = threshold(
     9, "taps", "to add up for a place, if the weight is multiplied as it lies"
 )

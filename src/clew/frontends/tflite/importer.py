@@ -48,6 +48,9 @@ from clew.support.errors import (
 from clew.support.near import did_you_mean
 from clew.trace.span import Source
 
+_UNDEFINED: Final = frozenset({"CONCAT_EMBEDDINGS"})
+"""Operators of TFLite's schema whose results nothing defines."""
+
 
 class Importer:
     """Imports the first subgraph of a file, or that of a signature. `shapes` overrides those of
@@ -207,6 +210,7 @@ class Importer:
         self.builder.start_layer()
         tensors = scope.graph.tensors
         source = Source(name, operator.op, self.builder.frontend)
+        _checked_known(operator.op)  # first: its operands may be defined by its own runtime
         inputs = [self._value(scope, i) if i >= 0 else None for i in operator.inputs]
         operands = [tensors[i] if i >= 0 else None for i in operator.inputs]
         results = [tensors[i] if i >= 0 else None for i in operator.outputs]
@@ -234,16 +238,12 @@ class Importer:
 
 
 def converted(layer: TfliteLayer) -> list[Expr]:
-    """Returns the results of a layer; codes for quantized tensors.
-
-    Errors: U001 for an operator that is not supported.
-    """
+    """Returns the results of a layer of a known operator; codes for quantized tensors."""
     bound = bound_in_tflite(layer.op)
     if bound is not None:
         return layer.call_of(bound)
     convert = CONVERTERS.find(layer.op)
-    if convert is None:
-        raise _unknown(layer.op)
+    assert convert is not None
     if layer.op in CODES:
         return _listed(convert(layer))
     if any(map(is_code, (*layer.operands, *layer.results))):
@@ -261,7 +261,10 @@ def converted(layer: TfliteLayer) -> list[Expr]:
     ]
 
 
-def _unknown(op: str) -> UnsupportedError:
+def _checked_known(op: str) -> None:
+    """Errors: U001 for an operator that is not supported."""
+    if bound_in_tflite(op) is not None or CONVERTERS.find(op) is not None:
+        return
     if op.startswith("Flex"):
         hint = (
             f"{display(op[4:])} is an operator of TensorFlow: convert the model with builtin"
@@ -269,7 +272,9 @@ def _unknown(op: str) -> UnsupportedError:
         )
     else:
         hint = f"bind an operator of yours to it: register_op(..., tflite={display(op)!r})"
-    return UnsupportedError("U001", f"{display(op)} is not supported", hint=hint)
+    if op in _UNDEFINED:
+        hint = f"TFLite defines the options of {op}, but not its results; {hint}"
+    raise UnsupportedError("U001", f"{display(op)} is not supported", hint=hint)
 
 
 def _listed(result: Expr | Sequence[Expr]) -> list[Expr]:

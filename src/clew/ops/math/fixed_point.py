@@ -210,3 +210,55 @@ def rescale(x: Tensor, factor: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
 def _(x: Array, factor: Array, offset: Array, shift: Array) -> Array:
     product = x.astype(np.int64) * factor + offset
     return np.asarray((product >> 32).astype(np.int32) >> shift, np.int32)
+
+
+@register_op(
+    "rescale_away",
+    traits=Traits(keeps_finite=True, parameters=(1, 2, 3, 4)),
+    samples=(
+        Sample(
+            i32(3, 5), np.array(-1518500250, "i4"), np.array(-5 << 40, "i8"), np.array(9, "i4"),
+            np.array(7, "i4"), low=-99999, high=99999,
+        ),
+        Sample(
+            i32(3, 4), np.array([-(1 << 31), -1, -1518500250, -2], "i4"),
+            np.array([1 << 33, -(1 << 61), 3 << 30, -1], "i8"),
+            np.array([0, 99, -5, -(1 << 31)], "i4"), np.array([0, 19, 5, 31], "i4"),
+            low=-(1 << 29), high=1 << 29,
+        ),
+        Sample(i32(3), i32(), i64(2), i32(), i32(), error="T100"),
+        Sample(i32(3), i32(), i32(), i32(), i32(), error="T101"),
+        Sample(i64(3), i32(), i64(), i32(), i32(), error="T105"),
+    ),
+)  # fmt: skip
+def rescale_away(x: Tensor, factor: Tensor, offset: Tensor, limit: Tensor, shift: Tensor) -> Tensor:
+    """`((x * (2**32 + factor) + offset) / 2**32 - (x < limit)) / 2**shift` in `i32`, each quotient
+    rounded down; `factor` is negative, and `shift` is from 0 to 31. The first quotient must fit in
+    `i32`.
+
+    `rescale` with ties away from zero: numbers below `limit` (`i32`) are those whose results are
+    negative, and their ties round down.
+
+    Errors: T100, T101, T105. Source: TFLite's MultiplyByQuantizedMultiplier.
+    """
+    name = "rescale_away"
+    if x.dtype != "i32":
+        raise GraphTypeError("T105", f"{name}: takes i32, got {x.dtype}")
+    _check(name, x, factor, limit, shift)
+    _check(name, x, offset, dtype="i64")
+
+    def element(*i: Scalar) -> Scalar:
+        parameters = (at(each, x.shape, i) for each in (factor, offset, limit, shift))
+        factors, offsets, limits, shifts = parameters
+        product = _wide(x[i]) * _wide(factors) + offsets
+        high = te.cast("i32", binary("shr", product, te.as_scalar(32, "i64"))) + x[i]
+        return binary("shr", high - te.cast("i32", x[i] < limits), shifts)
+
+    return te.compute(x.shape, element, name, layout=x.layout)
+
+
+@rescale_away.reference
+def _(x: Array, factor: Array, offset: Array, limit: Array, shift: Array) -> Array:
+    product = x.astype(np.int64) * factor + offset
+    high = (product >> 32).astype(np.int32) + x - (x < limit)
+    return np.asarray(high >> shift, np.int32)

@@ -12,6 +12,7 @@ from clew.cost.policy.convolutions import (
     CHANNELS_OF_EMPTY_VECTORS,
     CHANNELS_PER_PIXEL,
     MOST_EMPTY_VECTORS,
+    MOST_PLACES_OF_TRANSPOSED,
     MOST_TERMS_OF_TRANSPOSED,
     MOST_WASTE_OF_TRANSPOSED,
 )
@@ -138,6 +139,8 @@ def _layer(call: Call) -> _Layer | None:
     if not weight.size or 0 in data.shape:
         return None
     spatial = data.rank - 2
+    if math.prod(attrs.strides) > MOST_PLACES_OF_TRANSPOSED:
+        return None
     if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
         return None
     if not all(isinstance(zeros, int) for zeros in attrs.padding):

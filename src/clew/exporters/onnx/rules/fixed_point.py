@@ -36,6 +36,16 @@ def rescale(w: Writing) -> str:
     return w.cast(shifted_right(w, total, _plus(w, shift, 32)), "i32")
 
 
+@writes("rescale_away")
+def rescale_away(w: Writing) -> str:
+    """As `rescale`; 1 is subtracted from what is below the limit, before the last shift."""
+    x, factor, offset, limit, shift = (w.cast(each, "i64") for each in w.inputs)
+    total = w.emit("Add", w.emit("Mul", x, _plus(w, factor, 1 << 32)), offset)
+    below = w.cast(w.emit("Less", x, limit), "i64")
+    high = w.emit("Sub", _right(w, total, 32), below)
+    return w.cast(shifted_right(w, high, shift), "i32")
+
+
 def _in_two_roundings(w: Writing, x: str, factor: str, shift: str) -> str:
     product = _plus(w, w.emit("Mul", x, factor), 1 << (_FRACTION - 1))
     high = _right(w, product, _FRACTION)

@@ -105,6 +105,18 @@ def scaled(value: Expr, real: Real, **rounding: bool) -> Expr:
     return by_factor(value, factor, shift, **rounding)
 
 
+def scaled_shifted(value: Expr, left: int, real: Real) -> Expr:
+    """Returns integers shifted to the left, times a real number that is not more than 1, as `i32`.
+
+    A power of two that the shift makes up for needs no rounding.
+    """
+    fraction, exponent = np.frexp(np.float64(real))
+    places = left + int(exponent) - 1
+    if fraction == 0.5 and 0 <= places <= left:
+        return call("multiply", value, scalar(1 << places, SUM))
+    return scaled(call("multiply", value, scalar(1 << left, SUM)), real)
+
+
 def by_factor(
     value: Expr, factor: NDArray[np.int32], shift: NDArray[np.int32], **rounding: bool
 ) -> Expr:

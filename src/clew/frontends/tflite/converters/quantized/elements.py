@@ -17,13 +17,13 @@ from clew.frontends.tflite.converters.quantized.codes import (
     rounded,
     scale_of,
     scaled,
+    scaled_shifted,
     stored,
     zero_of,
 )
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
-from clew.ir.expr import Expr
 from clew.ir.types import integer_limits
 
 _LEFT: Final = {"i8": 20, "u8": 20, "i16": 15}
@@ -43,16 +43,12 @@ def add(layer: TfliteLayer) -> Quantized:
     left = _LEFT[out.dtype]
     most = 2 * max(np.float64(scale_of(a)), np.float64(scale_of(b)))
     parts = [
-        scaled(_shifted(centered(layer.input(n), zero_of(t)), left), scale_of(t) / most)
+        scaled_shifted(centered(layer.input(n), zero_of(t)), left, scale_of(t) / most)
         for n, t in enumerate((a, b))
     ]
     total = call("add" if layer.op == "ADD" else "subtract", *parts)
     factor = most / (2.0**left * np.float64(scale_of(out)))
     return stored(scaled(total, factor), out, between)
-
-
-def _shifted(value: Expr, bits: int) -> Expr:
-    return call("multiply", value, scalar(1 << bits, SUM))
 
 
 def _powers(*tensors: TensorInfo) -> bool:
@@ -95,7 +91,7 @@ def squared_difference(layer: TfliteLayer) -> Quantized:
         return None
     most, left = 2 * max(np.float64(scale_of(a)), np.float64(scale_of(b))), 7
     parts = [
-        scaled(_shifted(centered(layer.input(n), zero_of(t)), left), scale_of(t) / most)
+        scaled_shifted(centered(layer.input(n), zero_of(t)), left, scale_of(t) / most)
         for n, t in enumerate((a, b))
     ]
     difference = call("subtract", *parts)
@@ -119,7 +115,7 @@ def compare(layer: TfliteLayer) -> Quantized:
     if not of_whole(a, b) or a.dtype not in ("i8", "u8"):
         return None
     parts = [
-        scaled(_shifted(centered(layer.input(n), zero_of(t)), _LEFT_OF_COMPARED), scale_of(t))
+        scaled_shifted(centered(layer.input(n), zero_of(t)), _LEFT_OF_COMPARED, scale_of(t))
         for n, t in enumerate((a, b))
     ]
     return call(_COMPARED[layer.op], *parts)
