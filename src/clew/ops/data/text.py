@@ -33,6 +33,8 @@ from clew.support.native_texts import (
     characters,
     concatenated,
     flat_texts,
+    read_decimals,
+    spelled_decimals,
 )
 from clew.support.text_arrays import TEXT, text_array
 
@@ -424,10 +426,20 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     Errors: T105, T106; T160 (at run time) for text that is not a number of the dtype.
     Source: ONNX Cast-25.
     """
-    texts = x.reshape(-1).tolist()
-    numbers = _plain_numbers(texts, dtype)
-    if numbers is None:
-        numbers = np.array(each(lambda text: _number(text, dtype), texts), _exact(dtype))
+    done = 0
+    if is_float(dtype):
+        flat = flat_texts(x)
+        numbers, done = read_decimals(flat, partial(_number, dtype=dtype))
+    if done < x.size:
+        texts = x.reshape(-1).tolist()
+        rest = _plain_numbers(texts[done:], dtype)
+        if rest is None:
+            found = each(lambda text: _number(text, dtype), texts[done:])
+            rest = np.array(found, _exact(dtype))
+        if done:
+            numbers[done:] = rest
+        else:
+            numbers = rest
     with np.errstate(over="ignore"):
         return numbers.astype(to_numpy(dtype)).reshape(x.shape)
 
@@ -508,10 +520,32 @@ def text_from_number(x: Array) -> Array:
     False.
 
     Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
-    reference evaluator, that is, NumPy's `str`.
+    reference evaluator, that is, NumPy's `str`, and the notation is Python's for all floats.
     """
-    spelled = list(map(str, x.reshape(-1)))
-    return text_array([_SPELLED.get(text, text) for text in spelled], x.shape)
+    if x.dtype.kind != "f":
+        return text_array(list(map(str, x.reshape(-1).tolist())), x.shape)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    narrow = x.dtype.itemsize < 4
+    if narrow:
+        return text_array(_float_texts(flat), x.shape)
+    wide = flat.astype(np.float64)
+    texts, done = spelled_decimals(
+        wide, x.dtype.itemsize == 4, lambda place: _float_texts(flat[place : place + 1])[0]
+    )
+    if done < flat.size:
+        texts[done:] = _float_texts(flat[done:])
+    return texts.reshape(x.shape)
+
+
+def _float_texts(numbers: Array) -> list[str]:
+    """Returns the texts of floats. NumPy's digits are those of the dtype; its notation varies with
+    its version.
+    """
+    if numbers.dtype.itemsize < 8:
+        texts = [repr(float(str(number))) for number in numbers]
+    else:
+        texts = list(map(repr, numbers.tolist()))
+    return [_SPELLED.get(text, text) for text in texts]
 
 
 @text_from_number.types
