@@ -35,7 +35,8 @@ class FlattenSequences(Pass):
         `sequence.unpack`
 
     Preconditions: StackSequences has run, which needs no sizes for elements of one static shape.
-    Non-goals: elements of unknown rank or without axes, and states that branches read.
+    Non-goals: loops with elements of unknown rank or without axes, or with a state that branches
+    read.
     """
 
     opt_level: ClassVar[int] = 1
@@ -72,13 +73,12 @@ class _Flattener(Rewriter):
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:
         if not isinstance(new, While):
             return new
-        states = [n for n, first in enumerate(new.init) if self._can_carry(new, n)]
-        while states:
-            found, failed = self._flattened(new, states)
-            if found is not None:
-                return found
-            states = [n for n in states if n not in failed]
-        return new
+        types = [param.type for param in new.body.params[1:]]
+        states = [n for n, type_ in enumerate(types) if isinstance(type_, SequenceType)]
+        # A loop with another sequence runs on the host, where elements are read from lists faster.
+        if not states or any(_shape_of_elements(types[n]) is None for n in states):
+            return new
+        return self._flattened(new, states) or new
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if not isinstance(new.op, Op) or not new.args:
@@ -144,10 +144,6 @@ class _Flattener(Rewriter):
 
     # --- loops ---
 
-    def _can_carry(self, loop: While, state: int) -> bool:
-        type_ = loop.body.params[1 + state].type
-        return isinstance(type_, SequenceType) and _shape_of_elements(type_) is not None
-
     def _first(self, first: Expr, type_: Type) -> _Flat:
         """Returns the flat form of a state before the loop."""
         found, shape = self._flat.get(first.id), _shape_of_elements(type_)
@@ -172,23 +168,23 @@ class _Flattener(Rewriter):
         packed = get_op("sequence.pack")(first, axes=len(shape), row=row, dtype=dtype)
         return _Flat(TupleGetItem(packed, 0), TupleGetItem(packed, 1), shape)
 
-    def _flattened(self, loop: While, states: Sequence[int]) -> tuple[Expr | None, Sequence[int]]:
-        """Returns the results of a loop that carries some states in their flat form, or None and
-        the states that must stay sequences.
+    def _flattened(self, loop: While, states: Sequence[int]) -> Expr | None:
+        """Returns the results of a loop that carries states in their flat form; None if one of them
+        must stay a sequence.
         """
         firsts = {n: self._first(loop.init[n], loop.body.params[1 + n].type) for n in states}
         body, after, own = self._over(loop.body, firsts)
         assert isinstance(after, Tuple)
         cond, holds, tests = self._over(loop.cond, firsts)
         fields: list[Expr] = []
-        failed = [n for n in states if after.fields[n].id not in self._flat]
+        if any(after.fields[n].id not in self._flat for n in states):
+            return None
         for n, field in enumerate(after.fields):
-            flat = self._flat.get(field.id) if n in firsts else None
+            flat = self._flat[field.id] if n in firsts else None
             fields += [field] if flat is None else [flat.rows, flat.sizes]
         left = {n.id for n in post_order([*fields, holds])}
-        failed += [n for n in states if own[n].id in left or tests[n].id in left]
-        if failed:
-            return None, failed
+        if any(own[n].id in left or tests[n].id in left for n in states):
+            return None
         init: list[Expr] = []
         for n, first in enumerate(loop.init):
             flat = firsts.get(n)
@@ -209,7 +205,7 @@ class _Flattener(Rewriter):
                 results.append(self._unpacked(_Flat(parts[0], parts[1], firsts[n].shape)))
             else:
                 results.append(parts[0])
-        return Tuple(results), ()
+        return Tuple(results)
 
     def _over(
         self, function: Function, firsts: dict[int, _Flat]
