@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -109,8 +109,7 @@ class _Flattener(Rewriter):
         assert isinstance(call.op, Op)
         match call.op.name:
             case "sequence.length":
-                zero = Constant(np.asarray(0, np.int64))
-                return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+                return _length(flat)
             case "sequence.at":
                 return self._at(flat, call.args[1])
             case "sequence.pack" if len(flat.shape) == call.attrs.axes:
@@ -186,9 +185,10 @@ class _Flattener(Rewriter):
         if any(own[n].id in left or tests[n].id in left for n in states):
             return None
         init: list[Expr] = []
+        by_list = {loop.init[n].id: flat for n, flat in firsts.items()}
         for n, first in enumerate(loop.init):
             flat = firsts.get(n)
-            init += [first] if flat is None else [flat.rows, flat.sizes]
+            init += [_counted(first, by_list)] if flat is None else [flat.rows, flat.sizes]
         made = While(
             Function(cond, holds, loop.cond.attrs),
             Function(body, Tuple(fields), loop.body.attrs),
@@ -276,6 +276,21 @@ def _sizes_of(element: Expr, axes: int) -> Expr:
 
 def _joined(parts: Sequence[Expr]) -> Expr:
     return parts[0] if len(parts) == 1 else get_op("concatenate")(*parts, axis=0)
+
+
+def _length(flat: _Flat) -> Expr:
+    zero = Constant(np.asarray(0, np.int64))
+    return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+
+
+def _counted(first: Expr, by_list: Mapping[int, _Flat]) -> Expr:
+    """Returns an initial state; the length of a list that becomes flat before the same loop is read
+    from its sizes.
+    """
+    match first:
+        case Call(op=Op(name="sequence.length"), args=[source]) if source.id in by_list:
+            return _length(by_list[source.id])
+    return first
 
 
 def _scalar(position: Expr) -> Expr:
