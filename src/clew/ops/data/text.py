@@ -261,13 +261,21 @@ def text_normalize(
     """
     compared = "NONE" if case_sensitive else "LOWER"
     copies = (case != "NONE") + (bool(stopwords) and compared not in ("NONE", case))
-    size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
-    check_run_bytes("the result of text.normalize", size_bytes)
+    if copies:
+        size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
+        check_run_bytes("the result of text.normalize", size_bytes)
     kept = x.reshape(-1)
     if stopwords:
-        keys = _case(compared, locale, kept)
-        stays = _stop_words(stopwords, compared, locale)(keys)
-        kept = (keys if compared == case else kept)[stays]
+        words, table = _stop_words(stopwords, compared, locale)
+        if x.size <= FEW_TEXTS:
+            texts = kept.tolist()
+            few = _cased(compared, locale, texts)
+            pairs = zip(few, few if compared == case else texts, strict=True)
+            left = [text for key, text in pairs if key not in words]
+            kept = text_array(left, (len(left),))
+        else:
+            keys = _case(compared, locale, kept)
+            kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
     if case != "NONE" and not (stopwords and compared == case):
         kept = _case(case, locale, kept)
     elif not stopwords:
@@ -278,10 +286,12 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(words: tuple[str, ...], action: str, locale: str) -> Callable[[Array], Array]:
-    """Returns a function that tells whether texts are none of the words in a case."""
-    table = TextTable(text_array(_cased(action, locale, words), (len(words),)))
-    return lambda texts: table(texts) == len(words)
+def _stop_words(
+    words: tuple[str, ...], action: str, locale: str
+) -> tuple[frozenset[str], TextTable]:
+    """Returns words in a case, also as a table."""
+    cased = _cased(action, locale, words)
+    return frozenset(cased), TextTable(text_array(cased, (len(words),)))
 
 
 @text_normalize.types
