@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any, Final
@@ -134,7 +134,7 @@ class _Pairs:
         if x.size > _FEW_ELEMENTS:
             return self._values.take(self._places(x))
         flat = x if x.ndim == 1 else x.reshape(-1)
-        found = map(self._dict.get, flat.tolist(), repeat(self._default))
+        found: Iterator[Any] = map(self._dict.get, flat.tolist(), repeat(self._default))
         if self._values.dtype == TEXT:
             return text_array(list(found), x.shape)
         made = np.fromiter(found, self._values.dtype, flat.size)
