@@ -294,3 +294,64 @@ def test_read_only_arrays_and_views(items):
     array.flags.writeable = False
     assert are_texts(array.T)
     assert flat_texts(array.T[:, ::-1]).tolist() == items[::-1]
+
+
+FLOATS = st.one_of(
+    st.floats(width=32),
+    st.integers(-(2**26), 2**26).map(float),
+    st.integers(-9999, 9999).map(lambda n: n / 1000),
+    st.integers(-40, 60).map(lambda n: 2.0**n),
+)
+
+
+def spelled_by_python(number: np.floating) -> str:
+    """The shortest digits of the dtype in the notation of Python's floats."""
+    text = repr(float(str(number)))
+    return {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text, text)
+
+
+@SETTINGS
+@given(st.lists(FLOATS, min_size=17, max_size=40), st.sampled_from(["f4", "f8"]))
+def test_texts_of_numbers_are_the_shortest(numbers, dtype):
+    x = np.array(numbers, dtype)
+    texts = get_op("text.from_number").run_reference([x], {})
+    assert texts.tolist() == [spelled_by_python(number) for number in x]
+    to_number = get_op("text.to_number")
+    back = to_number.run_reference([texts], to_number.bind({"dtype": f"f{8 * x.itemsize}"}))
+    np.testing.assert_array_equal(back, x)
+    np.testing.assert_array_equal(np.signbit(back[x == 0]), np.signbit(x[x == 0]))
+
+
+def test_texts_of_numbers_next_to_powers_of_two():
+    """The interval of decimals that read as such a number is not symmetric."""
+    for dtype, bits in ("f4", "i4"), ("f8", "i8"):
+        powers = 2.0 ** np.arange(-14, 50)
+        x = np.concatenate([(powers.astype(dtype).view(bits) + n).view(dtype) for n in (-1, 0, 1)])
+        texts = get_op("text.from_number").run_reference([x], {})
+        assert texts.tolist() == [spelled_by_python(number) for number in x]
+
+
+@SETTINGS
+@given(
+    st.lists(
+        st.tuples(st.integers(-(10**17), 10**17), st.integers(-5, 25), st.integers(0, 12)),
+        min_size=17,
+        max_size=40,
+    )
+)
+def test_numbers_are_those_that_python_reads(parts):
+    texts = [f"{whole}.{'0' * zeros}e{power}" for whole, power, zeros in parts]
+    texts += ["1.", "+.5", "-0", "00012", "1E+5", " 7 ", "1.5e-05", "inf", "9007199254740993"]
+    op = get_op("text.to_number")
+    found = op.run_reference([array_of(texts)], op.bind({"dtype": "f64"}))
+    assert found.tolist() == [float(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "+", ".", "e5", "1e", "1e+", "1..2", "1.2.3", "--1", "1_0", "1e5.0", "\u0663", "0x1"],
+)
+def test_texts_between_numbers_that_are_none_are_refused(wrong):
+    op = get_op("text.to_number")
+    with pytest.raises(GraphTypeError, match="T160"):
+        op.run_reference([array_of(["1.5"] * 20 + [wrong] + ["2"] * 20)], op.bind({}))

@@ -178,10 +178,11 @@ class Tables:
         self._idle: deque[_Context] = deque()  # pop and append need no lock
         counted = set(body.read_off)
         specs = self.bound.inputs[: len(self.bound.inputs) - bool(counted)]
-        # A size that is a count is None.
+        # By input: the rank, the axes whose sizes are not counts, with these, and the dtype.
         self._inputs = [
             (
-                tuple([None if (n, a) in counted else size for a, size in enumerate(spec.shape)]),
+                len(spec.shape),
+                [(a, size) for a, size in enumerate(spec.shape) if (n, a) not in counted],
                 np.dtype(spec.dtype),
             )
             for n, spec in enumerate(specs)
@@ -315,11 +316,15 @@ class Tables:
         the first arrays, one for each input, are read.
         """
         given = []
-        for array, (shape, dtype) in zip(arrays, self._inputs, strict=False):
+        for array, (rank, fixed, dtype) in zip(arrays, self._inputs, strict=False):
             if type(array) is not np.ndarray or array.dtype != dtype:
                 return None
-            if array.shape != shape and not _fits(array.shape, shape):
+            shape = array.shape
+            if len(shape) != rank:
                 return None
+            for axis, size in fixed:  # a generator takes longer than the rest
+                if shape[axis] != size:
+                    return None
             flags = array.flags
             given.append(array if flags.c_contiguous and flags.aligned else readable(array))
         sizes = [given[number].shape[axis] for number, axis in self._read_off]
@@ -538,13 +543,6 @@ class _Context(Context):
             if self.loops.is_full(loop):
                 counts[number] += 1
         return tuple(counts)
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Whether an array has the sizes that are not None."""
-    return len(shape) == len(wanted) and all(
-        size in (None, own) for own, size in zip(shape, wanted, strict=True)
-    )
 
 
 def _bytes_of(shape: Sequence[Dim], dtype: str) -> Dim:

@@ -17,6 +17,7 @@ from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.foreign import array_of
 from clew.support.interrupts import held_interrupts
+from clew.support.lazy import cached_property
 from clew.support.loading import LOADING
 from clew.support.locks import once
 from clew.support.text_arrays import TEXT, as_text, dtype_name, dtype_named, provide
@@ -145,15 +146,28 @@ class Kind:
 
     def is_of_all(self, items: Sequence[Any]) -> bool:
         """Whether values are arrays that need no check. If not, they may still be accepted."""
-        dtype, wanted = self.dtype, self.shape
-        if self.name != "tensor" or dtype is TEXT:
+        if self.name != "tensor":
             return False
+        dtype, sizes = self.dtype, self._sizes
         for item in items:
             if type(item) is not _ARRAY or item.dtype is not dtype:
                 return False
-            if wanted is not None and item.shape != wanted and not _fits(item.shape, wanted):
-                return False
-        return True
+            if sizes is not None:  # a call of `_fits` takes longer than the rest
+                shape, (rank, known) = item.shape, sizes
+                if len(shape) != rank:
+                    return False
+                for axis, size in known:
+                    if shape[axis] != size:
+                        return False
+        return dtype is not TEXT or all(map(texts().are_texts, items))
+
+    @cached_property
+    def _sizes(self) -> tuple[int, list[tuple[int, int]]] | None:
+        """The rank, and the known sizes with their axes; None for any rank."""
+        if self.shape is None:
+            return None
+        known = [(axis, size) for axis, size in enumerate(self.shape) if size is not None]
+        return len(self.shape), known
 
     def _wrong(self, given: Any, what: str) -> InputError:
         return InputError("I043", f"{what} is a {type(given).__name__}, the model expects {self}")

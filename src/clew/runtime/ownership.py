@@ -239,10 +239,12 @@ class _Taken:
     ) -> None:
         self._given: list[Array] = []
         for value in values:
-            if type(value) is np.ndarray:  # a generator would take longer than the rest
-                self._given.append(value)
-            else:
-                self._given += _arrays((value,))
+            # A generator would take longer than the rest.
+            for item in value if type(value) is list else (value,):
+                if type(item) is np.ndarray:
+                    self._given.append(item)
+                else:
+                    self._given += _arrays((item,))
         self._constants = constants
         self._constant_owners = owners
         self._same = set(map(id, self._given))
@@ -250,6 +252,9 @@ class _Taken:
 
     def owned(self, value: Any) -> Any:
         """Returns a value on memory that is not in use, which is in use from then on."""
+        if type(value) is list:  # most elements are those of an input
+            same = self._same
+            return [item.copy() if id(item) in same else self.owned(item) for item in value]
         if not isinstance(value, np.ndarray):
             return _mapped(self.owned, value)
         if id(value) in self._same:
@@ -307,6 +312,8 @@ class _Addresses:
 
 def copied_value(value: Any) -> Any:
     """Returns a copy of a value, C-contiguous and writable."""
+    if type(value) is list:
+        return [v.copy() if type(v) is np.ndarray else copied_value(v) for v in value]
     return value.copy() if isinstance(value, np.ndarray) else _mapped(copied_value, value)
 
 

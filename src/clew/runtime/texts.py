@@ -58,6 +58,10 @@ def native_code() -> TextCode | None:
         count_grams=function(
             "clew_gram_counts", None, pointer, *[count] * 3, pointer, count, count, pointer
         ),
+        numbers=function(
+            "clew_text_numbers", count, pointer, count, count, pointer, pointer, pointer
+        ),
+        decimals=function("clew_text_decimals", count, pointer, *[count] * 3, pointer, pointer),
     )
 
 

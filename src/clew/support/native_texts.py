@@ -45,6 +45,8 @@ class TextCode:
     split: Function
     fill_grams: Function
     count_grams: Function
+    numbers: Function
+    decimals: Function
 
 
 def text_code() -> TextCode | None:
@@ -294,3 +296,66 @@ def weighted(counts: Array, weights: Array, mode: str) -> Array:
         with np.errstate(all="ignore"):
             into *= weights
     return counts
+
+
+_POWERS: Final = np.array([float(10**n) for n in range(23)])  # exact
+_POWERS_AT: Final = address_of(_POWERS)
+
+
+def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int]:
+    """Returns the numbers that a contiguous row of texts spells, `f64[n]`, and how many of them
+    were read: 0 without native code. `one` reads the few texts that native code does not; the rest
+    is left where these are not few.
+    """
+    numbers = np.empty(texts.size, np.float64)
+    code = text_code() if texts.size > FEW_TEXTS else None
+    if code is None:
+        return numbers, 0
+    read, at, to = code.numbers, address_of(texts), address_of(numbers)
+
+    def go(start: int) -> int:
+        found: int = read(at, start, texts.size, id(str), _POWERS_AT, to)
+        return found
+
+    def single(place: int) -> None:
+        numbers[place] = one(texts[place])
+
+    return numbers, _resumed(go, texts.size, single)
+
+
+def spelled_decimals(
+    numbers: Array, single_precision: bool, one: Callable[[int], str]
+) -> tuple[Array, int]:
+    """Returns texts of `f64[n]`, the shortest that read as the same numbers, as `f32` if these
+    numbers were widened (`single_precision`), and how many were written: 0 without native code.
+    `one` writes the few texts, by place, that native code does not; the rest is left where these
+    are not few.
+    """
+    texts = np.empty(numbers.size, TEXT)
+    code = text_code() if numbers.size > FEW_TEXTS else None
+    if code is None:
+        return texts, 0
+    write, at, to = code.decimals, address_of(numbers), address_of(texts)
+
+    def go(start: int) -> int:
+        found: int = write(at, single_precision, start, numbers.size, _POWERS_AT, to)
+        return found
+
+    def single(place: int) -> None:
+        texts[place] = one(place)
+
+    return texts, _resumed(go, numbers.size, single)
+
+
+def _resumed(go: Callable[[int], int], count: int, one: Callable[[int], None]) -> int:
+    """Runs native code that returns the element it stops at, and continues behind it. Returns the
+    number of elements done: all, unless stops are close together.
+    """
+    place = go(0)
+    while place < count:
+        one(place)
+        start = place + 1
+        place = go(start)
+        if place < count and place - start < FEW_TEXTS:
+            return place
+    return count

@@ -110,7 +110,7 @@ def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
     """Returns texts as an array of the given shape."""
     array = np.empty(len(texts), TEXT)
     array[:] = texts
-    return array.reshape(tuple(shape))
+    return array if len(shape) == 1 else array.reshape(tuple(shape))
 
 
 def as_tensor(value: Any) -> Any:

@@ -68,21 +68,23 @@ class HostStep:
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, or a tuple of several."""
-        if bounds_now() == self.bounds:
-            return self._result(arrays)
-        with bounds_in_force(self.bounds):
-            return self._result(arrays)
-
-    def _result(self, arrays: Sequence[Any]) -> Any:
+        if bounds_now() != self.bounds:
+            with bounds_in_force(self.bounds):
+                return self(*arrays)
         if self._direct is None:
             return self._prepared(arrays)
         for array in arrays:
-            if type(array) not in _PLAIN or (type(array) is _ARRAY and not array.size):
+            kind = type(array)
+            if kind is _ARRAY:
+                if not array.size:
+                    return self._prepared(arrays)
+            elif kind not in _PLAIN:
                 return self._prepared(arrays)
         try:
-            return as_tensor(self._direct(*arrays))
+            result = self._direct(*arrays)
         except (ValueError, IndexError):  # which the checks of types report
             return self._prepared(arrays)
+        return result if type(result) in _PLAIN else as_tensor(result)
 
     def _prepared(self, arrays: Sequence[Any]) -> Any:
         count = len(arrays) - len(self.sizes)

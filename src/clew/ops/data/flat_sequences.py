@@ -87,12 +87,15 @@ def pack(
     """
     if not sequence:
         return np.zeros((0, *row), to_numpy(dtype)), np.zeros((0, axes), np.int64)
-    sizes = np.array([e.shape[:axes] for e in sequence], np.int64)
-    rows = sequence
-    if axes > 1:
-        rows = [e.reshape(prod(e.shape[:axes]), *row) for e in sequence]
-    count = sum([len(e) for e in rows])
-    check_run_bytes("the rows of sequence.pack", count * prod(row) * sequence[0].itemsize)
+    if axes == 1:
+        rows, counts = sequence, list(map(len, sequence))
+        sizes = np.array(counts, np.int64).reshape(-1, 1)
+    else:
+        shapes = [e.shape[:axes] for e in sequence]
+        counts = list(map(prod, shapes))
+        rows = [e.reshape(count, *row) for e, count in zip(sequence, counts, strict=True)]
+        sizes = np.array(shapes, np.int64)
+    check_run_bytes("the rows of sequence.pack", sum(counts) * prod(row) * sequence[0].itemsize)
     return np.concatenate(rows), sizes
 
 

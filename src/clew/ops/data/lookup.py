@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any, Final
@@ -133,10 +133,12 @@ class _Pairs:
         """Returns the values of the elements of an array."""
         if x.size > _FEW_ELEMENTS:
             return self._values.take(self._places(x))
-        found: list[Any] = list(map(self._dict.get, x.reshape(-1).tolist(), repeat(self._default)))
+        flat = x if x.ndim == 1 else x.reshape(-1)
+        found: Iterator[Any] = map(self._dict.get, flat.tolist(), repeat(self._default))
         if self._values.dtype == TEXT:
-            return text_array(found, x.shape)
-        return np.array(found, self._values.dtype).reshape(x.shape)
+            return text_array(list(found), x.shape)
+        made = np.fromiter(found, self._values.dtype, flat.size)
+        return made if x.ndim == 1 else made.reshape(x.shape)
 
 
 def places_among(keys: Array) -> Callable[[Array], Array]:

@@ -265,6 +265,8 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         count = size if parts is None else -(-size // max(int(parts), 1))
         check_run_bytes("the result of sequence.split", x.nbytes + count * PIECE_BYTES)
     if parts is None:
+        if axis == 0 and not keepdims and x.ndim > 1:
+            return list(x)
         ends: list[Any] = [slice(n, n + 1) for n in range(size)] if keepdims else list(range(size))
     else:
         ends, start = [], 0

@@ -33,6 +33,8 @@ from clew.support.native_texts import (
     characters,
     concatenated,
     flat_texts,
+    read_decimals,
+    spelled_decimals,
 )
 from clew.support.text_arrays import TEXT, text_array
 
@@ -259,13 +261,21 @@ def text_normalize(
     """
     compared = "NONE" if case_sensitive else "LOWER"
     copies = (case != "NONE") + (bool(stopwords) and compared not in ("NONE", case))
-    size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
-    check_run_bytes("the result of text.normalize", size_bytes)
+    if copies:
+        size_bytes = copies * (_TEXT_BYTES * x.size + _bytes(x.size, x))
+        check_run_bytes("the result of text.normalize", size_bytes)
     kept = x.reshape(-1)
     if stopwords:
-        keys = _case(compared, locale, kept)
-        stays = _stop_words(stopwords, compared, locale)(keys)
-        kept = (keys if compared == case else kept)[stays]
+        words, table = _stop_words(stopwords, compared, locale)
+        if x.size <= FEW_TEXTS:
+            texts = kept.tolist()
+            few = _cased(compared, locale, texts)
+            pairs = zip(few, few if compared == case else texts, strict=True)
+            left = [text for key, text in pairs if key not in words]
+            kept = text_array(left, (len(left),))
+        else:
+            keys = _case(compared, locale, kept)
+            kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
     if case != "NONE" and not (stopwords and compared == case):
         kept = _case(case, locale, kept)
     elif not stopwords:
@@ -276,10 +286,12 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(words: tuple[str, ...], action: str, locale: str) -> Callable[[Array], Array]:
-    """Returns a function that tells whether texts are none of the words in a case."""
-    table = TextTable(text_array(_cased(action, locale, words), (len(words),)))
-    return lambda texts: table(texts) == len(words)
+def _stop_words(
+    words: tuple[str, ...], action: str, locale: str
+) -> tuple[frozenset[str], TextTable]:
+    """Returns words in a case, also as a table."""
+    cased = _cased(action, locale, words)
+    return frozenset(cased), TextTable(text_array(cased, (len(words),)))
 
 
 @text_normalize.types
@@ -424,10 +436,20 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     Errors: T105, T106; T160 (at run time) for text that is not a number of the dtype.
     Source: ONNX Cast-25.
     """
-    texts = x.reshape(-1).tolist()
-    numbers = _plain_numbers(texts, dtype)
-    if numbers is None:
-        numbers = np.array(each(lambda text: _number(text, dtype), texts), _exact(dtype))
+    done = 0
+    if is_float(dtype):
+        flat = flat_texts(x)
+        numbers, done = read_decimals(flat, partial(_number, dtype=dtype))
+    if done < x.size:
+        texts = x.reshape(-1).tolist()
+        rest = _plain_numbers(texts[done:], dtype)
+        if rest is None:
+            found = each(lambda text: _number(text, dtype), texts[done:])
+            rest = np.array(found, _exact(dtype))
+        if done:
+            numbers[done:] = rest
+        else:
+            numbers = rest
     with np.errstate(over="ignore"):
         return numbers.astype(to_numpy(dtype)).reshape(x.shape)
 
@@ -508,10 +530,32 @@ def text_from_number(x: Array) -> Array:
     False.
 
     Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
-    reference evaluator, that is, NumPy's `str`.
+    reference evaluator, that is, NumPy's `str`, and the notation is Python's for all floats.
     """
-    spelled = list(map(str, x.reshape(-1)))
-    return text_array([_SPELLED.get(text, text) for text in spelled], x.shape)
+    if x.dtype.kind != "f":
+        return text_array(list(map(str, x.reshape(-1).tolist())), x.shape)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    narrow = x.dtype.itemsize < 4
+    if narrow:
+        return text_array(_float_texts(flat), x.shape)
+    wide = flat.astype(np.float64)
+    texts, done = spelled_decimals(
+        wide, x.dtype.itemsize == 4, lambda place: _float_texts(flat[place : place + 1])[0]
+    )
+    if done < flat.size:
+        texts[done:] = _float_texts(flat[done:])
+    return texts.reshape(x.shape)
+
+
+def _float_texts(numbers: Array) -> list[str]:
+    """Returns the texts of floats. NumPy's digits are those of the dtype; its notation varies with
+    its version.
+    """
+    if numbers.dtype.itemsize < 8:
+        texts = [repr(float(str(number))) for number in numbers]
+    else:
+        texts = list(map(repr, numbers.tolist()))
+    return [_SPELLED.get(text, text) for text in texts]
 
 
 @text_from_number.types

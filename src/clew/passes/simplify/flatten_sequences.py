@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -35,7 +35,8 @@ class FlattenSequences(Pass):
         `sequence.unpack`
 
     Preconditions: StackSequences has run, which needs no sizes for elements of one static shape.
-    Non-goals: elements of unknown rank or without axes, and states that branches read.
+    Non-goals: loops with elements of unknown rank or without axes, or with a state that branches
+    read.
     """
 
     opt_level: ClassVar[int] = 1
@@ -72,13 +73,12 @@ class _Flattener(Rewriter):
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:
         if not isinstance(new, While):
             return new
-        states = [n for n, first in enumerate(new.init) if self._can_carry(new, n)]
-        while states:
-            found, failed = self._flattened(new, states)
-            if found is not None:
-                return found
-            states = [n for n in states if n not in failed]
-        return new
+        types = [param.type for param in new.body.params[1:]]
+        states = [n for n, type_ in enumerate(types) if isinstance(type_, SequenceType)]
+        # A loop with another sequence runs on the host, where elements are read from lists faster.
+        if not states or any(_shape_of_elements(types[n]) is None for n in states):
+            return new
+        return self._flattened(new, states) or new
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if not isinstance(new.op, Op) or not new.args:
@@ -109,8 +109,7 @@ class _Flattener(Rewriter):
         assert isinstance(call.op, Op)
         match call.op.name:
             case "sequence.length":
-                zero = Constant(np.asarray(0, np.int64))
-                return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+                return _length(flat)
             case "sequence.at":
                 return self._at(flat, call.args[1])
             case "sequence.pack" if len(flat.shape) == call.attrs.axes:
@@ -144,10 +143,6 @@ class _Flattener(Rewriter):
 
     # --- loops ---
 
-    def _can_carry(self, loop: While, state: int) -> bool:
-        type_ = loop.body.params[1 + state].type
-        return isinstance(type_, SequenceType) and _shape_of_elements(type_) is not None
-
     def _first(self, first: Expr, type_: Type) -> _Flat:
         """Returns the flat form of a state before the loop."""
         found, shape = self._flat.get(first.id), _shape_of_elements(type_)
@@ -172,27 +167,28 @@ class _Flattener(Rewriter):
         packed = get_op("sequence.pack")(first, axes=len(shape), row=row, dtype=dtype)
         return _Flat(TupleGetItem(packed, 0), TupleGetItem(packed, 1), shape)
 
-    def _flattened(self, loop: While, states: Sequence[int]) -> tuple[Expr | None, Sequence[int]]:
-        """Returns the results of a loop that carries some states in their flat form, or None and
-        the states that must stay sequences.
+    def _flattened(self, loop: While, states: Sequence[int]) -> Expr | None:
+        """Returns the results of a loop that carries states in their flat form; None if one of them
+        must stay a sequence.
         """
         firsts = {n: self._first(loop.init[n], loop.body.params[1 + n].type) for n in states}
         body, after, own = self._over(loop.body, firsts)
         assert isinstance(after, Tuple)
         cond, holds, tests = self._over(loop.cond, firsts)
         fields: list[Expr] = []
-        failed = [n for n in states if after.fields[n].id not in self._flat]
+        if any(after.fields[n].id not in self._flat for n in states):
+            return None
         for n, field in enumerate(after.fields):
-            flat = self._flat.get(field.id) if n in firsts else None
+            flat = self._flat[field.id] if n in firsts else None
             fields += [field] if flat is None else [flat.rows, flat.sizes]
         left = {n.id for n in post_order([*fields, holds])}
-        failed += [n for n in states if own[n].id in left or tests[n].id in left]
-        if failed:
-            return None, failed
+        if any(own[n].id in left or tests[n].id in left for n in states):
+            return None
         init: list[Expr] = []
+        by_list = {loop.init[n].id: flat for n, flat in firsts.items()}
         for n, first in enumerate(loop.init):
             flat = firsts.get(n)
-            init += [first] if flat is None else [flat.rows, flat.sizes]
+            init += [_counted(first, by_list)] if flat is None else [flat.rows, flat.sizes]
         made = While(
             Function(cond, holds, loop.cond.attrs),
             Function(body, Tuple(fields), loop.body.attrs),
@@ -209,7 +205,7 @@ class _Flattener(Rewriter):
                 results.append(self._unpacked(_Flat(parts[0], parts[1], firsts[n].shape)))
             else:
                 results.append(parts[0])
-        return Tuple(results), ()
+        return Tuple(results)
 
     def _over(
         self, function: Function, firsts: dict[int, _Flat]
@@ -280,6 +276,21 @@ def _sizes_of(element: Expr, axes: int) -> Expr:
 
 def _joined(parts: Sequence[Expr]) -> Expr:
     return parts[0] if len(parts) == 1 else get_op("concatenate")(*parts, axis=0)
+
+
+def _length(flat: _Flat) -> Expr:
+    zero = Constant(np.asarray(0, np.int64))
+    return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+
+
+def _counted(first: Expr, by_list: Mapping[int, _Flat]) -> Expr:
+    """Returns an initial state; the length of a list that becomes flat before the same loop is read
+    from its sizes.
+    """
+    match first:
+        case Call(op=Op(name="sequence.length"), args=[source]) if source.id in by_list:
+            return _length(by_list[source.id])
+    return first
 
 
 def _scalar(position: Expr) -> Expr:
