@@ -331,8 +331,6 @@ def multiplies_rows(info: StageInfo, target: Target) -> bool:
     if not isinstance(depth.size, int) or {x.dtype for x in loads} != {info.store.buffer.dtype}:
         return False
     rows = [by_name[name].index for name in info.axes[:-1] if by_name[name].size != 1]
-    if not all(isinstance(row.extent, int) for row in rows):
-        return False
 
     def reads(load: Load, indices: Sequence[Index]) -> list[bool]:
         return [any(simplifier.uses(i, index) for i in load.indices) for index in indices]

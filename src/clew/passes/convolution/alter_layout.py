@@ -529,6 +529,10 @@ class _Alterer(Rewriter):
         data, *others = old.args
         assert self._ctx.target is not None
         target = self._ctx.target
+        if old.attrs.weight_layout == "NK" and len(others) == 1:
+            by_rows = self._by_rows(old, data, others[0])
+            if by_rows is not None:
+                return by_rows
         weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return self._by_columns(old)
@@ -567,6 +571,34 @@ class _Alterer(Rewriter):
         turned = get_op("transpose")(right, axes=(1, 0))
         return Call(old.op, [left, turned], old.attrs.with_(weight_layout="KN"))
 
+    def _by_rows(self, old: Call, data: Expr, matrix: Expr) -> Expr | None:
+        """Multiplies rows whose number only the run knows with the rows of a matrix of the run: in
+        place if they are few, and with a packed copy in the same kernel otherwise.
+        """
+        a, b = data.tensor, matrix.tensor
+        if isinstance(matrix, Constant) or a.rank < 2 or old.attrs.get("parts", 1) != 1:
+            return None
+        if {a.dtype, b.dtype, old.tensor.dtype} not in ({"f32"}, {"f64"}):
+            return None
+        rows = a.shape[:-1] if b.rank == 2 else a.shape[-2:-1]
+        if all(isinstance(n, int) for n in rows):
+            return None
+        assert self._ctx.target is not None
+        units, depth = b.shape[-2:]
+        layout = "KN"
+        if b.rank == 2 and isinstance(units, int) and isinstance(depth, int):
+            lanes = self._lanes_of_sums(a.dtype)
+            if 2 * units > lanes > 1:
+                layout = f"NK{lanes * (self._panel(old, self._options.dense_vectors) if units > lanes else 1)}n"
+        few = 1
+        if b.rank == 2 and isinstance(depth, int):
+            sizes = depth, typical(units), a.dtype, self._ctx.target
+            few = next((n for n in range(2, depth) if not dots_gain(n, *sizes)), 2) - 1
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (data, matrix))
+        return get_op("nn.matmul_by_rows")(
+            left, right, least_rows=few + 1, packed_layout=layout
+        )
+
     def _one_row(self, old: Call) -> Expr | None:
         """Multiplies one row with a transposed matrix as the matrix with a column, which reads the
         matrix where it lies.
@@ -574,11 +606,13 @@ class _Alterer(Rewriter):
         (a, b), turned = (x.tensor for x in old.args), old.args[1]
         if not isinstance(turned, Call) or turned.op_name != "transpose":
             return None
-        if a.rank != b.rank or a.rank < 2 or a.shape[-2] != 1:
+        if a.rank != b.rank or a.rank < 2:
             return None
         swapped = (*range(a.rank - 2), a.rank - 1, a.rank - 2)
         if tuple(turned.attrs.axes) != swapped or isinstance(turned.args[0], Constant):
             return None
+        if a.shape[-2] != 1:
+            return self._by_rows(old, old.args[0], turned.args[0])
         row, matrix = (
             self._to(self.memo[x.id], _PLAIN, x, old) for x in (old.args[0], turned.args[0])
         )
