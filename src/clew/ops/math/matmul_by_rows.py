@@ -33,9 +33,7 @@ _IN_PLACE = "NK"
         Sample(f32(5, 7), f32(3, 7), least_rows=0, error="T107"),
     ),
 )
-def matmul_by_rows(
-    a: Tensor, b: Tensor, *, least_rows: int, packed_layout: str = "KN"
-) -> Tensor:
+def matmul_by_rows(a: Tensor, b: Tensor, *, least_rows: int, packed_layout: str = "KN") -> Tensor:
     """`a[..., M, K]` times the transposes of `b[..., N, K]`; the other axes broadcast.
 
     A kernel reads `b` in place for fewer than `least_rows` rows per matrix. From `least_rows` rows
@@ -78,8 +76,6 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
 
 
 @matmul_by_rows.reference
-def _matmul_by_rows_reference(
-    a: Array, b: Array, *, least_rows: int, packed_layout: str
-) -> Array:
+def _matmul_by_rows_reference(a: Array, b: Array, *, least_rows: int, packed_layout: str) -> Array:
     product_ = np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2).astype(np.float64))
     return np.asarray(product_).astype(a.dtype)

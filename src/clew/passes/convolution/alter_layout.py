@@ -538,13 +538,12 @@ class _Alterer(Rewriter):
             return self._by_columns(old)
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
-        vectors = self._options.dense_vectors
         if not isinstance(units, int) or not self._packs(old) or lanes == 1:
             return self._by_columns(old)
         if 2 * units <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
-        block = lanes * (self._panel(old, vectors) if units > lanes else 1)
+        block = self._block_of_columns(old, units, lanes)
         args = [self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args]
         layouts = []
         for number, weight in weights.items():
@@ -585,19 +584,21 @@ class _Alterer(Rewriter):
             return None
         assert self._ctx.target is not None
         units, depth = b.shape[-2:]
-        layout = "KN"
-        if b.rank == 2 and isinstance(units, int) and isinstance(depth, int):
-            lanes = self._lanes_of_sums(a.dtype)
-            if 2 * units > lanes > 1:
-                layout = f"NK{lanes * (self._panel(old, self._options.dense_vectors) if units > lanes else 1)}n"
-        few = 1
+        layout, few = "KN", 1
         if b.rank == 2 and isinstance(depth, int):
             sizes = depth, typical(units), a.dtype, self._ctx.target
-            few = next((n for n in range(2, depth) if not dots_gain(n, *sizes)), 2) - 1
+            few = next(n for n in range(2, depth + 2) if not dots_gain(n, *sizes)) - 1
+            if isinstance(units, int):
+                lanes = self._lanes_of_sums(a.dtype)
+                if 2 * units <= lanes or lanes == 1:
+                    return None
+                layout = f"NK{self._block_of_columns(old, units, lanes)}n"
         left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (data, matrix))
-        return get_op("nn.matmul_by_rows")(
-            left, right, least_rows=few + 1, packed_layout=layout
-        )
+        return get_op("nn.matmul_by_rows")(left, right, least_rows=few + 1, packed_layout=layout)
+
+    def _block_of_columns(self, old: Call, units: int, lanes: int) -> int:
+        """Returns the number of columns in a panel of a packed matrix."""
+        return lanes * (self._panel(old, self._options.dense_vectors) if units > lanes else 1)
 
     def _one_row(self, old: Call) -> Expr | None:
         """Multiplies one row with a transposed matrix as the matrix with a column, which reads the
