@@ -65,8 +65,9 @@ class ExpressionsAt:
                 return node.over_axes(children, [self.index(a) for a in node.over])
             case Checked():
                 places = node.places
-                count, size = self.value(places.count), self.value(places.size)
-                places = replace(places, count=count, size=size)
+                places = replace(
+                    places, count=self.value(places.count), size=self.value(places.size)
+                )
                 return Checked(children[0], places, node.hold, node.site)
         return over(node, children)
 

@@ -1,4 +1,4 @@
-"""A product with rows of a matrix of the run, which the kernel packs if many rows are multiplied."""
+"""Products with the rows of a matrix of the run, which the kernel packs for many rows."""
 
 from __future__ import annotations
 
