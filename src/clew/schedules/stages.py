@@ -341,17 +341,10 @@ def multiplies_rows(info: StageInfo, target: Target) -> bool:
     depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
     if not isinstance(depth.size, int) or {x.dtype for x in loads} != {info.store.buffer.dtype}:
         return False
-    rows = [by_name[name].index for name in info.axes[:-1] if by_name[name].size != 1]
-
-    def reads(load: Load, indices: Sequence[Index]) -> list[bool]:
-        return [any(simplifier.uses(i, index) for i in load.indices) for index in indices]
-
-    of_columns = [x for x in loads if any(reads(x, [column.index]))]
-    if len(of_columns) != 1 or any(reads(of_columns[0], rows)):
+    of_columns = [x for x in loads if any(simplifier.uses(i, column.index) for i in x.indices)]
+    if len(of_columns) != 1 or any(stride(x, depth.index, simplifier) != 1 for x in loads):
         return False
-    if any(stride(x, depth.index, simplifier) != 1 for x in loads):
-        return False
-    height = math.prod(info.store.buffer.typical_shape[:-1])
+    height = math.prod(n.typical for n in axes_of_rows(info))
     dtype = info.store.buffer.dtype
     return dots_gain(height, depth.size, column.typical, dtype, target)
 

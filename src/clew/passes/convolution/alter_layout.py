@@ -585,14 +585,14 @@ class _Alterer(Rewriter):
         assert self._ctx.target is not None
         units, depth = b.shape[-2:]
         layout, few = "KN", 1
-        if b.rank == 2 and isinstance(depth, int):
+        if isinstance(depth, int):
             sizes = depth, typical(units), a.dtype, self._ctx.target
             few = next(n for n in range(2, depth + 2) if not dots_gain(n, *sizes)) - 1
-            if isinstance(units, int):
-                lanes = self._lanes_of_sums(a.dtype)
-                if 2 * units <= lanes or lanes == 1:
-                    return None
-                layout = f"NK{self._block_of_columns(old, units, lanes)}n"
+        if b.rank == 2 and isinstance(depth, int) and isinstance(units, int):
+            lanes = self._lanes_of_sums(a.dtype)
+            if 2 * units <= lanes or lanes == 1:
+                return None
+            layout = f"NK{self._block_of_columns(old, units, lanes)}n"
         left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (data, matrix))
         return get_op("nn.matmul_by_rows")(left, right, least_rows=few + 1, packed_layout=layout)
 
