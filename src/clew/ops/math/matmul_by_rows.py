@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, dim_min, product
 from clew.ir.expr import Attrs
-from clew.ops.common import f32
+from clew.ops.common import differ, f32
 from clew.ops.math.matmul import matmul, matrices_layout
 from clew.ops.movement.blocks import layout_transform
 from clew.ops.registry import Sample, register_op
@@ -40,11 +40,17 @@ def matmul_by_rows(a: Tensor, b: Tensor, *, least_rows: int, packed_layout: str 
     up, it first copies `b` to `packed_layout`, a layout of `nn.matmul`. Reading rows of `b` along
     the depth is faster for a few rows; the copy takes as long for any number of rows.
 
-    Errors: T107, and those of `nn.matmul`.
+    Errors: T102, T103, T107, and those of `nn.matmul`.
     """
+    if a.rank < 2 or b.rank < 2:
+        raise GraphTypeError("T102", f"nn.matmul_by_rows: {a.type} by {b.type}: no matrices")
+    if differ(a.shape[-1], b.shape[-1]):
+        raise GraphTypeError(
+            "T103",
+            f"nn.matmul_by_rows: {a.type} by {b.type}: {a.shape[-1]} is not {b.shape[-1]}",
+        )
     if least_rows < 1:
         raise GraphTypeError("T107", f"nn.matmul_by_rows: least_rows={least_rows}, expected 1 up")
-    _multiply(a, b, _IN_PLACE)  # its checks hold, too
     return _packed(a, b, packed_layout)
 
 
