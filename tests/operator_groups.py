@@ -7,9 +7,9 @@ from typing import Final
 ELSEWHERE_UNKNOWN: Final = {
     "forms that passes after placement build": """
         batch_to_space compressed eliminate_column first_rows fourier kinds nn.conv2d_by_size
-        nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.winograd_weight
-        nonzero_positions room signal_phases slice_into slice_span sorted_kinds space_to_batch
-        split_image split_parts
+        nn.conv2d_parts nn.conv2d_winograd nn.conv3d_frames nn.dense_by_rows nn.matmul_by_rows
+        nn.winograd_weight nonzero_positions room signal_phases slice_into slice_span sorted_kinds
+        space_to_batch split_image split_parts
     """,
     "the form that sessions run": "overwrite",
     "sizes that depend on data": """

@@ -30,6 +30,7 @@ from clew.ir.dims import (
     exact_quotient,
     expecting,
     is_factor,
+    long_quotient,
     numeric_part,
     substitute,
     typical,
@@ -350,6 +351,7 @@ def test_factors() -> None:
     tiles = (a + b + 30) // 32 - (a + b - 1) // 32
     for factor in (a, a + 3 - b, tiles, tiles * (a + 3 - b), 2 * a, a * a):
         assert is_factor(factor, factor * (b - c) * a)
+        assert long_quotient(factor * (b - c) * a, factor) == (b - c) * a
         assert is_factor(factor, factor)
         assert not is_factor(factor, factor * b + 1)
         assert not is_factor(factor * (b + 1), factor * b)

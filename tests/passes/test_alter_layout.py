@@ -342,18 +342,30 @@ def test_one_row_times_a_transposed_matrix_reads_the_matrix_in_place(
     assert right.op_name == "transpose"
 
 
-def test_matrices_of_any_number_of_rows_are_read_by_columns(kit: Any) -> None:
-    n, k = SymDim.symbol("n"), SymDim.symbol("k")
-    x, weight = kit.var("x", n, 8), kit.var("w", k, 8)
+@pytest.mark.parametrize(
+    ("columns", "depth", "few", "layout"),
+    [(SymDim.symbol("k"), 8, 1, "KN"), (70, 8, 1, "NK32n"), (70, 768, 64, "NK32n")],
+)
+def test_a_matrix_of_the_run_is_packed_for_many_rows(
+    kit: Any, columns: Any, depth: int, few: int, layout: str
+) -> None:
+    x, weight = kit.var("x", SymDim.symbol("n"), depth), kit.var("w", columns, depth)
     dense = kit.layer("nn.dense", x, weight, weight_layout="NK")
-    after = kit.apply(kit.module([x, weight], dense), AlterLayout())
-    found = one(after, "nn.dense")
-    assert found.attrs.weight_layout == "KN"
-    assert found.args[1].op_name == "transpose"
-    few = kit.var("x", 1, 8)
-    dense = kit.layer("nn.dense", few, weight, weight_layout="NK")
-    after = kit.apply(kit.module([few, weight], dense), AlterLayout())
-    assert one(after, "nn.dense").attrs.weight_layout == "NK"
+    attrs = one(altered(kit, kit.module([x, weight], dense)), "nn.matmul_by_rows").attrs
+    assert (attrs.least_rows, attrs.packed_layout) == (few + 1, layout)
+
+
+def test_matrices_of_narrow_floats_are_read_by_columns(kit: Any) -> None:
+    n, k = SymDim.symbol("n"), SymDim.symbol("k")
+
+    def dense(rows: Any) -> Any:
+        x, weight = kit.var("x", rows, 8, dtype="f16"), kit.var("w", k, 8, dtype="f16")
+        layer = kit.layer("nn.dense", x, weight, weight_layout="NK")
+        return one(kit.apply(kit.module([x, weight], layer), AlterLayout()), "nn.dense")
+
+    assert dense(n).attrs.weight_layout == "KN"
+    assert dense(n).args[1].op_name == "transpose"
+    assert dense(1).attrs.weight_layout == "NK"
 
 
 def test_operators_that_need_plain_images_get_them(kit: Any) -> None:

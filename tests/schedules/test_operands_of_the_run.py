@@ -18,7 +18,7 @@ from clew.ir.module import Module
 from clew.runtime.guard import GuardSide
 from clew.support.errors import CompileError
 
-N = SymDim.symbol("n")
+K, M, N, T = map(SymDim.symbol, "kmnt")
 
 
 def module(graph: Graph, found: Expr) -> Module:
@@ -219,6 +219,42 @@ def test_free_rows_and_batches(rows: int) -> None:
     graph = Graph()
     y = graph("nn.matmul", graph.x(N, 3, 40), graph.x(40, 1100))
     check(module(graph, y), {"n": rows}, rows)
+
+
+IN_PLACE: list[tuple[tuple[Any, ...], tuple[Any, ...], list[str]]] = [
+    ((N, 300), (70, 300), ["elementwise", "matmul", "dots", "rows"]),
+    ((2, N, 48), (M, 48), ["elementwise", "matmul", "dots"]),  # never one row
+    ((N, M), (T, M), ["elementwise", "matmul", "rows"]),
+    ((M, 3, N, 64), (M, 3, T, 64), ["elementwise", "matmul", "dots", "rows"]),
+]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 90])
+@pytest.mark.parametrize("turn", range(len(IN_PLACE)))
+def test_few_of_a_free_number_of_rows_read_a_matrix_where_it_lies(turn: int, rows: int) -> None:
+    data, matrix, wanted = IN_PLACE[turn]
+    graph = Graph()
+    x, weight = graph.x(*data), graph.x(*matrix)
+    if len(matrix) == 2:
+        y = graph("nn.dense", x, weight, weight_layout="NK")
+    else:
+        y = graph("nn.matmul", x, graph("transpose", weight, axes=(0, 1, 3, 2)))
+    given = module(graph, graph("nn.relu", y))
+    options = {"target": "cpu-avx2"} if rows % 2 else {}
+    compiled = check(given, {"n": rows, "m": 5 + turn, "t": 41}, rows, **options)
+    assert rules(compiled) == wanted
+
+
+@pytest.mark.parametrize("depth", [24, T])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 35), (6, 64), (40, 7)])
+def test_free_rows_and_columns(depth: Any, rows: int, columns: int) -> None:
+    graph = Graph()
+    y = graph("nn.matmul", graph.x(M, N, depth), graph.x(M, depth, K))
+    compiled = check(module(graph, y), {"m": 3, "n": rows, "t": 21, "k": columns}, rows)
+    assert rules(compiled) == ["matmul", "matvec"]
+    (use,) = compiled.template.uses
+    if depth == 24:  # no branch in the last panel
+        assert "vector.reduce.or" not in use.source.emitted.llvm
 
 
 CONVOLUTIONS: list[tuple[str, tuple[Any, ...], tuple[int, ...], dict[str, Any]]] = [

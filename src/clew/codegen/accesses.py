@@ -83,11 +83,20 @@ class Accesses(Registers):
             key = (*key, self.mask and self.mask.text, *parts)
         found = self.loads.get(key)
         if found is None:
-            columns = self._turned(expr, form, place) or [self.read(buffer, place, lanes)]
+            safe = lanes == 1 and self.mask is not None and self._is_inside(expr)
+            columns = self._turned(expr, form, place) or [
+                self.read(buffer, place, lanes, safe=safe)
+            ]
             for n, column in enumerate(columns):
                 self.loads[key[0], place.offset + n, *key[2:]] = column
             found = columns[0]
         return found
+
+    def _is_inside(self, expr: Load) -> bool:
+        """Whether a load is certainly inside its buffer, even if no lane is active."""
+        within = zip(expr.indices, expr.source.shape, strict=True)
+        simple = self.simplifier
+        return all(simple.never_below(i, 0) and simple.never_above(i, n - 1) for i, n in within)
 
     def _read_inside(self, buffer: Buffer, form: Linear) -> Value:
         """Returns the value of a load. A load that would read beyond its buffer reads another
@@ -172,14 +181,16 @@ class Accesses(Registers):
             return value
         return arith.binary(self.b, "ne", value, literal(0, value.dtype, value.lanes))
 
-    def read(self, buffer: Buffer, place: Place, lanes: int) -> Value:
-        """Returns the elements at a place in memory; of several lanes, only the active ones."""
+    def read(self, buffer: Buffer, place: Place, lanes: int, *, safe: bool = False) -> Value:
+        """Returns the elements at a place in memory; of several lanes, only the active ones. `safe`
+        states that the place is inside the buffer even if no lane is active.
+        """
         pointer = self.pointer_at(buffer, place)
         element = memory_type(buffer.dtype)
         size = element_bytes(buffer.dtype)
         stored = stored_dtype(buffer.dtype)
         if lanes == 1:
-            value = self._read_one(element, stored, pointer, size)
+            value = self._read_one(element, stored, pointer, size, safe)
         elif not place.lane_parts and place.step == 2 and self._loads_every_other(lanes):
             value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
         elif place.lane_parts or place.step != 1:
@@ -260,10 +271,12 @@ class Accesses(Registers):
             f"getelementptr {llvm_type(stored)}, ptr {pointer}, {self.dim_value(base).typed}"
         )
 
-    def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
-        """Returns one element for all lanes; it is read only if some lane is active."""
+    def _read_one(self, element: str, stored: str, pointer: str, size: int, safe: bool) -> Value:
+        """Returns one element for all lanes; it is read only if that is safe or some lane is
+        active.
+        """
         known = None if self.mask is None else mask_lanes(self.mask)
-        if self.mask is None or (known is not None and any(known)):
+        if safe or self.mask is None or (known is not None and any(known)):
             return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
         active = self.some_active(self.mask, anew=True)
         then, join, before = self.b.label("some"), self.b.label("join"), self.b.block

@@ -547,26 +547,33 @@ def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
 
 
 def is_factor(factor: Dim, dim: Dim) -> bool:
-    """Whether a dimension is the product of a factor and a polynomial, by long division."""
-    if isinstance(factor, int) or isinstance(dim, int):
-        return exact_quotient(dim, factor) is not None
-    leading, first = _leading(factor)
+    """Whether a dimension is the product of a factor and a polynomial."""
+    return long_quotient(dim, factor) is not None
+
+
+def long_quotient(dim: Dim, by: Dim) -> Dim | None:
+    """Returns `dim / by` if it is a polynomial without remainder, by long division, else None."""
+    if isinstance(by, int) or isinstance(dim, int):
+        return exact_quotient(dim, by)
+    leading, first = _leading(by)
     rest: Dim = dim
+    quotient: Dim = 0
     for _ in range(_MOST_STEPS):
         if isinstance(rest, int):
-            return rest == 0
+            return quotient if rest == 0 else None
         monomial, coefficient = _leading(rest)
         powers = dict(monomial)
         for atom, power in leading:
             powers[atom] = powers.get(atom, 0) - power
         if coefficient % first or min(powers.values()) < 0:
-            return False
+            return None
         part: Dim = coefficient // first
         for atom, power in powers.items():
             for _ in range(power):
                 part = part * _of_atom(atom)
-        rest = rest - part * factor
-    return False
+        rest = rest - part * by
+        quotient = quotient + part
+    return None
 
 
 def _leading(dim: SymDim) -> tuple[_Monomial, int]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, long_quotient
 
 Bound: TypeAlias = "Dim | float"
 """A dimension, or an infinity."""
@@ -44,7 +44,7 @@ def floor_quotient(value: Bound, by: Dim) -> Bound:
     """Returns a bound divided by a dimension that is at least 1, and rounded down."""
     if isinstance(value, float):
         return value
-    quotient = exact_quotient(value + 1, by)
+    quotient = long_quotient(value + 1, by)
     if quotient is not None:  # the last of whole groups
         return quotient - 1
     return value // by

@@ -1,4 +1,4 @@
-"""A loop nest at given sizes: everything that a call brings is a number."""
+"""A loop nest at given sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from clew.te.sizes import ExpressionsAt
 
 
 def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
-    """Returns the nest with the sizes of its buffers, loops and expressions replaced by numbers.
+    """Returns the nest with the sizes of its buffers, loops and expressions replaced by numbers;
+    sizes that are not given stay free.
 
     Loops that do not run at these sizes are kept. So are the facts of loops, which mark those whose
     iterations may compute an element again.
@@ -30,7 +31,7 @@ class _AtSizes:
         self._buffers: dict[int, tuple[Buffer, Buffer]] = {}
 
     def buffer(self, buffer: Buffer) -> Buffer:
-        """Returns a buffer whose shape consists of numbers."""
+        """Returns a buffer at the given sizes."""
         found = self._buffers.get(id(buffer))
         if found is None:
             memory = None if buffer.memory is None else self.buffer(buffer.memory).root

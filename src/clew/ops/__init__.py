@@ -52,6 +52,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     linalg,
     logic,
     matmul,
+    matmul_by_rows,
     norm,
     parts,
     quantization,

@@ -9,7 +9,7 @@ from dataclasses import field
 from clew.cost.policy.sums import FEW_ROWS
 from clew.cost.products import dots_gain
 from clew.ir.dims import Dim, ceil_div, exact_quotient
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.products import offset_of
 from clew.loop.schedule import Schedule
@@ -303,13 +303,24 @@ def largest_load(info: StageInfo) -> Load | None:
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
 
 
+def axes_of_rows(info: StageInfo) -> list[For]:
+    """Returns the axes of a product that the operand with its columns, the last axis, lacks: those
+    of the rows that share a matrix.
+    """
+    by_name = {loop.name: loop for loop in info.loops}
+    *axes, columns = (by_name[name] for name in info.axes)
+    places = [load.indices for load in buffer_loads(info.store.value)]
+    of_matrix = [p for p in places if any(contains(place, columns.index) for place in p)]
+    used = [place for indices in of_matrix for place in indices]
+    return [axis for axis in axes if not any(contains(place, axis.index) for place in used)]
+
+
 def sums_rows(info: StageInfo) -> bool:
     """Whether a stage is products of a few rows with rows of another matrix: lanes along the depth
     then read contiguous memory, and lanes along the columns would not.
     """
-    shape = info.store.buffer.typical_shape
     one_sum = len(info.reduction_axes) == 1 and bool(info.axes) and info.is_anchor
-    if not one_sum or math.prod(shape[:-1]) > FEW_ROWS:
+    if not one_sum or math.prod(n.typical for n in axes_of_rows(info)) > FEW_ROWS:
         return False
     by_name, simplifier = {n.name: n.index for n in info.loops}, Simplifier()
     depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
@@ -330,19 +341,10 @@ def multiplies_rows(info: StageInfo, target: Target) -> bool:
     depth, column = by_name[info.reduction_axes[0]], by_name[info.axes[-1]]
     if not isinstance(depth.size, int) or {x.dtype for x in loads} != {info.store.buffer.dtype}:
         return False
-    rows = [by_name[name].index for name in info.axes[:-1] if by_name[name].size != 1]
-    if not all(isinstance(row.extent, int) for row in rows):
+    of_columns = [x for x in loads if any(simplifier.uses(i, column.index) for i in x.indices)]
+    if len(of_columns) != 1 or any(stride(x, depth.index, simplifier) != 1 for x in loads):
         return False
-
-    def reads(load: Load, indices: Sequence[Index]) -> list[bool]:
-        return [any(simplifier.uses(i, index) for i in load.indices) for index in indices]
-
-    of_columns = [x for x in loads if any(reads(x, [column.index]))]
-    if len(of_columns) != 1 or any(reads(of_columns[0], rows)):
-        return False
-    if any(stride(x, depth.index, simplifier) != 1 for x in loads):
-        return False
-    height = math.prod(info.store.buffer.typical_shape[:-1])
+    height = math.prod(n.typical for n in axes_of_rows(info))
     dtype = info.store.buffer.dtype
     return dots_gain(height, depth.size, column.typical, dtype, target)
 

@@ -1,4 +1,4 @@
-"""Expressions and tensor expressions at given sizes: everything that a call brings is a number."""
+"""Expressions and tensor expressions at given sizes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clew.ir.dims import Dim, Sizes
-from clew.te.expr import INDEX, Checked, Imm, Index, Load, Reduce, Scalar, Sequential, Size
+from clew.ir.dims import Dim, Sizes, SymDim
+from clew.te.expr import Checked, Index, Load, Reduce, Scalar, Sequential, Size, size
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import over, post_order
 
 
 class ExpressionsAt:
-    """Expressions at given sizes, each computed once. `source` gives the values of loads."""
+    """Expressions at given sizes, each computed once; sizes that are not given stay free. `source`
+    gives the values of loads.
+    """
 
     def __init__(self, sizes: Mapping[str, int], source: Callable[[Any], Any]) -> None:
         self._sizes = Sizes(sizes)
@@ -21,12 +23,14 @@ class ExpressionsAt:
         # By the ids of what they replace, which is kept alive.
         self._images: dict[int, tuple[Scalar, Scalar]] = {}
 
-    def value(self, dim: Dim) -> int:
-        """Returns the value of a dimension."""
+    def value(self, dim: Dim) -> Dim:
+        """Returns a dimension at the given sizes: a number if these are all that it depends on."""
+        if isinstance(dim, SymDim) and not dim.symbols <= self._sizes.by_name.keys():
+            return dim.substitute(self._sizes.by_name)
         return self._sizes.value(dim)
 
-    def shape(self, dims: Sequence[Dim]) -> tuple[int, ...]:
-        """Returns the values of dimensions."""
+    def shape(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Returns dimensions at the given sizes."""
         return tuple(map(self.value, dims))
 
     def index(self, index: Index) -> Index:
@@ -52,7 +56,7 @@ class ExpressionsAt:
                     node.name, self.value(node.extent), node.role, node.facts, repeats=node.repeats
                 )
             case Size():
-                return Imm(self.value(node.dim), INDEX)
+                return size(self.value(node.dim))
             case Load():
                 return Load(self._source(node.source), children)
             case Reduce():
@@ -61,8 +65,9 @@ class ExpressionsAt:
                 return node.over_axes(children, [self.index(a) for a in node.over])
             case Checked():
                 places = node.places
-                count, size = self.value(places.count), self.value(places.size)
-                places = replace(places, count=count, size=size)
+                places = replace(
+                    places, count=self.value(places.count), size=self.value(places.size)
+                )
                 return Checked(children[0], places, node.hold, node.site)
         return over(node, children)
 

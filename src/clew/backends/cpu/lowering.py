@@ -273,11 +273,14 @@ class KernelSource(Shown):
                 if alone == 1
                 else [(self, 1 - alone), (_SourceOfOneQuery(self, function), alone)]
             )
-        found, (_, where) = OneRow.of(self.nest), ways[0]
-        if found is not None and substitute(where, found.sizes) == 1:
-            one = _SourceOfOneRow(self, found)
-            if one.plan.rules != self.plan.rules:
-                return [(self, where - found.where), (one, found.where), *ways[1:]]
+        for number, (way, where) in enumerate(ways):
+            found = OneRow.of(way.nest)
+            if found is not None and substitute(where, found.sizes) == 1:
+                one = _SourceOfOneRow(way, found)
+                if one.plan.rules != way.plan.rules:
+                    rest = where - found.where
+                    others = [(way, rest)] if rest != 0 else []
+                    return [*ways[:number], *others, (one, found.where), *ways[number + 1 :]]
         return ways
 
     def _other(self, way: int, where: Dim) -> KernelSource:
@@ -402,6 +405,7 @@ class _SpecialSource(KernelSource):
             first.bounds,
             first.use,
             first,
+            first._way,
             expected=first.expected,
         )
 

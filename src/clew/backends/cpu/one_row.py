@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product, value_at
-from clew.loop.ir import Nest, Store, buffer_loads, walk
+from clew.loop.ir import Nest
+from clew.loop.schedule import Schedule
+from clew.schedules.stages import StageInfo, axes_of_rows, stage_infos
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
-from clew.te.expr import Binary
-from clew.te.walk import nodes
 
 _LARGEST: Final = 1 << 20
 
@@ -29,24 +29,40 @@ class OneRow:
 
     @staticmethod
     def of(nest: Nest) -> OneRow | None:
-        """Returns where a nest computes one row; None if it has no sum of products whose rows are
-        the only free size.
+        """Returns where a nest computes one row of each matrix; None if it has no sum of products
+        of a free number of rows.
         """
-        if len(nest.outputs) != 1 or not nest.outputs[0].shape or not _multiplies(nest):
+        rows = _rows_of(nest)
+        count = product(rows)
+        if len(nest.outputs) != 1 or not isinstance(count, SymDim):
             return None
-        *leading, columns = nest.outputs[0].shape
-        rows = product(tuple(leading))
-        if not isinstance(rows, SymDim) or not isinstance(columns, int):
-            return None
-        free = [dim for dim in leading if isinstance(dim, SymDim)]
+        free = [dim for dim in rows if isinstance(dim, SymDim)]
         sizes = _where_all_are_1(free)
-        if sizes is None or sizes.keys() != {*nest.sizes}:
+        if sizes is None:
             return None
         if all(dim == SymDim.symbol(name) for dim in free for name in dim.symbols):
-            return OneRow(sizes, 1 - dim_min(rows - 1, 1))  # there is at least one row
-        if any(not _follows(dim, [*free, rows]) for dim in nest.dims):
+            return OneRow(sizes, 1 - dim_min(count - 1, 1))  # there is at least one row
+        if sizes.keys() != {*nest.sizes} or any(
+            not _follows(dim, [*free, count]) for dim in nest.dims
+        ):
             return None
-        return OneRow(sizes, dim_max(dim_min(rows, 2 - rows), 0))
+        return OneRow(sizes, dim_max(dim_min(count, 2 - count), 0))
+
+
+def _rows_of(nest: Nest) -> tuple[Dim, ...]:
+    """Returns the sizes of the axes of rows that share a matrix, in the products of a nest; () if
+    it has no sum of products over one axis, or several with different rows.
+    """
+    found = dict.fromkeys(
+        _rows_of_product(info)
+        for info in stage_infos(Schedule(nest)).values()
+        if info.is_anchor and info.axes
+    )
+    return next(iter(found)) if len(found) == 1 else ()
+
+
+def _rows_of_product(info: StageInfo) -> tuple[Dim, ...]:
+    return tuple(n.size for n in axes_of_rows(info)) if len(info.reduction_axes) == 1 else ()
 
 
 def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
@@ -80,14 +96,3 @@ def _follows(dim: SymDim, rows: Sequence[SymDim]) -> bool:
         if isinstance(dim - known * times, int):
             return True
     return False
-
-
-def _multiplies(nest: Nest) -> bool:
-    """Whether a statement sums products of elements of two buffers."""
-    return any(
-        isinstance(stmt, Store)
-        and stmt.combiner == "sum"
-        and any(isinstance(node, Binary) and node.op == "mul" for node in nodes(stmt.value))
-        and len({id(load.source) for load in buffer_loads(stmt.value)}) > 1
-        for stmt in walk(nest.body)
-    )

@@ -529,18 +529,21 @@ class _Alterer(Rewriter):
         data, *others = old.args
         assert self._ctx.target is not None
         target = self._ctx.target
+        if old.attrs.weight_layout == "NK" and len(others) == 1:
+            by_rows = self._by_rows(old, data, others[0])
+            if by_rows is not None:
+                return by_rows
         weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return self._by_columns(old)
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
-        vectors = self._options.dense_vectors
         if not isinstance(units, int) or not self._packs(old) or lanes == 1:
             return self._by_columns(old)
         if 2 * units <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
-        block = lanes * (self._panel(old, vectors) if units > lanes else 1)
+        block = self._block_of_columns(old, units, lanes)
         args = [self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args]
         layouts = []
         for number, weight in weights.items():
@@ -567,6 +570,36 @@ class _Alterer(Rewriter):
         turned = get_op("transpose")(right, axes=(1, 0))
         return Call(old.op, [left, turned], old.attrs.with_(weight_layout="KN"))
 
+    def _by_rows(self, old: Call, data: Expr, matrix: Expr) -> Expr | None:
+        """Multiplies rows whose number only the run knows with the rows of a matrix of the run: in
+        place if they are few, and with a packed copy in the same kernel otherwise.
+        """
+        a, b = data.tensor, matrix.tensor
+        if isinstance(matrix, Constant) or a.rank < 2 or old.attrs.get("parts", 1) != 1:
+            return None
+        if {a.dtype, b.dtype, old.tensor.dtype} not in ({"f32"}, {"f64"}):
+            return None
+        rows = a.shape[:-1] if b.rank == 2 else a.shape[-2:-1]
+        if all(isinstance(n, int) for n in rows):
+            return None
+        assert self._ctx.target is not None
+        units, depth = b.shape[-2:]
+        layout, few = "KN", 1
+        if isinstance(depth, int):
+            sizes = depth, typical(units), a.dtype, self._ctx.target
+            few = next(n for n in range(2, depth + 2) if not dots_gain(n, *sizes)) - 1
+        if b.rank == 2 and isinstance(depth, int) and isinstance(units, int):
+            lanes = self._lanes_of_sums(a.dtype)
+            if 2 * units <= lanes or lanes == 1:
+                return None
+            layout = f"NK{self._block_of_columns(old, units, lanes)}n"
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (data, matrix))
+        return get_op("nn.matmul_by_rows")(left, right, least_rows=few + 1, packed_layout=layout)
+
+    def _block_of_columns(self, old: Call, units: int, lanes: int) -> int:
+        """Returns the number of columns in a panel of a packed matrix."""
+        return lanes * (self._panel(old, self._options.dense_vectors) if units > lanes else 1)
+
     def _one_row(self, old: Call) -> Expr | None:
         """Multiplies one row with a transposed matrix as the matrix with a column, which reads the
         matrix where it lies.
@@ -574,11 +607,13 @@ class _Alterer(Rewriter):
         (a, b), turned = (x.tensor for x in old.args), old.args[1]
         if not isinstance(turned, Call) or turned.op_name != "transpose":
             return None
-        if a.rank != b.rank or a.rank < 2 or a.shape[-2] != 1:
+        if a.rank != b.rank or a.rank < 2:
             return None
         swapped = (*range(a.rank - 2), a.rank - 1, a.rank - 2)
         if tuple(turned.attrs.axes) != swapped or isinstance(turned.args[0], Constant):
             return None
+        if a.shape[-2] != 1:
+            return self._by_rows(old, old.args[0], turned.args[0])
         row, matrix = (
             self._to(self.memo[x.id], _PLAIN, x, old) for x in (old.args[0], turned.args[0])
         )

@@ -15,11 +15,11 @@ from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
-from clew.schedules.library.register_tile import split_tiles
+from clew.schedules.library.register_tile import split_tiles, spread
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
-from clew.schedules.stages import flatten_axes, multiplies_rows, stage_infos
+from clew.schedules.stages import axes_of_rows, flatten_axes, multiplies_rows, stage_infos
 from clew.support.dataclass import dataclass
 
 ALONG_DEPTH: Final = Demand(
@@ -46,8 +46,8 @@ class Dots(Rule[DotProducts]):
         schedule, anchor, root = work.start.copy(), work.reduction.name, work.root.name
         flatten_axes(schedule, anchor, root)
         info = stage_infos(schedule)[anchor]
-        if len(info.axes) != 2:
-            return None
+        if len(info.axes) - len(axes_of_rows(info)) != len(info.axes[:-2]) + 1:
+            return None  # one axis of rows, and perhaps a batch of matrices
         column = next(n.index for n in info.loops if n.name == info.axes[-1])
         matrix = next(
             x.source.name
@@ -71,15 +71,15 @@ class Dots(Rule[DotProducts]):
         schedule, infos = match.begin()
         info = infos[match.anchor]
         lanes = match.target.vector_lanes(info.store.buffer.dtype)
-        row, column = infos[match.root].axes_in(match.result(schedule))
+        *batch, row, column = infos[match.root].axes_in(match.result(schedule))
         # A panel of columns serves all rows while it is in a cache.
-        schedule.reorder(column, row)
+        schedule.reorder(*batch, column, row)
         panel, lane = schedule.split(column, min(lanes, schedule.extent(column)))
         schedule.reorder(panel, row, lane)
         tile, row = split_tiles(schedule, row, settings["rows"])
         schedule.compute_at(match.anchor, tile, "scratch")
         schedule.vectorize(lane)
-        m, n = info.axes
+        *matrices, m, n = info.axes
         (depth,) = info.reduction_axes
         schedule.reorder(n, depth, m)  # columns outermost: the last tile of a panel may be shorter
         block, across = split_tiles(schedule, n, DOT_COLUMNS)
@@ -88,7 +88,7 @@ class Dots(Rule[DotProducts]):
         steps, inner = schedule.split(depth, lanes, tail="peel" if whole else "guard")
         schedule.reorder(block, steps, m, across, inner)
         schedule.rfactor(match.anchor, inner)
-        for loop in (m, across):
+        for loop in (*matrices, m, across):
             schedule.unroll(loop)
         schedule.vectorize(inner)
         schedule.vectorize(f"{match.anchor}.rf0")
@@ -96,5 +96,5 @@ class Dots(Rule[DotProducts]):
             schedule.partition(steps)
         if settings["prefetch"]:
             schedule.attempt(lambda: schedule.prefetch(match.matrix, panel, steps))  # if several
-        schedule.parallel(panel)
+        spread(schedule, [*batch, panel])
         return schedule

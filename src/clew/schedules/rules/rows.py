@@ -29,7 +29,13 @@ from clew.schedules.library.row_vectors import (
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, lane_stride, stage_infos, sums_rows
+from clew.schedules.stages import (
+    StageInfo,
+    axes_of_rows,
+    lane_stride,
+    stage_infos,
+    sums_rows,
+)
 from clew.support.dataclass import dataclass
 from clew.te.expr import Binary, Imm, Scalar
 
@@ -67,8 +73,13 @@ class Rows(Rule[RowStages]):
         # Leading axes that select a row: the root's own, and those that the other stages have.
         own = shared = _row_rank(infos, members, info)
         row, inside = axes[:own], axes[own:]
-        if not inside and any(sums_rows(infos[m]) for m in members):
-            row = [row[-1], *row[:-1]]  # a row of the matrix serves all others while in cache
+        products = [infos[m] for m in members if sums_rows(infos[m])]
+        if not inside and products:
+            # A row of a matrix serves all rows of the other operand while it is in a cache.
+            *others, column = row
+            of_rows = {loop.name.rsplit(".", 1)[-1] for loop in axes_of_rows(products[0])}
+            sharing = [name for name in others if name.rsplit(".", 1)[-1] in of_rows]
+            row = [*(name for name in others if name not in sharing), column, *sharing]
             schedule.reorder(*row)
         grouped = _steps_of_group(infos, members, info, own)
         if grouped:
