@@ -140,6 +140,10 @@ LINES_A_REQUEST: Final = threshold(
     "and requests for all would occupy the buffers for tile loads",
 )  # fmt: skip
 DISTANCE_BYTES: Final = threshold(8192, "bytes", "ahead of their use that these are requested")
+MOST_ROWS_OF_SCORES: Final = threshold(
+    4, "queries", "whose scores are rows of keys: more of them fill the lanes of columns",
+    measured="Zen 4",
+)  # fmt: skip
 KEYS_AHEAD: Final = threshold(
     2, "tiles", "of keys ahead of their use that attention of few queries prefetches", tunable=True
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.cost.policy.tiles import MOST_ROWS_OF_SCORES
 from clew.ir.dims import Dim
 from clew.ir.types import to_numpy
 from clew.machine.units import tile_depth
@@ -39,8 +40,6 @@ Array = np.ndarray[Any, Any]
 
 AXES = "BHSD"
 """Axes of an operand: batch, head, position in the sequence, element of the head's vector."""
-MOST_ROWS_OF_SCORES = 4
-"""The most queries whose scores are rows of keys."""
 _PAIR = 2
 """The number of `bf16` that one instruction multiplies and adds."""
 _SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
