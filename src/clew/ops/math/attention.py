@@ -150,11 +150,11 @@ def attention(
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
-    crosses lanes. Those of at most `MOST_ROWS_OF_SCORES` queries are stored with keys as the last
-    axis, because so few queries would leave most lanes empty. Both products of `bf16` sum pairs of neighbors, if the sizes are known: queries,
-    weights (which are rounded) and values are stored in pairs along what is summed. With
-    `transposes_values`, values are stored as rows along the keys, as a matrix unit reads them, and
-    keys are zero-padded to whole steps of the unit. This needs pairs.
+    crosses lanes. Those of up to `MOST_ROWS_OF_SCORES` queries, which would leave most lanes empty,
+    are stored with keys as the last axis. Both products of `bf16` sum pairs of neighbors, if the
+    sizes are known: queries, weights (which are rounded) and values are stored in pairs along what
+    is summed. With `transposes_values`, values are stored as rows along the keys, as a matrix unit
+    reads them, and keys are zero-padded to whole steps of the unit. This needs pairs.
 
     Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
     FlashAttention, 2022.

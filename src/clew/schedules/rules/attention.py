@@ -1,15 +1,20 @@
 """Attention: two matrix products with a softmax between them, fused at tiles of queries.
 
-Lanes are queries. Scores are stored in scratch as [key, query], so that one broadcast of a key's
-element serves all lanes, softmax needs no reduction across lanes, and only the queries of a tile
-are transposed. Tiles are independent, and threads share them. Values whose elements are not
-contiguous are copied once, before all tiles. So are keys and values of many rows that lie apart, as
-the rows of one head among others do: each would be on another page of memory.
+Lanes are queries, if there are more than a few. Scores are stored in scratch as [key, query], so
+that one broadcast of a key's element serves all lanes, softmax needs no reduction across lanes, and
+only the queries of a tile are transposed. Tiles are independent, and threads share them. Values
+whose elements are not contiguous are copied once, before all tiles. So are keys and values of many
+rows that lie apart, as the rows of one head among others do: each would be on another page of
+memory.
 
 Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
 values are packed in pairs once. On a matrix unit, values are rows along the keys instead, both
 products are tiles of keys or elements by queries, and the weighted sum is transposed when it is
 read.
+
+A few queries would leave most lanes empty. Scores are then stored as [query, key]: products with a
+key sum vectors along its elements, and lanes of the softmax are keys. Chunks of values stay in the
+first-level cache while tiles of their elements are summed.
 
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
@@ -31,6 +36,7 @@ from clew.cost.policy.tiles import (
     TILES_HIGH,
     TILES_WIDE,
     VALUES_AHEAD,
+    VALUES_OF_CHUNK,
 )
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
@@ -40,7 +46,12 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.products import dot_tile, multiply_in_tiles
-from clew.schedules.library.register_tile import register_tile, split_tiles, spread
+from clew.schedules.library.register_tile import (
+    register_tile,
+    split_tiles,
+    spread,
+    tile_loops,
+)
 from clew.schedules.library.row_vectors import down_columns, reduce_in_vectors, vectorize_last
 from clew.schedules.library.tile_sizes import (
     balanced,
@@ -270,6 +281,7 @@ def _choices_of_rows(match: Parts, rows: int, width: int) -> Space:
         (
             tile_size("vectors", vectors, most, "vectors of a value's elements in a tile"),
             tile_size("keys", DOT_COLUMNS, 2 * DOT_COLUMNS, "keys in a register tile"),
+            flag("prefetch", True, "prefetch later keys"),
         )
     )
 
@@ -281,15 +293,11 @@ def _in_rows(match: Parts, settings: Settings) -> Schedule:
     schedule, infos = match.begin()
     target, lanes = match.target, match.lanes
     batch, head, row, depth = match.axes
-    *_, rows, width = infos[match.weighted].store.buffer.typical_shape
-    # The weighted sum: all queries by elements of the values, all keys in registers.
+    width = infos[match.weighted].store.buffer.typical_shape[-1]
     few = min(lanes, width)
-    schedule.reorder(batch, head, depth, row)
-    panel, column = schedule.split(depth, few * settings["vectors"])
-    schedule.reorder(panel, row, column)
-    vector, lane = schedule.split(column, few, tail="guard")
-    schedule.compute_at(match.weighted, panel, "register")
-    for name in (match.inverse, match.total, match.power, match.top, match.logits):
+    schedule.reorder(batch, head, row, depth)
+    _, lane = schedule.split(depth, few)
+    for name in (match.weighted, match.inverse, match.total, match.power, match.top, match.logits):
         schedule.compute_at(name, head, "scratch")
     keys = infos[match.logits].axis_of(roles.KEY)
     query = infos[match.logits].axis_of(roles.QUERY)
@@ -298,16 +306,15 @@ def _in_rows(match: Parts, settings: Settings) -> Schedule:
     schedule.reorder(step, query, key)
     schedule.compute_at(match.scores, step, "scratch")
     schedule.compute_at(match.queries, head, "scratch")
-    _scores_of_rows(schedule, infos[match.scores], lanes, settings["keys"])
-    register_tile(schedule, infos[match.weighted], few)
+    high, prefetch = settings["keys"], bool(settings["prefetch"])
+    _scores_of_rows(schedule, infos[match.scores], lanes, high, prefetch=prefetch)
+    _sum_of_values(schedule, infos[match.weighted], few, settings["vectors"])
     schedule.unroll(query)
     schedule.vectorize(key)
     for name in (match.queries, match.power):
         vectorize_last(schedule, [infos[name].axes[-1]], target, infos[name])
     for name in (match.top, match.total):
         reduce_in_vectors(schedule, infos[name], target)
-    for name in (row, vector):
-        schedule.unroll(name)
     schedule.vectorize(lane)
     for name in filter(None, (match.bias, match.apart)):
         schedule = Elementwise().applied(Work(schedule, (name,)), target)
@@ -315,7 +322,9 @@ def _in_rows(match: Parts, settings: Settings) -> Schedule:
     return schedule
 
 
-def _scores_of_rows(schedule: Schedule, info: StageInfo, lanes: int, high: int) -> None:
+def _scores_of_rows(
+    schedule: Schedule, info: StageInfo, lanes: int, high: int, *, prefetch: bool
+) -> None:
     """Sums products of a few keys with all queries in vectors along the elements of a key."""
     m, n = info.axes[-2:]
     (depth,) = info.reduction_axes
@@ -332,6 +341,23 @@ def _scores_of_rows(schedule: Schedule, info: StageInfo, lanes: int, high: int) 
     schedule.vectorize(f"{info.name}.rf0")
     if not whole:
         schedule.partition(steps)
+    if prefetch:
+        _request(schedule, info, block, steps, max(VALUES_AHEAD // high, 1))
+
+
+def _sum_of_values(schedule: Schedule, info: StageInfo, lanes: int, vectors: int) -> None:
+    """Adds up chunks of values, which stay in the first-level cache, in tiles of all queries by
+    some vectors of elements.
+    """
+    *outer, row, depth = info.axes
+    (keys,) = info.reduction_axes
+    schedule.reorder(keys, *outer, row, depth)
+    chunk, key = schedule.split(keys, VALUES_OF_CHUNK)
+    schedule.reorder(chunk, *outer, depth, key, row)  # the last panel may be narrower
+    panel, column = schedule.split(depth, lanes * vectors)
+    schedule.reorder(panel, key, row, column)
+    schedule.hold_sums(info.name, panel)
+    tile_loops(schedule, [row, column], [key], lanes)
 
 
 def _in_tiles(match: Parts, settings: Settings) -> Schedule:
