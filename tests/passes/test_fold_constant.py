@@ -9,6 +9,7 @@ import pytest
 
 import clew.ops  # noqa: F401
 from clew import te
+from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, TupleGetItem
 from clew.ir.types import to_numpy
 from clew.ops.registry import get_op, register_op
@@ -156,3 +157,21 @@ def test_texts_are_not_stored_many_times(kit: Any, length: int, names: list[str]
     text = kit.const(np.array(["x" * length], TEXT))
     given = kit.module([], kit.layer("tile", text, repeats=(64,)))
     assert kit.op_names(kit.apply(given, FoldConstant())) == names
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "stride", "expected"),
+    [(1, 2, 1, [64]), (-1, 9, 1, [7]), (1, 4, 2, [64, 7]), (0, 2, 1, None), (3, 0, -1, None)],
+)
+def test_known_sizes_are_folded_beside_free_ones(
+    kit: Any, begin: int, end: int, stride: int, expected: list[int] | None
+) -> None:
+    x = kit.var("x", SymDim.symbol("n"), 64, SymDim.symbol("m"), 7)
+    shape = kit.layer("shape_of", x)
+    attrs = {"begin": (begin,), "end": (end,), "strides": (stride,), "axes": (0,)}
+    (made,) = kit.apply(
+        kit.module([x], kit.layer("slice", shape, **attrs)), FoldConstant()
+    ).main.body.fields
+    assert isinstance(made, Constant) == (expected is not None)
+    if expected is not None:
+        assert made.data.tolist() == expected

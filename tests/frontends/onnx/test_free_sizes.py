@@ -412,3 +412,23 @@ def test_layers_of_sizes_that_the_data_decide_wait_for_the_run(name):
         x[:found] = 1
         feeds.append({"x": x})
     agrees(made, *feeds)
+
+
+def test_attention_reads_its_operands_as_they_are():
+    """Its scale, and the heads that share keys, are known though other sizes are free."""
+    q, y = (info(name, ["b", 6, 1, 16]) for name in "qy")
+    inputs = [q, *(info(name, ["b", 2, "t", 16]) for name in "kv")]
+    made = model([node("Attention", ["q", "k", "v"], ["y"])], inputs, [y], opset=23)
+    compiled = clew.compile(made, threads=1, target="cpu-avx2", specialize=False)
+    assert {kernel.name for kernel in compiled.kernels} <= {"attention", "full"}
+    rng = np.random.default_rng(0)
+    for keys in (1, 19):
+        q, k, v = (
+            rng.standard_normal((2, heads, size, 16), np.float32)
+            for heads, size in ((6, 1), (2, keys), (2, keys))
+        )
+        scores = np.einsum("bged,bgtd->bget", q.reshape(2, 2, 3, 16), k) / 4
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        wanted = np.einsum("bget,bgtd->bged", weights, v).reshape(q.shape)
+        np.testing.assert_allclose(compiled(q, k, v), wanted, rtol=2e-5, atol=2e-6)

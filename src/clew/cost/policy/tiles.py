@@ -140,11 +140,19 @@ LINES_A_REQUEST: Final = threshold(
     "and requests for all would occupy the buffers for tile loads",
 )  # fmt: skip
 DISTANCE_BYTES: Final = threshold(8192, "bytes", "ahead of their use that these are requested")
+MOST_ROWS_OF_SCORES: Final = threshold(
+    4, "queries", "whose scores are rows of keys: more of them fill the lanes of columns",
+    measured="Zen 4",
+)  # fmt: skip
 KEYS_AHEAD: Final = threshold(
     2, "tiles", "of keys ahead of their use that attention of few queries prefetches", tunable=True
 )
 VALUES_AHEAD: Final = threshold(
-    32, "rows", "of values ahead of their use that it prefetches", tunable=True
+    32, "rows", "of values, or of keys in rows of scores, that it prefetches ahead of their use",
+    tunable=True,
+)  # fmt: skip
+VALUES_OF_CHUNK: Final = threshold(
+    32, "rows", "of values that a few queries sum together, and that stay in the L1 cache"
 )
 ROWS_OF_BAND: Final = threshold(
     56, "rows", "with fewer, a panel is loaded for too little work", tunable=True

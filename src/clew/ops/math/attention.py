@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.cost.policy.tiles import MOST_ROWS_OF_SCORES
 from clew.ir.dims import Dim
 from clew.ir.types import to_numpy
 from clew.machine.units import tile_depth
@@ -42,6 +43,7 @@ AXES = "BHSD"
 _PAIR = 2
 """The number of `bf16` that one instruction multiplies and adds."""
 _SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
+_ROWS_OF_SCORES = (roles.BATCH, roles.HEAD, roles.QUERY, roles.KEY)
 _RESULT = (roles.BATCH, roles.HEAD, roles.QUERY, roles.ELEMENT)
 _TURNED_RESULT = (roles.BATCH, roles.HEAD, roles.ELEMENT, roles.QUERY)
 
@@ -148,10 +150,11 @@ def attention(
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
-    crosses lanes. Both products of `bf16` sum pairs of neighbors, if the sizes are known: queries,
-    weights (which are rounded) and values are stored in pairs along what is summed. With
-    `transposes_values`, values are stored as rows along the keys, as a matrix unit reads them, and
-    keys are zero-padded to whole steps of the unit. This needs pairs.
+    crosses lanes. Those of up to `MOST_ROWS_OF_SCORES` queries, which would leave most lanes empty,
+    are stored with keys as the last axis. Both products of `bf16` sum pairs of neighbors, if the
+    sizes are known: queries, weights (which are rounded) and values are stored in pairs along what
+    is summed. With `transposes_values`, values are stored as rows along the keys, as a matrix unit
+    reads them, and keys are zero-padded to whole steps of the unit. This needs pairs.
 
     Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
     FlashAttention, 2022.
@@ -183,6 +186,23 @@ def attention(
         assert isinstance(keys, int)
         summed = keys_in_steps(keys)[0] if transposes_values else -(-keys // _PAIR) * _PAIR
 
+    along_keys = not pairs and not causal and scores_lie_along_keys(rows, width, k_layout)
+
+    def place(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> tuple[Scalar, ...]:
+        return (b, h, m, n) if along_keys else (b, h, n, m)
+
+    def of_scores(name: str, element: Callable[..., Scalar]) -> Tensor:
+        role = f"attention.{name}"
+        if along_keys:
+            return te.compute(
+                (batch, heads, rows, keys),
+                lambda b, h, m, n: element(b, h, n, m),
+                name,
+                role=role,
+                roles=_ROWS_OF_SCORES,
+            )
+        return te.compute((batch, heads, keys, rows), element, name, role=role, roles=_SCORES)
+
     def shared(h: Scalar) -> Scalar:
         if heads == ks["H"]:
             return h
@@ -195,6 +215,13 @@ def attention(
             "queries",
             role="attention.queries",
         )
+    elif along_keys:
+        queries = te.compute(
+            (batch, heads, rows, width),
+            lambda b, h, m, i: widen(q[_place(q_layout, b, h, m, i)]) * factor,
+            "queries",
+            role="attention.queries",
+        )
     else:
         queries = te.compute(
             (batch, heads, width, rows),
@@ -203,41 +230,35 @@ def attention(
             role="attention.queries",
         )
     i = te.reduce_axis(width, "i")
-    read = _keys_of_group(k, k_layout, wide=q.dtype != k.dtype)
-    scores = te.compute(
-        (batch, heads, keys, rows),
-        lambda b, h, n, m: te.sum(
-            widen(_paired(queries, b, h, i, m) if pairs else queries[b, h, i, m])
-            * read(b, shared(h), n, i),
-            i,
-        ),
-        "scores",
-        role="attention.scores",
-        roles=_SCORES,
-    )
+    read = _keys_of_group(k, k_layout, wide=q.dtype != k.dtype and not along_keys)
+
+    def product(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
+        here = (b, h, m, i) if along_keys else (b, h, i, m)
+        query = widen(_paired(queries, b, h, i, m)) if pairs else queries[here]
+        return te.sum(query * read(b, shared(h), n, i), i)
+
+    scores = of_scores("scores", product)
     bias = _bias(mask, (batch, heads, rows, keys), q, dtype)
 
     def visible(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
-        value = scores[b, h, n, m] * factor if pairs else scores[b, h, n, m]
+        value = scores[b, h, n, m] * factor if pairs else scores[place(b, h, n, m)]
         if bias is not None:
             full = (batch, heads, keys, rows)
             value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
         return te.select(n <= m, value, -math.inf) if causal else value
 
-    logits = te.compute(
-        (batch, heads, keys, rows), visible, "logits", role="attention.logits", roles=_SCORES
-    )
+    logits = of_scores("logits", visible)
     over = te.reduce_axis(keys, "n")
     top = te.compute(
         (batch, heads, rows),
-        lambda b, h, m: te.max(logits[b, h, over, m], over),
+        lambda b, h, m: te.max(logits[place(b, h, over, m)], over),
         "top",
         role="attention.top",
     )
 
     def weight(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
         # Some processors take 100 cycles for a product with a denormal number.
-        return te.call("exp_normal", logits[b, h, n, m] - top[b, h, m])
+        return te.call("exp_normal", logits[place(b, h, n, m)] - top[b, h, m])
 
     if pairs:
         power = te.compute(
@@ -249,14 +270,12 @@ def attention(
             role="attention.power",
         )
     else:
-        power = te.compute(
-            (batch, heads, keys, rows), weight, "power", role="attention.power", roles=_SCORES
-        )
+        power = of_scores("power", weight)
     along = te.reduce_axis(keys, "n")
     total = te.compute(
         (batch, heads, rows),
         lambda b, h, m: te.sum(
-            widen(_paired(power, b, h, along, m) if pairs else power[b, h, along, m]), along
+            widen(_paired(power, b, h, along, m)) if pairs else power[place(b, h, along, m)], along
         ),
         "total",
         role="attention.total",
@@ -278,7 +297,7 @@ def attention(
             return widen(values[b, shared(h), d, n]) * widen(_paired(power, b, h, n, m))
         if pairs:
             return widen(_paired(power, b, h, n, m)) * widen(_paired(values, b, shared(h), n, d))
-        return power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)])
+        return power[place(b, h, n, m)] * widen(v[_place(v_layout, b, shared(h), n, d)])
 
     if transposes_values:
         values = te.compute(
@@ -365,6 +384,12 @@ def can_pair(dtype: str, sizes: tuple[Dim, ...], k_layout: str) -> bool:
     """
     known = all(isinstance(size, int) and size > 0 for size in sizes)
     return dtype == "bf16" and known and sizes[2] % _PAIR == 0 and k_layout.endswith("D")
+
+
+def scores_lie_along_keys(rows: Dim, width: Dim, k_layout: str) -> bool:
+    """Whether scores are rows of keys, for a few queries and keys whose elements are contiguous."""
+    few = isinstance(rows, int) and 0 < rows <= MOST_ROWS_OF_SCORES
+    return few and isinstance(width, int) and width > 1 and k_layout.endswith("D")
 
 
 def keys_in_steps(keys: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from clew.cost.policy.folding import (
     SHARED_CONSTANT_BYTES,
 )
 from clew.cost.work import flops_of
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
@@ -60,6 +60,8 @@ class FoldConstant(Pass):
     Weights stored in at most 8 bits are widened here as well, which makes runs fastest. If all of
     these in a function would grow by more than `max_widened_bytes` in total, the large ones remain
     narrow, and each run widens them one after the other.
+
+    Sizes that are read off a shape are constants if they are known, even if others are not.
 
     A constant passed to a branch, or passed through a loop unchanged, is a constant inside: weights
     in a loop are packed at compile time like any others.
@@ -116,8 +118,9 @@ class _Folder(ConstantBinder):
         )
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        if new.op_name == "shape_of" and all(isinstance(d, int) for d in new.args[0].tensor.shape):
-            return Constant(np.asarray(new.args[0].tensor.concrete, np.int64))
+        sizes = _sizes_read(new)
+        if sizes is not None and all(isinstance(d, int) for d in sizes):
+            return Constant(np.asarray(sizes, np.int64))
         if not isinstance(new.op, Op) or not all(isinstance(a, Constant) for a in new.args):
             return new
         new = new.op.resolve(new)
@@ -220,6 +223,19 @@ class _Folder(ConstantBinder):
             self._uses[arg.id] -= 1
             if not self._uses[arg.id] and isinstance(arg, Call):
                 self.memo.pop(arg.id, None)
+
+
+def _sizes_read(call: Call) -> Sequence[Dim] | None:
+    """Returns the sizes that a call reads off a shape: all of them, or a slice."""
+    if call.op_name == "shape_of":
+        return call.args[0].tensor.shape
+    if call.op_name != "slice" or not isinstance(call.args[0], Call):
+        return None
+    ends = (*call.attrs.begin, *call.attrs.end, *call.attrs.strides)
+    if len(ends) != 3 or not all(isinstance(n, int) for n in ends) or ends[2] < 1:
+        return None
+    whole = _sizes_read(call.args[0])
+    return None if whole is None else whole[slice(*ends)]
 
 
 def _widened_bytes(call: Call) -> int:

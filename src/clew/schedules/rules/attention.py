@@ -1,15 +1,20 @@
 """Attention: two matrix products with a softmax between them, fused at tiles of queries.
 
-Lanes are queries. Scores are stored in scratch as [key, query], so that one broadcast of a key's
-element serves all lanes, softmax needs no reduction across lanes, and only the queries of a tile
-are transposed. Tiles are independent, and threads share them. Values whose elements are not
-contiguous are copied once, before all tiles. So are keys and values of many rows that lie apart, as
-the rows of one head among others do: each would be on another page of memory.
+Lanes are queries, if there are more than a few. Scores are stored in scratch as [key, query], so
+that one broadcast of a key's element serves all lanes, softmax needs no reduction across lanes, and
+only the queries of a tile are transposed. Tiles are independent, and threads share them. Values
+whose elements are not contiguous are copied once, before all tiles. So are keys and values of many
+rows that lie apart, as the rows of one head among others do: each would be on another page of
+memory.
 
 Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
 values are packed in pairs once. On a matrix unit, values are rows along the keys instead, both
 products are tiles of keys or elements by queries, and the weighted sum is transposed when it is
 read.
+
+A few queries would leave most lanes empty. Scores are then stored as [query, key]: products with a
+key sum vectors along its elements, and lanes of the softmax are keys. Chunks of values stay in the
+first-level cache while tiles of their elements are summed.
 
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
@@ -24,12 +29,14 @@ from typing import Final
 
 from clew.cost.policy.caches import QUERIES_TO_COPY, SHARE_OF_HEAD
 from clew.cost.policy.tiles import (
+    DOT_COLUMNS,
     KEYS_AHEAD,
     MOST_ROWS,
     ROWS_READ_TURNED,
     TILES_HIGH,
     TILES_WIDE,
     VALUES_AHEAD,
+    VALUES_OF_CHUNK,
 )
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
@@ -39,8 +46,13 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.products import dot_tile, multiply_in_tiles
-from clew.schedules.library.register_tile import register_tile, split_tiles, spread
-from clew.schedules.library.row_vectors import down_columns
+from clew.schedules.library.register_tile import (
+    register_tile,
+    split_tiles,
+    spread,
+    tile_loops,
+)
+from clew.schedules.library.row_vectors import down_columns, reduce_in_vectors, vectorize_last
 from clew.schedules.library.tile_sizes import (
     balanced,
     rows_of_tile,
@@ -100,6 +112,11 @@ class Parts(Match):
     def pairs(self) -> bool:
         """Whether both products sum pairs of narrow floats."""
         return product_of(stage_infos(self.start)[self.weighted].store) is not None
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether scores are rows of keys, of a few queries."""
+        return stage_infos(self.start)[self.logits].axis_roles[-1] == roles.KEY
 
     @property
     def is_turned(self) -> bool:
@@ -166,6 +183,8 @@ class Attention(Rule[Parts]):
             most = ROWS_READ_TURNED
             return Space((tile_size("rows", most, most, "queries that are transposed together"),))
         *_, rows, width = infos[match.weighted].store.buffer.typical_shape
+        if match.are_rows:
+            return _choices_of_rows(match, rows, width)
         keys = infos[match.logits].store.buffer.typical_shape[2]
         vectors = vectors_of_tile(rows, lanes)
         high = balanced(keys, rows_of_tile(target, vectors))
@@ -188,6 +207,8 @@ class Attention(Rule[Parts]):
     def schedule(self, match: Parts, settings: Settings) -> Schedule:
         if match.is_turned:
             return _in_tiles(match, settings)
+        if match.are_rows:
+            return _in_rows(match, settings)
         schedule, infos = match.begin()
         target, lanes = match.target, match.lanes
         far = match.far if settings.get("copied") else ()
@@ -249,6 +270,94 @@ def _request(schedule: Schedule, info: StageInfo, ahead: str, at: str, distance:
         if buffer.scope == "input":
             fetch = partial(schedule.prefetch, buffer.name, ahead, at, distance=distance)
             schedule.attempt(fetch)  # its rows may lie apart
+
+
+def _choices_of_rows(match: Parts, rows: int, width: int) -> Space:
+    """Returns the choices for scores that are rows of keys."""
+    lanes = match.lanes
+    most = max(1, match.target.vector_registers // (2 * rows))
+    vectors = balanced(-(-width // min(lanes, width)), most)
+    return Space(
+        (
+            tile_size("vectors", vectors, most, "vectors of a value's elements in a tile"),
+            tile_size("keys", DOT_COLUMNS, 2 * DOT_COLUMNS, "keys in a register tile"),
+            flag("prefetch", True, "prefetch later keys"),
+        )
+    )
+
+
+def _in_rows(match: Parts, settings: Settings) -> Schedule:
+    """Returns the schedule for scores that are rows of keys. The lanes of the products with keys
+    are elements of a key, and those of the softmax are keys.
+    """
+    schedule, infos = match.begin()
+    target, lanes = match.target, match.lanes
+    batch, head, row, depth = match.axes
+    width = infos[match.weighted].store.buffer.typical_shape[-1]
+    few = min(lanes, width)
+    schedule.reorder(batch, head, row, depth)
+    _, lane = schedule.split(depth, few)
+    for name in (match.weighted, match.inverse, match.total, match.power, match.top, match.logits):
+        schedule.compute_at(name, head, "scratch")
+    keys = infos[match.logits].axis_of(roles.KEY)
+    query = infos[match.logits].axis_of(roles.QUERY)
+    schedule.reorder(keys, query)
+    step, key = schedule.split(keys, lanes, tail="peel" if schedule.is_static(keys) else "clamp")
+    schedule.reorder(step, query, key)
+    schedule.compute_at(match.scores, step, "scratch")
+    schedule.compute_at(match.queries, head, "scratch")
+    high, prefetch = settings["keys"], bool(settings["prefetch"])
+    _scores_of_rows(schedule, infos[match.scores], lanes, high, prefetch=prefetch)
+    _sum_of_values(schedule, infos[match.weighted], few, settings["vectors"])
+    schedule.unroll(query)
+    schedule.vectorize(key)
+    for name in (match.queries, match.power):
+        vectorize_last(schedule, [infos[name].axes[-1]], target, infos[name])
+    for name in (match.top, match.total):
+        reduce_in_vectors(schedule, infos[name], target)
+    schedule.vectorize(lane)
+    for name in filter(None, (match.bias, match.apart)):
+        schedule = Elementwise().applied(Work(schedule, (name,)), target)
+    spread(schedule, [batch, head])
+    return schedule
+
+
+def _scores_of_rows(
+    schedule: Schedule, info: StageInfo, lanes: int, high: int, *, prefetch: bool
+) -> None:
+    """Sums products of a few keys with all queries in vectors along the elements of a key."""
+    m, n = info.axes[-2:]
+    (depth,) = info.reduction_axes
+    schedule.reorder(n, depth, m)
+    block, across = split_tiles(schedule, n, high)
+    lanes = min(lanes, schedule.extent(depth))
+    whole = schedule.is_multiple(depth, lanes)
+    steps, inner = schedule.split(depth, lanes, tail="peel" if whole else "guard")
+    schedule.reorder(block, steps, m, across, inner)
+    schedule.rfactor(info.name, inner)
+    for loop in (m, across):
+        schedule.unroll(loop)
+    schedule.vectorize(inner)
+    schedule.vectorize(f"{info.name}.rf0")
+    if not whole:
+        schedule.partition(steps)
+    if prefetch:
+        _request(schedule, info, block, steps, max(VALUES_AHEAD // high, 1))
+
+
+def _sum_of_values(schedule: Schedule, info: StageInfo, lanes: int, vectors: int) -> None:
+    """Adds up chunks of values, which stay in the first-level cache, in tiles of all queries by
+    some vectors of elements.
+    """
+    *outer, row, depth = info.axes
+    (keys,) = info.reduction_axes
+    schedule.reorder(keys, *outer, row, depth)
+    chunk, key = schedule.split(keys, VALUES_OF_CHUNK)
+    schedule.reorder(chunk, *outer, depth, key, row)  # the last panel may be narrower
+    panel, column = schedule.split(depth, lanes * vectors)
+    schedule.reorder(panel, key, row, column)
+    schedule.hold_sums(info.name, panel)
+    tile_loops(schedule, [row, column], [key], lanes)
 
 
 def _in_tiles(match: Parts, settings: Settings) -> Schedule:
