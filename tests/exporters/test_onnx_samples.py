@@ -193,9 +193,9 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 758,
+        "": 760,
         "no elements": 54,
-        "layouts": 47,
+        "layouts": 51,
         "bits": 4,
         "beyond the range": 2,
         "one-sided": 3,

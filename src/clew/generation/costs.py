@@ -200,8 +200,8 @@ def costs_of(wiring: Wiring, length: int, prompt: int) -> TokenCosts:
             "I495",
             f"token costs cannot be measured: length={length!r:.40}, prompt={prompt!r:.40}, "
             f"{wiring.model!r:.80}",
-            hint="length and prompt must be integers of at least 1; the model must have caches, and "
-            "be compiled from its folder or file, not loaded from a .clew file",
+            hint="length and prompt must be integers of at least 1; the model must have caches, "
+            "and be compiled from its folder or file, not loaded from a .clew file",
         )
     check_run_bytes("the ids of tokens", max(length, prompt) * np.dtype(np.int64).itemsize)
     session = wiring.model.session()

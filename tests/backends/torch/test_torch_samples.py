@@ -117,7 +117,7 @@ _REFUSED: Final = {
     "": 677,
     "has no elements": 50,
     "layout": 17,
-    "laid out": 13,
+    "laid out": 17,
     "does not compute in": 9,
     "packed": 9,
     "in parts": 4,

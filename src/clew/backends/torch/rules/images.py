@@ -99,6 +99,8 @@ def grid_sample(b: Building) -> Step:
     as in the reference: torch defines no element for them.
     """
     attrs, axes = b.attrs, b.types[0].rank - 2
+    if attrs.layout != "NCHW":
+        b.refuse(f"images are laid out as {attrs.layout}")
     if axes not in (2, 3) or (attrs.mode == "cubic" and axes == 3):
         b.refuse(f"torch does not sample {axes} axes in mode {attrs.mode}")
     if attrs.padding == "reflection":

@@ -52,6 +52,8 @@ def _scaled(shape: Sequence[int], factors: NDArray[Any]) -> list[int]:
 @writes("grid_sample")
 def grid_sample(w: Writing) -> str:
     """`GridSample`, which rounds positions before it reflects them."""
+    if w.attrs.layout != "NCHW":
+        w.refuse(f"images are laid out as {w.attrs.layout}")
     if w.attrs.reflect_first:
         w.refuse("ONNX chooses the nearest element before it reflects positions")
     return w.emit(
