@@ -323,7 +323,7 @@ def test_loading_needs_nothing_that_compiles(
     found = {m for m in ours if m.startswith("clew.ir.")}
     assert found | {"clew.ir.dim_code"} == dims  # which only free sizes need
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
-    parts = ("call", "driver", "flow", "pool", "run", "sizes", "system")
+    parts = ("call", "driver", "flow", "library", "pool", "run", "sizes", "system")
     drivers = {f"driver.{name}" for name in parts}
     names = {"artifact", "driver", *drivers}
     assert codegen == {f"clew.codegen.{name}" for name in names}
