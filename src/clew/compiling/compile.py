@@ -50,7 +50,6 @@ M = TypeVar("M")
 
 
 @coded_exhaustion
-@collected_at_the_end()
 def compile_as(
     make: Callable[..., M],
     model: Module | DeferredModule | frontends.ModelSource,
@@ -61,6 +60,15 @@ def compile_as(
 
     Errors: as `clew.compile`.
     """
+    with collected_at_the_end():
+        return _made(make, model, asked)
+
+
+def _made(
+    make: Callable[..., M],
+    model: Module | DeferredModule | frontends.ModelSource,
+    asked: CompileOptions,
+) -> M:
     machine = target_of(asked.target)
     extend = extensions_of(asked.extend)
     count = thread_count(asked.threads)

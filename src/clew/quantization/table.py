@@ -107,11 +107,10 @@ def legend(rows: Sequence[LayerRow]) -> list[str]:
     if any(r.alone is not None for r in rows):
         found.append("alone: error of the outputs if only this layer is quantized")
     if any(r.error is not None for r in rows):
-        found.append(
-            "error: of the layer's own result in the quantized model, including the errors of "
-            f"earlier layers; from at most {SHOWN_SAMPLES} samples, unless a bound or "
-            "sensitivities need all"
-        )
+        found += [
+            "error: of the layer's own result in the quantized model, with those of earlier layers",
+            f"    (from at most {SHOWN_SAMPLES} samples, unless a bound or sensitivities need all)",
+        ]
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.kept:

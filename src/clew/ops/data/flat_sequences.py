@@ -334,9 +334,15 @@ def _inside(row: Scalar, rows: Tensor) -> Scalar:
 def _flat_at_reference(rows: Array, place: Array, *rooms: Array, shape: tuple[int, ...]) -> Array:
     sizes = iter(map(len, rooms))
     first = [next(sizes) if size == -1 else size for size in shape]
-    row = np.arange(prod(first)) + int(place[1])
-    taken = rows.take(np.clip(row, 0, max(len(rows) - 1, 0)), 0)
+    taken = _taken(rows, np.arange(prod(first)) + int(place[1]))
     return taken.reshape(*first, *rows.shape[1:])
+
+
+def _taken(rows: Array, row: Array) -> Array:
+    """Returns rows by number, capped as in `_inside`; zeros if there are none."""
+    if not len(rows):
+        return np.zeros((len(row), *rows.shape[1:]), rows.dtype)
+    return rows.take(np.clip(row, 0, len(rows) - 1), 0)
 
 
 @register_op(
@@ -377,8 +383,12 @@ def flat_insert(rows: Tensor, new: Tensor, place: Tensor) -> Tensor:
 
 @flat_insert.reference
 def _flat_insert_reference(rows: Array, new: Array, place: Array) -> Array:
-    begin = int(place[1])
-    return np.concatenate([rows[:begin], new, rows[begin:]])
+    begin, more = int(place[1]), len(new)
+    row = np.arange(len(rows) + more)
+    found = _taken(rows, np.where(row < begin, row, row - more))
+    places = (row >= begin) & (row < begin + more)
+    found[places] = new[: places.sum()]
+    return found
 
 
 @register_op(
@@ -451,5 +461,5 @@ def flat_erase(rows: Tensor, place: Tensor, room: Tensor) -> Tensor:
 
 @flat_erase.reference
 def _flat_erase_reference(rows: Array, place: Array, room: Array) -> Array:
-    begin, count = int(place[1]), prod(place[2:].tolist())
-    return np.concatenate([rows[:begin], rows[begin + count :]])[: len(room)]
+    row = np.arange(len(room))
+    return _taken(rows, np.where(row < place[1], row, row + prod(place[2:].tolist())))

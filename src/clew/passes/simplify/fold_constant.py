@@ -22,7 +22,7 @@ from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, moved_operands, runs_on_host
+from clew.ops.registry import Op, argument_references, moved_operands, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify.bind_constants import ConstantBinder
 from clew.patterns.exactness import EVALUATED, Exactness
@@ -230,6 +230,8 @@ def _sizes_read(call: Call) -> Sequence[Dim] | None:
     if call.op_name == "shape_of":
         return call.args[0].tensor.shape
     if call.op_name != "slice" or not isinstance(call.args[0], Call):
+        return None
+    if argument_references(call.attrs):
         return None
     ends = (*call.attrs.begin, *call.attrs.end, *call.attrs.strides)
     if len(ends) != 3 or not all(isinstance(n, int) for n in ends) or ends[2] < 1:
