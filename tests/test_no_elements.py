@@ -35,6 +35,7 @@ _OPS = [op for op in all_ops() if op.is_builtin]
 # They take one element at least, or one that is in a list, and refuse others when they run.
 _REFUSING = (
     "map.to_vector", "one_hot_of_keys", "rank.scalar", "sequence.split", "sequence.split_sizes",
+    "sequence.unpack",
 )  # fmt: skip
 # The samples have positions of rows or elements, which do not exist without these (I320).
 _AT_A_ROW = ("erase_row", "flat.place", "insert_row")
