@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 
 from clew.cost.policy.sums import FEW_ROWS
@@ -303,13 +303,14 @@ def largest_load(info: StageInfo) -> Load | None:
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
 
 
-def axes_of_rows(info: StageInfo) -> list[For]:
+def axes_of_rows(info: StageInfo, sums: Collection[Buffer] = ()) -> list[For]:
     """Returns the axes of a product that the operand with its columns, the last axis, lacks: those
-    of the rows that share a matrix.
+    of the rows that share a matrix. `sums` are no matrices: they were computed of the same rows.
     """
     by_name = {loop.name: loop for loop in info.loops}
     *axes, columns = (by_name[name] for name in info.axes)
-    places = [load.indices for load in buffer_loads(info.store.value)]
+    loads = [load for load in buffer_loads(info.store.value) if load.source not in sums]
+    places = [load.indices for load in loads]
     of_matrix = [p for p in places if any(contains(place, columns.index) for place in p)]
     used = [place for indices in of_matrix for place in indices]
     return [axis for axis in axes if not any(contains(place, axis.index) for place in used)]

@@ -60,6 +60,35 @@ def test_one_row_has_a_rule_of_its_own(target: str | Target, ways: int, shape: l
     assert len(source.rules) == ways, source.rules
 
 
+def codes() -> bytes:
+    """Returns a product with a weight of 4 bits in blocks, as a file."""
+    depth, columns = 768, 512
+    weight = RNG.integers(0, 255, (columns, depth // 32, 16)).astype(np.uint8)
+    scales = RNG.random((columns, depth // 32)).astype(np.float32)
+    product = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["dense"], domain="com.microsoft",
+        K=depth, N=columns, bits=4, block_size=32,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [product],
+        "codes",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", depth])],
+        [helper.make_tensor_value_info("dense", TensorProto.FLOAT, ["m", columns])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(scales, "s")],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    return data
+
+
+def test_one_row_of_codes_has_a_rule_of_its_own() -> None:
+    """A product of codes sums blocks first, and these sums have rows of their own."""
+    template = clew.compile(codes(), target=PLAIN, cache=False).template
+    (use,) = (use for use in template.uses if "dense_codes" in use.name)
+    assert isinstance(use.source, KernelSource)
+    assert set(use.source.rules) == {"codes", "codes_row"}
+
+
 @pytest.mark.parametrize("shape", [[2, "seq"], ["batch", 3]])
 def test_there_is_no_such_way_where_one_row_cannot_occur(shape: list[Any]) -> None:
     assert len(kernel(shape, PLAIN).ways) == 1

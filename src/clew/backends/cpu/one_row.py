@@ -13,7 +13,7 @@ from typing import Final
 from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product, value_at
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules.stages import StageInfo, axes_of_rows, stage_infos
+from clew.schedules.stages import axes_of_rows, stage_infos
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
 
@@ -51,18 +51,17 @@ class OneRow:
 
 def _rows_of(nest: Nest) -> tuple[Dim, ...]:
     """Returns the sizes of the axes of rows that share a matrix, in the products of a nest; () if
-    it has no sum of products over one axis, or several with different rows.
+    it has no sum of products over one axis, or several with different rows. Sums over several axes,
+    such as those of blocks of codes, are parts of these.
     """
+    anchors = [info for info in stage_infos(Schedule(nest)).values() if info.is_anchor]
+    parts = [info.store.buffer for info in anchors if len(info.reduction_axes) > 1]
     found = dict.fromkeys(
-        _rows_of_product(info)
-        for info in stage_infos(Schedule(nest)).values()
-        if info.is_anchor and info.axes
+        tuple(n.size for n in axes_of_rows(info, parts))
+        for info in anchors
+        if info.axes and len(info.reduction_axes) == 1
     )
     return next(iter(found)) if len(found) == 1 else ()
-
-
-def _rows_of_product(info: StageInfo) -> tuple[Dim, ...]:
-    return tuple(n.size for n in axes_of_rows(info)) if len(info.reduction_axes) == 1 else ()
 
 
 def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
