@@ -356,7 +356,9 @@ def test_a_user_s_operator_computes_sizes(kit: Any, known: bool) -> None:
 _ALLOWED = {
     ("ir/type_reader.py", ("min", "max")),
     ("loop/affine.py", ("min", "max")),
+    ("passes/fusion/differing_constants.py", ("add", "subtract", "multiply")),
     ("passes/fusion/melt_attention.py", ("multiply", "divide")),
+    ("passes/precision/fold_offsets.py", ("clip", "scale_fixed")),
     ("passes/precision/multiply_codes.py", ("dequantize", "dequantize_offset")),
     ("passes/precision/narrow_integers.py", ("nn.matmul", "nn.dense")),
     ("passes/simplify/split_extremes.py", ("min", "max")),
