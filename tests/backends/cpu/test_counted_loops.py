@@ -13,7 +13,6 @@ import onnxruntime
 import pytest
 
 import clew
-from clew.runtime.counted import CountedSegment
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError
 
@@ -183,21 +182,6 @@ def session(text: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), options)
-
-
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Returns a list to which each native call adds whether it had results."""
-    found: list[bool] = []
-    run = CountedSegment.run
-
-    def noted(self: CountedSegment, arrays: Any) -> Any:
-        made = run(self, arrays)
-        found.append(made is not None)
-        return made
-
-    monkeypatch.setattr(CountedSegment, "run", noted)
-    return found
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -14,7 +14,6 @@ import onnxruntime
 import pytest
 
 import clew
-from clew.runtime.counted import CountedSegment
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError
 
@@ -98,21 +97,6 @@ def check_equal(found: Any, wanted: Any) -> None:
     for one, other in zip(found, wanted, strict=True):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Returns a list to which each native call adds whether it had results."""
-    found: list[bool] = []
-    run = CountedSegment.run
-
-    def noted(self: CountedSegment, arrays: Any) -> Any:
-        made = run(self, arrays)
-        found.append(made is not None)
-        return made
-
-    monkeypatch.setattr(CountedSegment, "run", noted)
-    return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)

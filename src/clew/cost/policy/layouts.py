@@ -91,3 +91,6 @@ LEAST_BLOCK_OF_PATCHES: Final = threshold(
 MOST_COLUMNS_JOINED: Final = threshold(
     8, "channels", "more channels leave few lanes of dot products empty without joining columns"
 )
+CHANNELS_TO_SAMPLE: Final = threshold(
+    8, "channels", "fewer channels of a sampled image do not fill vectors"
+)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from clew import te
+from clew.cost.policy.layouts import CHANNELS_TO_SAMPLE
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type, integer_limits, is_integer
@@ -32,7 +33,6 @@ from clew.te.roles import SELECTED, TABLE
 _PADDINGS = ("zeros", "border", "reflection")
 _MODES = ("linear", "nearest", "cubic")
 _CUBIC = -0.75
-_MANY_CHANNELS = 8  # from which channels fill vectors
 
 
 def _unnormalized(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
@@ -146,7 +146,7 @@ def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
 
 def _positions(attrs: Attrs, types: Sequence[TensorType]) -> int:
     """Returns how many positions of images are read; 0 if too few channels would be neighbors."""
-    if typical(types[0].shape[1]) < _MANY_CHANNELS:
+    if typical(types[0].shape[1]) < CHANNELS_TO_SAMPLE:
         return 0
     taps = {"nearest": 1, "linear": 4, "cubic": 16}[attrs.mode]
     return taps * math.prod(map(typical, types[1].shape[:-1]))
