@@ -41,6 +41,7 @@ read; the functions of `os.path` answer that there is no such file."""
 OF_STREAMS: Final = {"ParquetFile": 0, "write_table": 1}
 """Functions of libraries that take a file or a name, which has to be a file called `stream`."""
 EXCEPTIONS: Final = {
+    ("cli/help.py", "formatter.write_text"): "writes a paragraph of help",
     ("predict/predictor.py", "zipfile.ZipFile"): "writes to memory",
 }
 

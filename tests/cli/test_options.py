@@ -16,7 +16,7 @@ import clew
 import zoo
 from clew.backends.compile_options import PLACES, CompileOptions, Limits, Passes, Precision
 from clew.cli import app
-from clew.cli.help import BUDGET_HELP
+from clew.cli.help import BUDGET_HELP, Panel
 from clew.cli.options import FLAGS, Compiling
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
@@ -24,8 +24,8 @@ from clew.support.trust import set_default_trust
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {name: app.command(name) for name in app._COMMANDS}
-# `ops` lists operators, `cache` shows and clears the cache.
-COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine"})
+# These take no model.
+COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine", "doctor"})
 STEPS = "fuse(outer='relu.i0', inner='relu.i1')"
 TINY = """clew 1
 def @main(
@@ -327,15 +327,42 @@ def test_help_keeps_them_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     own, compiling = out.split("Compile options:")
     assert "--repeats" in own
-    assert "--extend" in compiling
+    assert "--threads" in compiling
+
+
+def test_help_is_one_screen_and_help_all_lists_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, short, _ = command(capsys, "compile", "--help")
+    code, whole, _ = command(capsys, "compile", "--help-all")
+    assert code == 0
+    usual = {"--shape", "--sizes", "--precision", "--threads", "--target"}
+    compiling = {f.option for f in FLAGS}
+    assert {o for o in compiling if re.search(rf"^  {o}\b", short, re.MULTILINE)} == usual
+    assert all(re.search(rf"^  .*{o}\b", whole, re.MULTILINE) for o in compiling)
+    assert f"{len(compiling) - len(usual)} more: " in short
+    assert "more: " not in whole
+    assert "--help-all" not in command(capsys, "machine", "--help")[1]
+
+
+def test_panels_name_options_that_exist() -> None:
+    found: dict[Panel, set[str]] = {}
+    for made in COMMANDS.values():
+        for parameter in getattr(made, "params", ()):
+            panel = getattr(parameter, "rich_help_panel", None)
+            if isinstance(panel, Panel):
+                found.setdefault(panel, set()).add(parameter.opts[0])
+    assert len(found) == 3
+    assert all(set(panel.usual) < options for panel, options in found.items())
 
 
 def test_help_has_no_names_of_types(capsys: pytest.CaptureFixture[str]) -> None:
     _, listed, _ = command(capsys, "--help")
-    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Commands:")[2], re.MULTILINE)
-    assert {"run", "diff", "explore"} <= set(names)
+    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Run:")[2], re.MULTILINE)
+    assert set(names) == set(app._COMMANDS)
     for name in {*names} - {"cache"}:
         _, out, _ = command(capsys, name, "--help")
+        out += command(capsys, name, "--help-all")[1]
         assert not re.search(r"[{<]\w|Path|\bint\b|(?<!\|)\bfloat\b", out), (name, out)
     assert "[OPTIONS] A [B]\n" in command(capsys, "diff", "--help")[1]
     assert "[OPTIONS] [MODEL...]\n" in command(capsys, "dataset", "--help")[1]

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import clew
-from clew.cli.help import BUDGET_HELP, Command
+from clew.cli.help import BUDGET_HELP, Command, with_help_all
 from clew.cli.notices import show_error, show_warnings
 from clew.cli.streams import open_streams
 from clew.cli.user_code import of_user
@@ -35,121 +35,130 @@ class _Place(NamedTuple):
     help: str
 
 
-_COMMANDS: Final = {
-    "run": _Place("run", "run", "Run a model, compiled now or saved, and show its outputs."),
-    "generate": _Place("generate", "generate", "Continue a text with a language model."),
-    "chat": _Place("chat", "chat", "Talk with a language model."),
-    "serve": _Place(
-        "serve",
-        "serve",
-        "Serve a language model or a text encoder over HTTP, in the form of OpenAI's API.",
-    ),
-    "compile": _Place(
-        "compile", "compile_", "Compile a model, save or export it, and list its kernels."
-    ),
-    "bench": _Place(
-        "bench",
-        "bench",
-        "Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine.",
-    ),
-    "diff": _Place(
-        "diff",
-        "diff",
-        "Compare two builds layer by layer: kernels, time, layouts, numerics.",
-    ),
-    "precision": _Place(
-        "precision",
-        "precision_",
-        "Find the layers that cause the error of narrow products, and those to keep in f32.",
-    ),
-    "profile": _Place(
-        "profile",
-        "profile",
-        "Profile a model's runs by kernel, layer, operator and line of code.",
-    ),
-    "quantize": _Place(
-        "quantize",
-        "quantize",
-        "Quantize the products of a model to 8-bit integers by calibration "
-        "data, or only its weights, to 8 or 4 bits.",
-    ),
-    "bisect": _Place(
-        "bisect",
-        "bisect",
-        "Find the layer, pass, node or kernel that causes a wrong result.",
-    ),
-    "dataset": _Place(
-        "dataset",
-        "dataset",
-        "Measure kernels of models and of random networks into a Parquet table.",
-    ),
-    "predict": _Place(
-        "predict",
-        "predict",
-        "Predict the latency of a model, its layers and its kernels, without running it.",
-    ),
-    "place": _Place(
-        "place",
-        "place",
-        "Find which parts of a model run fastest on which backend, and keep the result.",
-    ),
-    "tune": _Place(
-        "tune",
-        "tune",
-        "Search the choices of a model's kernels by measurement, and keep the best.",
-    ),
-    "map": _Place(
-        "map",
-        "map_",
-        "Run a model on each row of Parquet files, and write the results as Parquet files.",
-    ),
-    "trace": _Place(
-        "tracing",
-        "trace",
-        "Show how layers become kernels; without options, an overview.",
-    ),
-    "correlate": _Place(
-        "correlate",
-        "correlate",
-        "List kernels, views and host steps of the executor, with their operators and layers.",
-    ),
-    "tap": _Place(
-        "tap",
-        "tap",
-        "Read values of layers in a run; without --layer, list which are in memory.",
-    ),
-    "extract": _Place(
-        "extract",
-        "extract",
-        "Extract a part of a model, with real inputs and expected outputs.",
-    ),
-    "partition": _Place(
-        "partition",
-        "partition",
-        "Split a model into parts that run one after the other.",
-    ),
-    "explore": _Place(
-        "explore",
-        "explore",
-        "Show a model's layers, passes, kernels, instructions and times in a web page.",
-    ),
-    "report": _Place(
-        "report",
-        "report",
-        "Write the explorer's page as one HTML file, which opens anywhere, without a network.",
-    ),
-    "ops": _Place(
-        "catalog",
-        "ops",
-        "List graph operators, or ONNX operators and their support; or describe one operator.",
-    ),
-    "machine": _Place(
-        "machine",
-        "machine",
-        "Measure the costs of work on this machine, once, and show them next to the defaults.",
-    ),
-    "cache": _Place("storage", "app", "Show, prune, carry or clear the disk cache."),
+_GROUPS: Final = {
+    "Run": {
+        "run": _Place("run", "run", "Run a model, compiled now or saved, and show its outputs."),
+        "generate": _Place("generate", "generate", "Continue a text with a language model."),
+        "chat": _Place("chat", "chat", "Talk with a language model."),
+        "serve": _Place(
+            "serve",
+            "serve",
+            "Serve a language model or a text encoder over HTTP, in the form of OpenAI's API.",
+        ),
+        "map": _Place(
+            "map",
+            "map_",
+            "Run a model on each row of Parquet files, and write the results as Parquet files.",
+        ),
+    },
+    "Look": {
+        "trace": _Place(
+            "tracing", "trace", "Show how layers become kernels; without options, an overview."
+        ),
+        "explore": _Place(
+            "explore",
+            "explore",
+            "Show a model's layers, passes, kernels, instructions and times in a web page.",
+        ),
+        "report": _Place(
+            "report",
+            "report",
+            "Write the explorer's page as one HTML file, which opens anywhere, without a network.",
+        ),
+        "correlate": _Place(
+            "correlate",
+            "correlate",
+            "List kernels, views and host steps of the executor, with their operators and layers.",
+        ),
+        "tap": _Place(
+            "tap",
+            "tap",
+            "Read values of layers in a run; without --layer, list which are in memory.",
+        ),
+        "ops": _Place(
+            "catalog",
+            "ops",
+            "List graph operators, or ONNX operators and their support; or describe one operator.",
+        ),
+    },
+    "Measure": {
+        "bench": _Place(
+            "bench",
+            "bench",
+            "Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine.",
+        ),
+        "profile": _Place(
+            "profile",
+            "profile",
+            "Profile a model's runs by kernel, layer, operator and line of code.",
+        ),
+        "diff": _Place(
+            "diff", "diff", "Compare two builds layer by layer: kernels, time, layouts, numerics."
+        ),
+        "bisect": _Place(
+            "bisect", "bisect", "Find the layer, pass, node or kernel that causes a wrong result."
+        ),
+        "precision": _Place(
+            "precision",
+            "precision_",
+            "Find the layers that cause the error of narrow products, and those to keep in f32.",
+        ),
+        "predict": _Place(
+            "predict",
+            "predict",
+            "Predict the latency of a model, its layers and its kernels, without running it.",
+        ),
+        "dataset": _Place(
+            "dataset",
+            "dataset",
+            "Measure kernels of models and of random networks into a Parquet table.",
+        ),
+    },
+    "Change": {
+        "quantize": _Place(
+            "quantize",
+            "quantize",
+            "Quantize the products of a model to 8-bit integers by calibration "
+            "data, or only its weights, to 8 or 4 bits.",
+        ),
+        "tune": _Place(
+            "tune",
+            "tune",
+            "Search the choices of a model's kernels by measurement, and keep the best.",
+        ),
+        "place": _Place(
+            "place",
+            "place",
+            "Find which parts of a model run fastest on which backend, and keep the result.",
+        ),
+        "extract": _Place(
+            "extract",
+            "extract",
+            "Extract a part of a model, with real inputs and expected outputs.",
+        ),
+        "partition": _Place(
+            "partition", "partition", "Split a model into parts that run one after the other."
+        ),
+    },
+    "Ship": {
+        "compile": _Place(
+            "compile", "compile_", "Compile a model, save or export it, and list its kernels."
+        ),
+        "cache": _Place("storage", "app", "Show, prune, carry or clear the disk cache."),
+        "machine": _Place(
+            "machine",
+            "machine",
+            "Measure the costs of work on this machine, once, and show them next to the defaults.",
+        ),
+        "doctor": _Place(
+            "doctor",
+            "doctor",
+            "Check the installation: machine, folders, versions, extras, and a self-test.",
+        ),
+    },
 }
+"""The commands, by what they are for."""
+_COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
 
 
 class _Commands(TyperGroup):
@@ -164,9 +173,10 @@ class _Commands(TyperGroup):
         return command(cmd_name) if cmd_name in _COMMANDS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the names of the commands and their first lines."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in _COMMANDS.items()])
+        """Writes the names of the commands and their first lines, group by group."""
+        for heading, places in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, place.help) for name, place in places.items()])
 
 
 def command(name: str) -> Any:
@@ -175,7 +185,7 @@ def command(name: str) -> Any:
     found = getattr(importlib.import_module(f"clew.cli.{place.module}"), place.name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(**_SHARED)
-        alone.command(name, cls=Command)(found)
+        alone.command(name, cls=Command)(with_help_all(found))
         found = alone
         made = typer.main.get_command(found)
         made.name = name
@@ -194,7 +204,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Compile models to native code, and trace every layer down to its instructions.",
     no_args_is_help=True,
-    **_SHARED,
+    **{**_SHARED, "add_completion": True},
 )
 _debug = False
 

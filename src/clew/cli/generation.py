@@ -11,12 +11,15 @@ from typing import Annotated, Any, Final
 import typer
 
 import clew
+from clew.cli.help import Panel
 from clew.cli.options import SAVED_SUFFIX, Compiling, with_options
 from clew.cli.output import note, progress
 from clew.support.dataclass import dataclass
 from clew.support.shown import counted
 
-_PANEL = "Generation options"
+_PANEL = Panel(
+    "Generation options", "--system", "--max-tokens", "--temperature", "--seed", "--draft"
+)
 
 
 def _option(help: str, *names: str, **more: Any) -> Any:

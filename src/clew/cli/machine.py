@@ -72,28 +72,32 @@ def _record(target: Target, kept: bool) -> dict[str, Any]:
     }
 
 
-def _show(target: Target, kept: bool) -> None:
-    out = stdout()
-    out.print(Text(f"{target.name}: {target.cpu} ({target.triple})"))
+def facts(target: Target) -> list[tuple[str, str]]:
+    """Returns what a machine has: vectors, dot products, a matrix unit and caches, by name."""
     masks = ", masked loads and stores" if target.masked_memory else ""
-    facts = [
-        ("vectors", f"{target.vector_registers} registers of {target.vector_bits} bits{masks}")
-    ]
     dots = ", ".join(
         f"{u.data} x {u.weight} ({u.group} in a lane{', in short pairs' if u.short_pairs else ''})"
         for u in target.dot_units
     )
-    facts.append(("dot products", dots or "none"))
     tiles = ", ".join(
         f"{u.data} x {u.weight} ({u.rows} x {u.columns} x {u.depth})" for u in target.tile_units
     )
-    facts.append(("matrix unit", tiles or "none"))
     caches = ", ".join(
         f"{c.name} {c.capacity_bytes >> 10} KiB{' shared' if c.shared else ''}"
         for c in target.caches
     )
-    facts.append(("caches", caches))
-    for name, text in facts:
+    return [
+        ("vectors", f"{target.vector_registers} registers of {target.vector_bits} bits{masks}"),
+        ("dot products", dots or "none"),
+        ("matrix unit", tiles or "none"),
+        ("caches", caches),
+    ]
+
+
+def _show(target: Target, kept: bool) -> None:
+    out = stdout()
+    out.print(Text(f"{target.name}: {target.cpu} ({target.triple})"))
+    for name, text in facts(target):
         out.print(Text(f"  {name}: {text}"))
     numbers = ("default", "in use")
     made = table("cost", *numbers, "unit", "source", "meaning", right=numbers)

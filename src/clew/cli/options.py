@@ -21,6 +21,7 @@ import clew
 from clew.backends.compile_options import PLACES, CompileOptions, Limits, Place
 from clew.backends.option_records import read_schedule
 from clew.cli.arguments import Array, named, read_array, shapes, sizes
+from clew.cli.help import Panel
 from clew.cli.output import note, progress
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
@@ -43,7 +44,9 @@ Random = Annotated[
     typer.Option("--random", help="Random values for missing inputs (default if none is given)."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of random inputs.")]
-PANEL: Final = "Compile options"
+PANEL: Final = Panel(
+    "Compile options", "--shape", "--sizes", "--precision", "--threads", "--target"
+)
 
 
 _TEXTS: Final[Mapping[str, Callable[[list[str]], Any]]] = {

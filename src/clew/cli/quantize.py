@@ -12,6 +12,7 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
+from clew.cli.help import Panel
 from clew.cli.options import Compiling, compiling, listed, refuse_saved
 from clew.cli.output import emit_json, note, plain, progress, stdout
 from clew.support.errors import InputError
@@ -21,7 +22,7 @@ from clew.support.writing import write_text
 if TYPE_CHECKING:
     from clew.quantization import Quantized, Scheme
 
-_PANEL = "Scheme"
+_PANEL = Panel("Scheme", "--weight-only", "--activations", "--weights", "--group", "--rounding")
 
 
 def _field(metavar: str, help: str) -> Any:
