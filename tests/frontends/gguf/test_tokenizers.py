@@ -116,5 +116,6 @@ def test_what_is_refused(changes: dict[str, Any], code: str, words: str, tmp_pat
 
 def test_a_file_without_a_tokenizer(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    path.write_bytes(written({}, {}))
-    assert vocabulary_of(path) is None
+    for metadata in {}, {"tokenizer.ggml.model": "no_vocab"}:
+        path.write_bytes(written(metadata, {}))
+        assert vocabulary_of(path) is None

@@ -14,6 +14,8 @@ from clew.support.budgets import Budgets, in_force
 from clew.support.dataclass import dataclass
 
 _PREFIX: Final = "tokenizer.ggml."
+_NONE: Final = "no_vocab"
+"""The model of a tokenizer in files of ids alone."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def vocabulary_of(
 
 def vocabulary_in(container: Container) -> Vocabulary | None:
     """Returns the tokenizer of a file that was read; None if it has none. Errors: M071."""
-    if f"{_PREFIX}model" not in container.metadata:
+    if container.metadata.get(f"{_PREFIX}model", _NONE) == _NONE:
         return None
     return _Fields(container).vocabulary()
 
