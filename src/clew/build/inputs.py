@@ -104,7 +104,7 @@ def inputs_of(module: Module) -> list[InputSpec]:
         if spec.name in states:
             state = states[spec.name]
             # As kernels read it in place: zeros in a model are broadcast.
-            spec.initial = np.require(state.initial, requirements="CA")
+            spec.initial = np.require(state.initial, requirements=("C", "A"))
             spec.fed_by = state.output
     form = form_of(module)
     counts = form.counts if form is not None else ()

@@ -169,8 +169,10 @@ class BuiltModel(Model["Kernel", "Build"]):
 
         Errors: those of a call.
         """
-        whole = isinstance(inputs, (list, tuple)) and len(inputs) == len(self._inputs)
-        given = inputs if whole else list(self.named_inputs(inputs).values())
+        if isinstance(inputs, (list, tuple)) and len(inputs) == len(self._inputs):
+            given: Sequence[Any] = inputs  # in order, states included
+        else:
+            given = list(self.named_inputs(inputs).values())
         return self.served_for(self.checked(given)).build
 
     # --- inputs with default values ---

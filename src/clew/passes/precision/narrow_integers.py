@@ -313,8 +313,9 @@ class _Narrower(Rewriter):
         """Whether a kernel widens the weight itself: reading it takes longer than multiplying so
         few rows.
         """
-        rows = data.tensor.shape[:-1]
-        few = all(isinstance(n, int) for n in rows) and math.prod(rows) <= ROWS_OF_BYTES
+        shape = data.tensor.shape[:-1]
+        rows = [n for n in shape if isinstance(n, int)]
+        few = len(rows) == len(shape) and math.prod(rows) <= ROWS_OF_BYTES
         return few and weight.zero is None and weight.value.tensor.dtype == "i8"
 
     def _has_pairs(self) -> bool:

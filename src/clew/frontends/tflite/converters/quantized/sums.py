@@ -103,12 +103,13 @@ def fitted(
     if bounds is None:
         return None
     around = range(-_AROUND, _AROUND + 1)
-    for more in sorted(itertools.product(around, repeat=2), key=_size):
+    nearby = sorted(itertools.product(around, around), key=_size)
+    for more in nearby:
         first, second = near[0] + more[0], near[1] + more[1]
         offset = bounds.offset(more)
         if offset is not None:
             return Linear(first, second, offset, shift, 0, zeros)
-    for more in sorted(itertools.product(around, repeat=2), key=_size):
+    for more in nearby:
         first, second = near[0] + more[0], near[1] + more[1]
         offset, lower = (bounds.offset(more, negative) for negative in (False, True))
         if offset is not None and lower is not None and offset > lower:
