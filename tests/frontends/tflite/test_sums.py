@@ -63,16 +63,24 @@ def test_negative_sums_may_need_another_offset() -> None:
     steps = scales[0] / scales[2], scales[1] / scales[2]
     most, left = 2 * max(scales[:2]), 20
     a, b = (fixed(codes << left, scale / most) for scale in scales[:2])
-    wanted = np.clip(fixed(a[:, None] + b, most / (2.0**left * scales[2])), -118, 118)
-    form = fitted((codes, codes), wanted, steps)
+    total = fixed(a[:, None] + b, most / (2.0**left * scales[2]))
+    form = fitted((codes, codes), total, (-118, 118), steps)
     assert form is not None
     assert form.below > 0
-    total = form.first * codes[:, None] + form.second * codes
-    found = (total + form.offset - form.below * (total < 0)) >> form.shift
-    assert np.array_equal(np.clip(found, -118, 118), wanted)
+    sums = form.first * codes[:, None] + form.second * codes
+    found = (sums + form.offset - form.below * (sums < 0)) >> form.shift
+    assert np.array_equal(np.clip(found, -118, 118), np.clip(total, -118, 118))
 
 
 def test_rounding_that_is_not_linear_has_no_form() -> None:
     codes = np.arange(-128, 128)
     wanted = np.clip(codes[:, None] + codes + (codes % 3 == 0), -128, 127)
-    assert fitted((codes, codes), wanted, (1.0, 1.0)) is None
+    assert fitted((codes, codes), wanted, (-128, 127), (1.0, 1.0)) is None
+
+
+def test_results_that_reach_no_limit_keep_their_extremes() -> None:
+    """A form that is free below the least result would round some pairs lower."""
+    codes = np.arange(-128, 128)
+    total = np.round(0.2 * codes[:, None] + 0.11 * codes).astype(np.int64)
+    total[total == total.min()] += 1
+    assert fitted((codes, codes), total, (-128, 127), (0.2, 0.11)) is None

@@ -77,18 +77,19 @@ def linear_sum(
     )
     total = fixed(x[:, None] + sign * y, most / (2.0**left * scales[2])) + zero_of(out)
     steps = scales[0] / scales[2], sign * scales[1] / scales[2]
-    return fitted((codes - zeros[0], codes - zeros[1]), np.clip(total, *between), steps, zeros)
+    return fitted((codes - zeros[0], codes - zeros[1]), total, between, steps, zeros)
 
 
 def fitted(
     operands: tuple[Codes, Codes],
-    wanted: Codes,
+    total: Codes,
+    between: tuple[int, int],
     steps: tuple[float, float],
     zeros: tuple[int, int] = (0, 0),
 ) -> Linear | None:
-    """Returns the form that maps all pairs of codes less their zero points to the wanted codes
-    `[first, second]`, which are saturated at their extremes. `steps` are steps of the result that a
-    code is worth: the factors are close to these.
+    """Returns the form that maps all pairs of codes less their zero points to the results
+    `total[first, second]`, saturated to the limits `between`. `steps` are steps of the result that
+    a code is worth: the factors are close to these.
 
     Ties go away from zero, so where there are many, negative sums need another offset.
     """
@@ -99,7 +100,7 @@ def fitted(
         return None
     near = [int(np.rint(each * 2.0**shift)) for each in steps]
     value = near[0] * operands[0][:, None] + near[1] * operands[1]
-    bounds = _Bounds.of(operands, value, wanted, shift)
+    bounds = _Bounds.of(operands, value, np.clip(total, *between), between, shift)
     if bounds is None:
         return None
     around = range(-_AROUND, _AROUND + 1)
@@ -128,14 +129,18 @@ class _Bounds(NamedTuple):
 
     @staticmethod
     def of(
-        operands: tuple[Codes, Codes], value: Codes, wanted: Codes, shift: int
+        operands: tuple[Codes, Codes],
+        value: Codes,
+        wanted: Codes,
+        between: tuple[int, int],
+        shift: int,
     ) -> _Bounds | None:
         """Returns the conditions of all pairs, without those that are far from decisive for the
         pairs of one sign.
         """
         least, above = (wanted << shift) - value, ((wanted + 1) << shift) - value
         spread = 4 * _AROUND * _STATES
-        lower, upper = wanted > wanted.min(), wanted < wanted.max()
+        lower, upper = wanted > between[0], wanted < between[1]
         near_lower, near_upper = np.zeros_like(lower), np.zeros_like(upper)
         for side in (value < spread, value > -spread):
             top = np.max(least, where=lower & side, initial=-_FAR)
