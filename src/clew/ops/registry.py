@@ -503,8 +503,8 @@ class Op(Computed):
         result = self._infer(types, bound)
         if not all(map(is_empty, leaves(result))):
             return None
-        checks = self.reference_rule is not None and self.skips_checks(types, bound)
-        return None if checks else result
+        checks = self.traits.fits_always or self.skips_checks(types, bound)
+        return None if checks and self.reference_rule is not None else result
 
     def _check_size(self, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> None:
         """Checks the size of a result before it is computed. Errors: I265."""
@@ -553,7 +553,7 @@ def only_checks(call: Call) -> bool:
     op, types = call.op, [a.type for a in call.args if isinstance(a.type, TensorType)]
     if not isinstance(op, Op) or op.reference_rule is None or len(types) < len(call.args):
         return False
-    return op.skips_checks(types, call.attrs)
+    return op.traits.fits_always or op.skips_checks(types, call.attrs)
 
 
 def moved_operands(call: Call) -> tuple[int, ...]:

@@ -54,7 +54,9 @@ class _Folder(Rewriter):
         parts, is_sized = leaves(new.type), new.op_name == _SIZED
         checked = [c for c in new.children if _checks(c)]
         if parts and all(map(is_empty, parts)) and not is_sized:
-            return new if only_checks(new) else self._constants(new.type, checked)
+            if only_checks(new):
+                return new
+            return self._constants(new.type, [c for c in new.children if _checks(c, few=False)])
         kept = checked if is_sized else []
         read = [_constant(c.type) if _is_read(c) and c not in kept else c for c in new.children]
         call = rebuild(new, read)
@@ -69,13 +71,21 @@ class _Folder(Rewriter):
         return _after(checked, _constant(type_))
 
 
-def _checks(arg: Expr) -> bool:
-    """Whether an argument has no elements, but indices are checked to compute it."""
+def _checks(arg: Expr, few: bool = True) -> bool:
+    """Whether an argument has no elements, but indices are checked to compute it. Unless `few`, it
+    may have elements, such as the place of an element of a list.
+    """
     if isinstance(arg, TupleGetItem):
         arg = arg.value
-    if not isinstance(arg, Call) or not all(map(is_empty, leaves(arg.type))):
+    if not isinstance(arg, Call):
         return False
-    return only_checks(arg) or (arg.op_name == _SIZED and any(map(_checks, arg.args[:-1])))
+    if not all(map(is_empty, leaves(arg.type))):
+        types = [a.type for a in arg.args if isinstance(a.type, TensorType)]
+        is_plain = not few and isinstance(arg.op, Op) and len(types) == len(arg.args)
+        return is_plain and arg.op.checks_indices(types, arg.attrs)
+    if arg.op_name == _SIZED:
+        return any(_checks(a, few=False) for a in arg.args[:-1])
+    return only_checks(arg)
 
 
 def _after(checked: Sequence[Expr], value: Expr) -> Expr:
