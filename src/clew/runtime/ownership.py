@@ -259,12 +259,26 @@ class _Taken:
             return _mapped(self.owned, value)
         if id(value) in self._same:
             return value.copy()
+        if value.base is None:
+            if self._is_new(value):
+                self._owners.add(id(value))
+                self._more.append(value)
+                return value
+        elif value.nbytes <= COPIED_BYTES:  # a copy takes less time than to find its owner
+            return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
         if not fits or self._is_used(value, COPIED_BYTES):
             return value.copy()
         self._owners.add(id(_owner(value)))
         self._more.append(value)
         return value
+
+    def _is_new(self, value: Array) -> bool:
+        """Whether an array owns its memory, which is not in use."""
+        flags, number = value.flags, id(value)
+        if not flags.owndata or not flags.writeable or not value.size:
+            return False
+        return number not in self._owners and number not in self._constant_owners
 
     def apart(self, value: Any) -> Any:
         """Returns a value on memory that is not in use."""
@@ -287,7 +301,7 @@ class _Taken:
     @cached_property
     def _owners(self) -> set[int]:
         """The ids of the owners of the values, and of what `owned` returned."""
-        return {id(_owner(array)) for array in self._given}
+        return {id(a) if a.base is None else id(_owner(a)) for a in self._given}
 
     @cached_property
     def _addresses(self) -> _Addresses:

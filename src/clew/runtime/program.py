@@ -711,7 +711,7 @@ def _shower(instruction: Instruction) -> Callable[[Any], Any] | None:
     if isinstance(instruction, RunHost) and instruction.reinterprets:
         return partial(_shown_on_host, instruction)
     if isinstance(instruction, View) and instruction.is_static:
-        return partial(_view, *instruction.numbers)
+        return _viewer(*instruction.numbers)
     return None
 
 
@@ -756,7 +756,8 @@ def _runner(instruction: Instruction) -> Callable[[Sequence[Any]], Sequence[Any]
         case RunHost():
             return partial(_on_host, instruction)
         case View() if instruction.is_static:
-            return partial(_viewed, *instruction.numbers)
+            view = _viewer(*instruction.numbers)
+            return lambda inputs: (view(inputs[0]),)
         case Branch():
             return partial(_branch, instruction.then, instruction.orelse)
         case _:
@@ -771,7 +772,7 @@ def _results(
         case RunSegment():
             return instruction.segment(inputs)
         case View():
-            return _viewed(*instruction.numbers, inputs)
+            return (_viewer(*instruction.numbers)(inputs[0]),)
         case Copy():
             return (_copy(instruction, inputs[0]),)
         case RunHost():
@@ -809,15 +810,17 @@ def _copy(copy: Copy, value: Any) -> Any:
         raise
 
 
-def _viewed(shape: tuple[int, ...], offset: int, inputs: Sequence[Array]) -> tuple[Array]:
-    return (_view(shape, offset, inputs[0]),)
-
-
-def _view(shape: tuple[int, ...], offset: int, source: Array) -> Array:
+def _viewer(shape: tuple[int, ...], offset: int) -> Callable[[Array], Array]:
+    """Returns what shows the part of an array from an element on in a shape."""
     count = math.prod(shape)
-    if count != source.size:
-        source = source.reshape(-1)[offset : offset + count]
-    return source.reshape(shape)
+    end = offset + count
+
+    def view(source: Array) -> Array:
+        if count != source.size:
+            source = source.reshape(-1)[offset:end]
+        return source.reshape(shape)
+
+    return view
 
 
 def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[Any]:
