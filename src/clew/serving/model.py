@@ -241,7 +241,7 @@ class Model(Shown, ABC, Generic[K, B]):
 
         Errors: those of a call.
         """
-        native = self.native
+        native = self._chain.native if self.budgets is None else None
         if native is not None:
             results: list[Any] | None = native.call(given)
             if results is not None:
