@@ -270,9 +270,11 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
     if parts is None and not keepdims:
         if axis == 0 and x.ndim > 1:
             return list(x)
-        before = (slice(None),) * (axis % x.ndim)
+        before: tuple[Any, ...] = (slice(None),) * (axis % x.ndim)
         return [x[(*before, n, ...)] for n in range(size)]  # arrays, also of rank 0
-    ends: Sequence[int] = range(size + 1) if parts is None else [0, *accumulate(sizes_of_pieces(size, parts))]
+    ends: Sequence[int] = (
+        range(size + 1) if parts is None else [0, *accumulate(sizes_of_pieces(size, parts))]
+    )
     if axis == 0:
         return [x[start:end] for start, end in pairwise(ends)]
     before = (slice(None),) * (axis % x.ndim)

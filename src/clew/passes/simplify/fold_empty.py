@@ -81,8 +81,9 @@ def _checks(arg: Expr, few: bool = True) -> bool:
         return False
     if not all(map(is_empty, leaves(arg.type))):
         types = [a.type for a in arg.args if isinstance(a.type, TensorType)]
-        is_plain = not few and isinstance(arg.op, Op) and len(types) == len(arg.args)
-        return is_plain and arg.op.checks_indices(types, arg.attrs)
+        if few or not isinstance(arg.op, Op) or len(types) < len(arg.args):
+            return False
+        return arg.op.checks_indices(types, arg.attrs)
     if arg.op_name == _SIZED:
         return any(_checks(a, few=False) for a in arg.args[:-1])
     return only_checks(arg)
