@@ -348,3 +348,92 @@ def test_columns_that_are_at_most_none_are_transposed() -> None:
     compiled = clew.compile(raw, threads=1)
     for columns in (1, 7, 0):
         assert compiled(np.zeros((20, columns), np.float32)).shape == (0, 20)
+
+
+# --- indices with nothing to read ---
+
+
+def _of_list(change: str) -> list[NodeProto]:
+    """Returns nodes that change, or read, the list `q` at the position `k`."""
+    node = helper.make_node
+    if change == "at":
+        return [node("SequenceAt", ["q", "k"], ["y"])]
+    inputs = ["q", "k"] if change == "Erase" else ["q", "row", "k"]
+    made = node(f"Sequence{change}", inputs, ["changed"])
+    return [made, node("ConcatFromSequence", ["changed"], ["y"], axis=0)]
+
+
+def _list_of_nothing(change: str, rows: Any, *, is_loop: bool) -> bytes:
+    """Reads or changes the list of the rows of `x: f32[3, rows, 4]`; loops carry a row."""
+    node = helper.make_node
+    nodes = [node("SplitToSequence", ["x"], ["q"], axis=0, keepdims=0)]
+    inputs = [_value("x", (3, rows, 4)), _value("k", (), TensorProto.INT64)]
+    inputs.append(_value("row", (rows, 4)))
+    if not is_loop:
+        return _model([*nodes, *_of_list(change)], inputs, "y", {})
+    body = helper.make_graph(
+        [*_of_list(change), node("Identity", ["go"], ["going"])],
+        "body",
+        [_value("i", (), TensorProto.INT64), _value("go", (), TensorProto.BOOL)],
+        [_value("going", (), TensorProto.BOOL), _value("y", ("r", 4))],
+    )
+    nodes.append(node("Loop", ["trips", ""], ["z"], body=body))
+    return _model(nodes, inputs, "z", {"trips": np.array(2)})
+
+
+@pytest.mark.parametrize("is_loop", [False, True], ids=["plain", "loop"])
+@pytest.mark.parametrize("rows", [0, "rows"])
+@pytest.mark.parametrize("change", ["at", "Insert", "Erase"])
+def test_positions_in_lists_of_nothing(change: str, rows: Any, is_loop: bool) -> None:
+    """A position out of range was accepted if the elements had no rows."""
+    compiled = clew.compile(_list_of_nothing(change, rows, is_loop=is_loop), threads=1)
+    feed = {"x": np.zeros((3, 0, 4), np.float32), "row": np.zeros((0, 4), np.float32)}
+    for position in (0, -3):
+        (found,) = compiled.run({**feed, "k": np.array(position)}).values()
+        assert found.shape == ((2, 0, 4) if is_loop else (0, 4))
+    for position in (9, -9):
+        with pytest.raises(ClewError, match="out of range") as caught:
+            compiled.run({**feed, "k": np.array(position)})
+        assert caught.value.code in ("I270", "I320")
+
+
+@pytest.mark.parametrize("after", ["", "Neg", "ReduceSum"])
+@pytest.mark.parametrize("op", ["Gather", "ScatterND"])
+def test_indices_of_nothing(op: str, after: str) -> None:
+    """An index out of range was accepted if it selected no elements."""
+    node = helper.make_node
+    if op == "Gather":
+        nodes = [node("Gather", ["x", "k"], ["picked"])]
+    else:
+        nodes = [node("ScatterND", ["x", "k", "x0"], ["picked"])]
+    nodes.append(node(after or "Identity", ["picked"], ["y"]))
+    inputs = [_value("x", (3, "n")), _value("k", (1, 1), TensorProto.INT64), _value("x0", (1, "n"))]
+    compiled = clew.compile(_model(nodes, inputs, "y", {}), threads=1)
+    feed = {"x": np.zeros((3, 0), np.float32), "x0": np.zeros((1, 0), np.float32)}
+    compiled.run({**feed, "k": np.array([[2]])})
+    with pytest.raises(ClewError, match="out of range") as caught:
+        compiled.run({**feed, "k": np.array([[3]])})
+    assert caught.value.code == "I320"
+
+
+def test_indices_of_as_many_columns_as_the_run_finds() -> None:
+    """Without any, no kernel runs, which would have checked the index."""
+    nodes = [
+        helper.make_node("Compress", ["x", "mask"], ["kept"], axis=1),
+        helper.make_node("Gather", ["kept", "k"], ["y"]),
+    ]
+    inputs = [
+        _value("x", (3, 4)), _value("mask", (4,), TensorProto.BOOL),
+        _value("k", (), TensorProto.INT64),
+    ]  # fmt: skip
+    compiled = clew.compile(_model(nodes, inputs, "y", {}), threads=1)
+    x, rng = np.arange(12, dtype=np.float32).reshape(3, 4), np.random.default_rng(0)
+    for _ in range(40):
+        mask, k = rng.random(4) < 0.3, int(rng.integers(-5, 5))
+        feed = {"x": x, "mask": mask, "k": np.array(k)}
+        if -3 <= k < 3:
+            np.testing.assert_array_equal(compiled.run(feed)["y"], x[k, mask])
+            continue
+        with pytest.raises(ClewError) as caught:
+            compiled.run(feed)
+        assert caught.value.code == "I320"

@@ -11,7 +11,13 @@ from clew.ir.types import TensorType
 from clew.ops.signature import Signature
 from clew.ops.traits import Traits
 from clew.te.analysis import Kind, kind_of, view_offsets
-from clew.te.facts import is_finite_of_finite, is_well_conditioned, moved_by
+from clew.te.facts import (
+    checks_indices,
+    is_finite_of_finite,
+    is_well_conditioned,
+    moved_by,
+    skips_checks,
+)
 from clew.te.tensor import Tensor, placeholder
 
 T = TypeVar("T")
@@ -121,6 +127,14 @@ class Computed:
         if self.is_computed(attrs) and self.kind(types, attrs) <= Kind.INJECTIVE:
             return bool(self.derived(is_finite_of_finite, types, attrs))
         return False
+
+    def checks_indices(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether a kernel of the call checks indices."""
+        return bool(self.derived(checks_indices, types, attrs))
+
+    def skips_checks(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether kernels skip a check of an index if the results have no elements."""
+        return bool(self.derived(skips_checks, types, attrs))
 
     def selects(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
         """Whether each element of the results is an element of an operand (`Traits.selects`)."""

@@ -491,8 +491,8 @@ class Op(Computed):
         return tensors, self.compute(*tensors, **attrs)
 
     def _empty_type(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Type | None:
-        """Returns the type of the results if an argument has no elements and no result has any;
-        else None.
+        """Returns the type of the results if an argument has no elements, no result has any, and
+        the reference need not check indices; else None.
         """
         if all(not isinstance(a, np.ndarray) or a.size for a in args):
             return None
@@ -501,7 +501,10 @@ class Op(Computed):
         types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in args)
         bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
         result = self._infer(types, bound)
-        return result if all(map(is_empty, leaves(result))) else None
+        if not all(map(is_empty, leaves(result))):
+            return None
+        checks = self.traits.fits_always or self.skips_checks(types, bound)
+        return None if checks and self.reference_rule is not None else result
 
     def _check_size(self, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> None:
         """Checks the size of a result before it is computed. Errors: I265."""
@@ -535,11 +538,22 @@ class Op(Computed):
 
 def runs_on_host(call: Call) -> bool:
     """Whether a call is computed between kernels: its operator is a host operator, or a value that
-    it reads or returns cannot be in a kernel (text, complex numbers, sequences, ...).
+    it reads or returns cannot be in a kernel (text, complex numbers, sequences, ...), or all that
+    it does is to check indices, because its results have no elements.
     """
     if not isinstance(call.op, Op):
         return False
-    return call.op.host or not all(is_native(t) for t in (call.type, *(a.type for a in call.args)))
+    if call.op.host or not all(is_native(t) for t in (call.type, *(a.type for a in call.args))):
+        return True
+    return all(map(is_empty, leaves(call.type))) and only_checks(call)
+
+
+def only_checks(call: Call) -> bool:
+    """Whether a call whose results have no elements still checks indices, as its reference does."""
+    op, types = call.op, [a.type for a in call.args if isinstance(a.type, TensorType)]
+    if not isinstance(op, Op) or op.reference_rule is None or len(types) < len(call.args):
+        return False
+    return op.traits.fits_always or op.skips_checks(types, call.attrs)
 
 
 def moved_operands(call: Call) -> tuple[int, ...]:

@@ -50,6 +50,7 @@ from clew.support.dataclass import dataclass
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 
+_ARRAY: Final = np.ndarray
 _IDLE_CONTEXTS: Final = 2
 # Results may have as much unused memory as data, and this many bytes.
 _SPARE_BYTES: Final = 4096
@@ -316,8 +317,10 @@ class Tables:
         the first arrays, one for each input, are read.
         """
         given = []
-        for array, (rank, fixed, dtype) in zip(arrays, self._inputs, strict=False):
-            if type(array) is not np.ndarray or array.dtype != dtype:
+        for array, (rank, fixed, dtype) in zip(arrays, self._inputs):  # noqa: B905 - faster
+            if type(array) is not _ARRAY:
+                return None
+            if array.dtype is not dtype and array.dtype != dtype:
                 return None
             shape = array.shape
             if len(shape) != rank:
@@ -327,7 +330,8 @@ class Tables:
                     return None
             flags = array.flags
             given.append(array if flags.c_contiguous and flags.aligned else readable(array))
-        sizes = [given[number].shape[axis] for number, axis in self._read_off]
+        read_off = self._read_off
+        sizes = [given[n].shape[axis] for n, axis in read_off] if read_off else None
         guard = self.source.guard
         if guard:
             found = [np.array(sizes, np.int64)] if sizes else []
@@ -370,14 +374,13 @@ class Tables:
 
     def _shown(self, context: _Context, memory: list[tuple[np.ndarray, int]]) -> list[Any]:
         """Returns the results of a run; copies if much of their memory is unused."""
-        registers, results, used = context.registers, [], _SPARE_BYTES
+        registers, results = context.registers, []
         for output, at, dims, dtype in self._results:
             whole, begin = memory[output]
             shape = tuple([registers[d] for d in dims])
-            result = np.ndarray(shape, dtype, whole, begin + registers[at])
-            used += result.nbytes
-            results.append(result)
-        if self._outputs.total_bytes > 2 * used:
+            results.append(_ARRAY(shape, dtype, whole, begin + registers[at]))
+        spare = self._outputs.total_bytes - 2 * _SPARE_BYTES
+        if spare > 0 and spare > 2 * sum([result.nbytes for result in results]):
             return [result.copy() for result in results]
         return results
 
@@ -522,8 +525,9 @@ class _Context(Context):
         if self._has_loops:
             self.loops.clear(current().loop_steps)
         run, status = self._run, native.PAUSED
+        places = self.segment_address, self.bases_address, self._pool, None
         while status >= native.PAUSED and status != native.FULL:  # Python handles signals here
-            status = run(self.segment_address, self.bases_address, self._pool, None)
+            status = run(*places)
         if status == native.FULL:
             self.is_usable = False
             return self._counts_if_full()

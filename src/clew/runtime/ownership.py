@@ -192,7 +192,7 @@ class Border:
         return results
 
     def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
-        known = [*inputs, *(results[n] for n in self._kept)]
+        known = [*inputs, *[results[n] for n in self._kept]]
         taken = _Taken(known, self._constants, self._constant_owners)
         for number in self._checked:
             results[number] = taken.owned(results[number])
@@ -249,6 +249,8 @@ class _Taken:
         self._constant_owners = owners
         self._same = set(map(id, self._given))
         self._more: list[Array] = []
+        # The ids of the owners of the values, and of what `owned` returned.
+        self._owners: set[int] | None = None
 
     def owned(self, value: Any) -> Any:
         """Returns a value on memory that is not in use, which is in use from then on."""
@@ -259,12 +261,30 @@ class _Taken:
             return _mapped(self.owned, value)
         if id(value) in self._same:
             return value.copy()
+        if value.base is None:
+            if self._is_new(value):
+                return value
+        elif value.nbytes <= COPIED_BYTES:  # a copy takes less time than to find its owner
+            return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
         if not fits or self._is_used(value, COPIED_BYTES):
             return value.copy()
-        self._owners.add(id(_owner(value)))
+        self._known_owners().add(id(_owner(value)))
         self._more.append(value)
         return value
+
+    def _is_new(self, value: Array) -> bool:
+        """Whether an array owns its memory, which was not in use. It is from then on."""
+        flags, number, owners = value.flags, id(value), self._owners
+        if not flags.owndata or not flags.writeable or not value.size:
+            return False
+        if owners is None:
+            owners = self._known_owners()
+        if number in owners or number in self._constant_owners:
+            return False
+        owners.add(number)
+        self._more.append(value)
+        return True
 
     def apart(self, value: Any) -> Any:
         """Returns a value on memory that is not in use."""
@@ -277,17 +297,17 @@ class _Taken:
         looked at.
         """
         owner = _owner(value)
-        known = id(owner) in self._owners or id(owner) in self._constant_owners
+        known = id(owner) in self._known_owners() or id(owner) in self._constant_owners
         if isinstance(owner, np.ndarray) and owner.flags.owndata and not known:
             return False
         if value.nbytes <= least_bytes:
             return True
         return self._addresses.meets(value) or _Addresses(self._more).meets(value)
 
-    @cached_property
-    def _owners(self) -> set[int]:
-        """The ids of the owners of the values, and of what `owned` returned."""
-        return {id(_owner(array)) for array in self._given}
+    def _known_owners(self) -> set[int]:
+        if self._owners is None:
+            self._owners = {id(a) if a.base is None else id(_owner(a)) for a in self._given}
+        return self._owners
 
     @cached_property
     def _addresses(self) -> _Addresses:

@@ -410,10 +410,6 @@ class Program(Shown):
         """The parts that may run as one native call each, in order."""
         return () if self._join is None else self._join(self)
 
-    def _at_once(self, arrays: Sequence[Any]) -> list[Any] | None:
-        """Returns the outputs, in memory of their own, if one native call computes all of them."""
-        return None if self._only is None else self._only(arrays)
-
     @cached_property
     def _only(self) -> Callable[[Sequence[Any]], list[Any] | None] | None:
         """What computes all outputs in one native call, or returns None if it cannot."""
@@ -613,9 +609,11 @@ class Program(Shown):
         whole = self.whole
         if whole is not None:
             return whole(arrays)
-        found = self._at_once(arrays)
-        if found is not None:
-            return found
+        only = self._only
+        if only is not None:
+            found = only(arrays)
+            if found is not None:
+                return found
         if self.may_warn:
             with self._quiet():
                 results = self.run_inside(arrays)
@@ -632,7 +630,8 @@ class Program(Shown):
         frame = self._frame.copy()
         for slot, array in zip(self.inputs, arrays):  # noqa: B905 - faster
             frame[slot] = array
-        _run_steps(self._joined_steps, frame)
+        if self.instructions:
+            _run_steps(self._joined_steps, frame)
         return [frame[slot] for slot in self.outputs]
 
     def inside(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
@@ -711,7 +710,7 @@ def _shower(instruction: Instruction) -> Callable[[Any], Any] | None:
     if isinstance(instruction, RunHost) and instruction.reinterprets:
         return partial(_shown_on_host, instruction)
     if isinstance(instruction, View) and instruction.is_static:
-        return partial(_view, *instruction.numbers)
+        return _viewer(*instruction.numbers)
     return None
 
 
@@ -756,7 +755,8 @@ def _runner(instruction: Instruction) -> Callable[[Sequence[Any]], Sequence[Any]
         case RunHost():
             return partial(_on_host, instruction)
         case View() if instruction.is_static:
-            return partial(_viewed, *instruction.numbers)
+            view = _viewer(*instruction.numbers)
+            return lambda inputs: (view(inputs[0]),)
         case Branch():
             return partial(_branch, instruction.then, instruction.orelse)
         case _:
@@ -771,7 +771,7 @@ def _results(
         case RunSegment():
             return instruction.segment(inputs)
         case View():
-            return _viewed(*instruction.numbers, inputs)
+            return (_viewer(*instruction.numbers)(inputs[0]),)
         case Copy():
             return (_copy(instruction, inputs[0]),)
         case RunHost():
@@ -809,15 +809,17 @@ def _copy(copy: Copy, value: Any) -> Any:
         raise
 
 
-def _viewed(shape: tuple[int, ...], offset: int, inputs: Sequence[Array]) -> tuple[Array]:
-    return (_view(shape, offset, inputs[0]),)
-
-
-def _view(shape: tuple[int, ...], offset: int, source: Array) -> Array:
+def _viewer(shape: tuple[int, ...], offset: int) -> Callable[[Array], Array]:
+    """Returns what shows the part of an array from an element on in a shape."""
     count = math.prod(shape)
-    if count != source.size:
-        source = source.reshape(-1)[offset : offset + count]
-    return source.reshape(shape)
+    end = offset + count
+
+    def view(source: Array) -> Array:
+        if count != source.size:
+            source = source.reshape(-1)[offset:end]
+        return source.reshape(shape)
+
+    return view
 
 
 def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -846,6 +848,8 @@ def _iterated(
     state = list(inputs)
     stacks = _Stacks(loop.scans)
     step = refused = 0
+    if native is None and observer is None:
+        return _in_python(loop, state, stacks, step)
     while True:
         check_loop_steps(step)
         trips = None if native is None else native.trips(state)
@@ -866,10 +870,26 @@ def _iterated(
         stacks.add(results[len(state) :])
         step += 1
         refused += 1
-        if refused == _MOST_REFUSED:
-            native = None
+        if refused == _MOST_REFUSED and observer is None:
+            return _in_python(loop, state, stacks, step)
     if only_natively and not step:
         return None
+    return [*state, *stacks.joined(loop.empty, state)] if loop.scans else state
+
+
+def _in_python(loop: Repeat, state: list[Any], stacks: _Stacks, step: int) -> list[Any]:
+    """Returns the results of a loop from iteration `step` on, without native iterations."""
+    cond, body, count = loop.cond.run_inside, loop.body.run_inside, len(state)
+    while True:
+        check_loop_steps(step)
+        given = [np.asarray(step, np.int64), *state]
+        if not cond(given)[0]:
+            break
+        state = body(given)
+        if loop.scans:
+            stacks.add(state[count:])
+            del state[count:]
+        step += 1
     return [*state, *stacks.joined(loop.empty, state)] if loop.scans else state
 
 

@@ -53,6 +53,8 @@ class Model(Shown, ABC, Generic[K, B]):
         self._rows = frozenset(i.name for i in inputs if is_row(i))
         self._pick = picker(self._input_names)
         self._count = plain_count(len(self._inputs), form)
+        # The types of a first argument with which so many ones are the inputs in order.
+        self._plain = frozenset((_ARRAY, list) if form is None else (_ARRAY,))
         # The form of its calls, if inputs and outputs are parts of nested values.
         self._form = form
         # The budgets of its runs; `None` means those of the process.
@@ -154,7 +156,7 @@ class Model(Shown, ABC, Generic[K, B]):
         """
         # Inlined from `checked`: calls of small models take microseconds, and one more call is
         # noticeable.
-        if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
+        if named or len(inputs) != self._count or type(inputs[0]) not in self._plain:
             if self._replaceable:
                 model, given = self._with_replaced(inputs, named)
                 if model is not self:
@@ -239,7 +241,7 @@ class Model(Shown, ABC, Generic[K, B]):
 
         Errors: those of a call.
         """
-        native = self.native
+        native = self._chain.native if self.budgets is None else None
         if native is not None:
             results: list[Any] | None = native.call(given)
             if results is not None:
@@ -326,7 +328,7 @@ class Model(Shown, ABC, Generic[K, B]):
 
         Errors: those of a call.
         """
-        if named or len(given) != self._count or type(given[0]) is not _ARRAY:
+        if named or len(given) != self._count or type(given[0]) not in self._plain:
             given = self._arranged(given, named or {}, options)
         return list(map(InputSpec.check, self._inputs, given))
 

@@ -137,6 +137,8 @@ class Budgets:
 
 
 _default = Budgets()
+# Every machine has so much memory.
+_SMALL_BYTES: Final = 1 << 16
 DEFAULT_LOOP_STEPS: Final = ctypes.c_int64(_default.loop_steps)
 """`loop_steps` of the process's budgets, for native code."""
 IN_FORCE: Final[ContextVar[Budgets | None]] = ContextVar("budgets", default=None)
@@ -180,6 +182,8 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
     Errors: I265 if it exceeds the budget or the machine's memory.
     """
     budgets = current()
+    if size_bytes <= _SMALL_BYTES and size_bytes <= budgets.run_bytes:
+        return
     if size_bytes <= budgets.allocated_bytes:
         return
     if size_bytes > budgets.run_bytes:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from clew.ir.dims import SymDim, at_least, is_unknown
 from clew.support.dataclass import dataclass
 from clew.te.analysis import linear_form
 from clew.te.expr import (
     COMPARISONS,
     Binary,
     Cast,
+    Checked,
     Imm,
     Index,
     Inlined,
@@ -135,6 +137,32 @@ def _is_uneven(position: Scalar) -> bool:
     if not is_clamp and not isinstance(position, Load):
         return False
     return any(isinstance(node, Index) for node in nodes(position))
+
+
+def checks_indices(outputs: Sequence[Tensor]) -> bool:
+    """Whether values are checked because they are read as indices."""
+    bodies = (stage.body for stage in stages(outputs) if stage.body is not None)
+    return any(isinstance(node, Checked) for body in bodies for node in nodes(body))
+
+
+def skips_checks(outputs: Sequence[Tensor]) -> bool:
+    """Whether kernels skip a check of an index if the results have no elements: a size of the
+    results may be 0 that none of the sizes along which indices vary is. Positions in an axis that
+    shrinks or grows with the results (rows that are erased) are left out.
+    """
+    sizes = {d for tensor in outputs for d in tensor.shape}
+    empty = {d for d in sizes if is_unknown(d) or not at_least(d, 1)}
+    if not empty:
+        return False
+    for stage in stages(outputs):
+        for check in () if stage.body is None else nodes(stage.body):
+            if isinstance(check, Checked):
+                varying = {n.extent for n in nodes(check) if isinstance(n, Index)}
+                own = check.places.size.symbols if isinstance(check.places.size, SymDim) else ()
+                left = {d for d in empty if not isinstance(d, SymDim) or d.symbols.isdisjoint(own)}
+                if left and 0 not in varying and not left <= varying:
+                    return True
+    return False
 
 
 def is_finite_of_finite(outputs: Sequence[Tensor]) -> bool:

@@ -142,6 +142,12 @@ class DeferredKernel:
             isinstance(call.op, Op) and call.op.traits.fits_always
             for call in operator_calls(function)
         )
+        # Whether empty results leave indices to check, which only references do.
+        self.skips_checks = any(
+            isinstance(call.op, Op)
+            and call.op.skips_checks([a.tensor for a in call.args], call.attrs)
+            for call in operator_calls(function)
+        )
         self._interpreted = interpreted(function)
         self._template = _Template(self, prepared, meant)
         self._values_met = 0
@@ -233,6 +239,8 @@ class DeferredKernel:
         if self._stand_ins and self._names:
             chosen = self._chosen_sizes(given)
             sizes = tuple(chosen.get(n, s) for n, s in zip(self._names, sizes, strict=True))
+        if self.skips_checks and self._empty_results(given, sizes) is not None:
+            return self._interpret(given, sizes)
         key, counts = self._key(given, sizes)
         fitting = Fitting.of(self._rows, counts, shapes, sizes)
         wide, wide_sizes = fitting.widened(given), list(sizes)
@@ -327,8 +335,17 @@ class DeferredKernel:
         """Returns a function that returns empty results; None if the results for these arguments
         have elements, or if the sizes do not determine their shapes.
         """
-        if self.fits_always:
+        made = None if self.fits_always else self._empty_results(arrays, given)
+        if made is None:
             return None
+        return lambda values: tuple(np.empty(shape, dtype) for shape, dtype in made)
+
+    def _empty_results(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> list[tuple[tuple[int, ...], np.dtype[Any]]] | None:
+        """Returns the shapes and dtypes of results without elements; None if the results for these
+        arguments have elements, or if the sizes do not determine their shapes.
+        """
         results = substitute_type(self.function.body.type, self._sizes_of(arrays, given))
         made: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for type_ in leaves(results):
@@ -336,7 +353,7 @@ class DeferredKernel:
                 return None
             shape = tuple(d for d in type_.shape if isinstance(d, int))
             made.append((shape, to_numpy(type_.dtype)))
-        return lambda values: tuple(np.empty(shape, dtype) for shape, dtype in made)
+        return made
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]

@@ -297,12 +297,15 @@ class _Joiner(LoopsJoiner):
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
         """A kernel whose results are empty does not run and has no conditions, unless its operands
-        must fit the result even then.
+        must fit the result even then. If it would skip checks of indices, the run stops.
         """
         types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
         shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]
         total: Dim = sum([product(shape) for shape in shapes], start=0)
         is_safe = all(at_least(need) for need in needs) or at_least(total, 1)
+        if kernel.skips_checks and not at_least(total, 1):
+            self._need(total - 1)
+            return super()._runs(part, kernel, needs)
         if is_safe or kernel.fits_always:
             return super()._runs(part, kernel, needs)
         for dim in (dim for shape in shapes for dim in shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +41,7 @@ def map_zip(x: Array, keys: Array) -> list[dict[Any, Any]]:
     """
     names, values = keys.tolist(), iter(x.reshape(-1))
     rows = zip(*[values] * len(names), strict=True)  # the next elements for each row
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return list(map(dict, map(zip, repeat(names), rows)))
 
 
 @map_zip.types

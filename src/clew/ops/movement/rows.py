@@ -102,7 +102,7 @@ def _insert_row_reference(x: Array, row: Array, place: Array) -> Array:
 )
 def erase_row(x: Tensor, place: Tensor) -> Tensor:
     """The rows of `x` along axis 0 but the one at `place`: `f32[n - 1, ...]`. A negative position
-    counts from the end. The position is not checked if no row is left.
+    counts from the end. The position is not checked if a data-dependent number of rows is 0.
 
     Errors: T102, T105, T110; I320 for a position out of range.
     """

@@ -488,7 +488,7 @@ def scatter_nd_many(
 
 @scatter_nd_many.reference
 def _scatter_nd_reference(x: Array, indices: Array, updates: Array, *, reduction: str) -> Array:
-    if not updates.size:
+    if not indices.size and not updates.size:
         return x
     depth = indices.shape[-1]
     if not depth:  # the whole of `x`, once per tuple

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Tuple
+from clew.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, TupleType, Type, empty_array, is_empty, leaves
 from clew.ir.visit import post_order
-from clew.ops.registry import Op
+from clew.ops.registry import Op, get_op, only_checks
 from clew.passes.base import Pass, PassContext
 from clew.patterns.exactness import EXACT, Exactness
 from clew.support.dataclass import dataclass
@@ -24,7 +25,9 @@ class FoldEmpty(Pass):
     An empty batch, a text without tokens, or a detector that finds nothing produces such values.
     Later passes and schedule rules divide by sizes; after this pass they need no case for 0. Parts
     without elements are removed from concatenations. Nonempty results of empty operands (the sum
-    over an empty axis, a padded image of no pixels) are left to FoldConstant or to a kernel.
+    over an empty axis, a padded image of no pixels) are left to FoldConstant or to a kernel. Calls
+    that check indices stay, on the host, and what read their results is computed after them
+    (`sized`): an index out of range is an error whether or not there is anything to read.
 
     Before: `%1: f32[0, 8] = nn.dense(%x, w)`, `%2: f32[3, 8] = concatenate(%1, %y, axis=0)`
     After:  `%2` is `%y`
@@ -48,17 +51,47 @@ class FoldEmpty(Pass):
 
 class _Folder(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        parts = leaves(new.type)
-        if parts and all(map(is_empty, parts)) and new.op_name != _SIZED:
-            return self._constants(new.type)
-        call = rebuild(new, [_constant(c.type) if _is_read(c) else c for c in new.children])
+        parts, is_sized = leaves(new.type), new.op_name == _SIZED
+        checked = [c for c in new.children if _checks(c)]
+        if parts and all(map(is_empty, parts)) and not is_sized:
+            if only_checks(new):
+                return new
+            return self._constants(new.type, [c for c in new.children if _checks(c, few=False)])
+        kept = checked if is_sized else []
+        read = [_constant(c.type) if _is_read(c) and c not in kept else c for c in new.children]
+        call = rebuild(new, read)
         assert isinstance(call, Call)
-        return _joined(call) if call.op_name == "concatenate" else call
+        if is_sized:
+            return call
+        return _after(checked, _joined(call) if call.op_name == "concatenate" else call)
 
-    def _constants(self, type_: Type) -> Expr:
+    def _constants(self, type_: Type, checked: Sequence[Expr]) -> Expr:
         if isinstance(type_, TupleType):
-            return Tuple([self._constants(t) for t in type_.fields])
-        return _constant(type_)
+            return Tuple([self._constants(t, checked) for t in type_.fields])
+        return _after(checked, _constant(type_))
+
+
+def _checks(arg: Expr, few: bool = True) -> bool:
+    """Whether an argument has no elements, but indices are checked to compute it. Unless `few`, it
+    may have elements, such as the place of an element of a list.
+    """
+    if isinstance(arg, TupleGetItem):
+        arg = arg.value
+    if not isinstance(arg, Call):
+        return False
+    if not all(map(is_empty, leaves(arg.type))):
+        types = [a.type for a in arg.args if isinstance(a.type, TensorType)]
+        if few or not isinstance(arg.op, Op) or len(types) < len(arg.args):
+            return False
+        return arg.op.checks_indices(types, arg.attrs)
+    if arg.op_name == _SIZED:
+        return any(_checks(a, few=False) for a in arg.args[:-1])
+    return only_checks(arg)
+
+
+def _after(checked: Sequence[Expr], value: Expr) -> Expr:
+    """Returns a value that a run computes after others."""
+    return Call(get_op(_SIZED), [*checked, value]) if checked else value
 
 
 def _is_read(arg: Expr) -> bool:
