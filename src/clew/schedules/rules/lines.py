@@ -75,9 +75,10 @@ class Lines(Rule[Signal]):
         return Signal(work.start, target, info.name, work.root.name, image, lanes, together)
 
     def choices(self, match: Signal) -> Space:
-        vectors = min(VECTORS_OF_SIGNAL, -(-match.image.width // match.lanes))
-        most = min(ACCUMULATORS_OF_SIGNAL // vectors, rows_of_tile(match.target, vectors))
-        rows = balanced(match.channels, most)
+        widest = min(VECTORS_OF_SIGNAL, -(-match.image.width // match.lanes))
+        # Most sums, and most vectors of these: with 32 registers, 5 rows of 4; with 16, 4 of 3.
+        vectors = max(range(1, widest + 1), key=lambda n: (n * _most_rows(match, n), n))
+        rows = balanced(match.channels, _most_rows(match, vectors))
         band = _band(match, vectors * match.lanes)
         return Space(
             (
@@ -120,6 +121,12 @@ class Lines(Rule[Signal]):
         schedule.vectorize(lane)
         spread(schedule, [*outer, tile, n, line, panel])
         return schedule
+
+
+def _most_rows(match: Signal, vectors: int) -> int:
+    """Returns the most channels of a register tile of a number of vectors."""
+    most = min(ACCUMULATORS_OF_SIGNAL // vectors, rows_of_tile(match.target, vectors))
+    return min(match.channels, most)
 
 
 def _band(match: Signal, panel: int) -> int:
