@@ -76,8 +76,7 @@ class Lines(Rule[Signal]):
 
     def choices(self, match: Signal) -> Space:
         widest = min(VECTORS_OF_SIGNAL, -(-match.image.width // match.lanes))
-        # Most sums, and most vectors of these: with 32 registers, 5 rows of 4; with 16, 4 of 3.
-        vectors = max(range(1, widest + 1), key=lambda n: (n * _most_rows(match, n), n))
+        vectors = min(range(1, widest + 1), key=lambda n: _loads(_most_rows(match, n), n))
         rows = balanced(match.channels, _most_rows(match, vectors))
         band = _band(match, vectors * match.lanes)
         return Space(
@@ -127,6 +126,13 @@ def _most_rows(match: Signal, vectors: int) -> int:
     """Returns the most channels of a register tile of a number of vectors."""
     most = min(ACCUMULATORS_OF_SIGNAL // vectors, rows_of_tile(match.target, vectors))
     return min(match.channels, most)
+
+
+def _loads(rows: int, vectors: int) -> float:
+    """Returns the loads of a tile for each of its multiplications: with 32 registers, 5 rows of 4
+    vectors have the fewest; with 16, 4 rows of 3, which take 0.83 to 0.96 of the time of 2 of 4.
+    """
+    return (rows + vectors) / (rows * vectors)
 
 
 def _band(match: Signal, panel: int) -> int:
