@@ -76,9 +76,11 @@ def _check_layout(name: str, layout: str) -> None:
         raise GraphTypeError("T109", f"{name}: unsupported layout {layout}")
 
 
-def _keeps_channels(image: TensorType, layout: str) -> bool:
-    """Whether a plain image can be read in a layout: in whole blocks, or channels last."""
+def _keeps_channels(attrs: Attrs, image: TensorType, layout: str) -> bool:
+    """Whether the image is plain, and can be read in a layout: in whole blocks, or channels last."""
     channels, block = image.shape[1], parse_layout(layout).factor("C")
+    if attrs.layout != "NCHW":
+        return False
     return layout == "NHWC" or (isinstance(channels, int) and channels % block == 0)
 
 
@@ -304,7 +306,7 @@ def _roi_align_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
     """Takes whole blocks of channels, which are carried along, and channels last."""
-    if not _keeps_channels(types[0], layout):
+    if not _keeps_channels(attrs, types[0], layout):
         return None
     return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
 
@@ -478,6 +480,6 @@ def _max_roi_pool_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
     """Takes whole blocks of channels, and channels last."""
-    if not _keeps_channels(types[0], layout):
+    if not _keeps_channels(attrs, types[0], layout):
         return None
     return (layout, "NCHW"), attrs.with_(layout=layout), layout
