@@ -264,6 +264,9 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         lambda x, z: call("add", _group_norm(x, (1, 2, 3, 1)), _of_channels(x, 1, 2, 3, 1))
     ],
     "matmul_with_constant_matrix": [lambda x, z: call("nn.matmul", x, _matrix(x))],
+    "matmul_with_turned_matrix": [
+        lambda x, z: call("nn.matmul", x, call("transpose", z, axes=(1, 0)))
+    ],
     "constant_second": [
         *(
             lambda x, z, name=name: call(name, row(x), x)

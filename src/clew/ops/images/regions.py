@@ -77,7 +77,7 @@ def _check_layout(name: str, layout: str) -> None:
 
 
 def _keeps_channels(attrs: Attrs, image: TensorType, layout: str) -> bool:
-    """Whether the image is plain, and can be read in a layout: in whole blocks, or channels last."""
+    """Whether a plain image can be read in a layout: in whole blocks, or channels last."""
     channels, block = image.shape[1], parse_layout(layout).factor("C")
     if attrs.layout != "NCHW":
         return False
