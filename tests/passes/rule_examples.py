@@ -31,6 +31,11 @@ def _chain(*steps: tuple[str, dict[str, Any]]) -> Build:
     return build
 
 
+def _bits(x: Expr) -> Expr:
+    """Returns finite numbers that a run computes."""
+    return call("cast", call("less", x, splat(1, x)), dtype=x.tensor.dtype)
+
+
 def _size(x: Expr) -> int:
     return x.tensor.concrete[0]
 
@@ -264,6 +269,9 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         lambda x, z: call("add", _group_norm(x, (1, 2, 3, 1)), _of_channels(x, 1, 2, 3, 1))
     ],
     "matmul_with_constant_matrix": [lambda x, z: call("nn.matmul", x, _matrix(x))],
+    "matmul_with_turned_matrix": [
+        lambda x, z: call("nn.matmul", x, call("transpose", _bits(z), axes=(1, 0)))
+    ],
     "constant_second": [
         *(
             lambda x, z, name=name: call(name, row(x), x)

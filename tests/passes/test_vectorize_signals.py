@@ -53,6 +53,14 @@ def network(kit: Any, case: Any, length: Any, count: Any = None) -> Module:
     return kit.module([x], kit.layer("nn.relu", kit.layer("add", y, bias)))  # type: ignore[no-any-return]
 
 
+def network_of_run(kit: Any, case: Any, length: int) -> Module:
+    """The same with a weight of the run."""
+    batch, channels, filters, window, attrs = case
+    x = kit.var("x", batch, channels, length)
+    weight = kit.var("w", filters, channels // attrs.get("groups", 1), window)
+    return kit.module([x, weight], kit.layer("nn.conv1d", x, weight, **attrs))  # type: ignore[no-any-return]
+
+
 def along(module: Module) -> bool:
     """Whether a convolution has a plain result, whatever layouts come later."""
     return 'out_layout="NCHW")' in str(module)
@@ -121,6 +129,20 @@ def test_selection_by_cost(
 ) -> None:
     given = network(kit, (1, 1, filters, window, {"strides": (stride,)}), length)
     assert along(kit.apply(given, LiftSignals(), VectorizeSignals())) is wanted
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_of_the_run(kit: Any, case: Any) -> None:
+    length = reach(case) + 999
+    given = network_of_run(kit, case, length)
+    after = kit.apply(given, LiftSignals(), VectorizeSignals())
+    assert along(after) is along(
+        kit.apply(network(kit, case, length), LiftSignals(), VectorizeSignals())
+    )
+    shapes = {v.name: v.tensor.concrete for v in given.main.params}
+    values = {name: kit.random(*shape) for name, shape in shapes.items()}
+    (expected,), (found,) = (kit.interpret(module, values) for module in (given, after))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_results_that_a_convolution_in_blocks_reads_stay_in_blocks(kit: Any) -> None:

@@ -189,6 +189,14 @@ def regions(count: int, **attrs: Any) -> Callable[[Graph], Expr]:
     return make
 
 
+def largest_of_regions(g: Graph) -> Expr:
+    return g("nn.max_roi_pool", g.x(1, 64, 50, 50), g.x(40, 5), out=(7, 7), scale=0.0625)  # type: ignore[no-any-return]
+
+
+def deep_signal(g: Graph) -> Expr:
+    return g("nn.conv1d", g.x(1, 80, 200), g.w(256, 80, 5), padding=(2, 2))  # type: ignore[no-any-return]
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
@@ -210,6 +218,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-of-inputs-16-rows": (dense_of_inputs(16, "KN"), "f32"),
     "conv-waveform": (waveform(33, 10, 5), "f32"),
     "conv-waveform-groups": (waveform(18, 9, 4, groups=2), "f32"),
+    "conv-deep-signal": (deep_signal, "f32"),
     "conv-free-sizes": (free_conv, "f32"),
     "conv-groups": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1), groups=4), "f32"),
     "conv-depthwise": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1), groups=64), "f32"),
@@ -255,6 +264,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "best_boxes": (best_boxes, "f32"),
     "fourier": (lambda g: g("dft", g.x(6, 400, 1), onesided=True), "f32"),
     "regions": (regions(40, scale=0.0625), "f32"),
+    "regions-largest": (largest_of_regions, "f32"),
     "regions-few": (regions(2, samples=2), "f32"),
 }  # fmt: skip
 

@@ -385,3 +385,25 @@ def test_padded_panels_are_packed_run_by_run() -> None:
     steps = compiled.kernels[0].schedule.text
     assert "partition" in steps
     assert "factor=8" in steps
+
+
+@pytest.mark.parametrize("windows", [40, 59, 97])
+def test_long_windows_of_the_run(windows: int) -> None:
+    """Too long to be copied into patches, and slow to read as they lie: the weight is packed."""
+    graph = Graph()
+    signal, weight = graph.x(1, 1, 512 + 160 * (windows - 1)), graph.x(258, 1, 512)
+    y = graph("nn.conv1d", signal, weight, strides=(160,))
+    for target in ("cpu-avx2", "cpu-avx512"):
+        compiled = check(module(graph, y), {}, windows, target=target)
+        assert "conv" in rules(compiled) or "lines" in rules(compiled)
+
+
+@pytest.mark.parametrize("rows", [(1,), (6,), (2, 3)])
+@pytest.mark.parametrize("sizes", [(64, 40), (K, 48)])
+def test_transposed_matrix_of_the_run(rows: tuple[int, ...], sizes: Any) -> None:
+    """The matrix is read as it lies."""
+    graph = Graph()
+    x, matrix = graph.x(*rows, sizes[1]), graph.x(*sizes)
+    y = graph("nn.matmul", x, graph("transpose", matrix, axes=(1, 0)))
+    compiled = check(module(graph, y), {"k": 37}, len(rows))
+    assert not any("transpose" in kernel.name for kernel in compiled.kernels)

@@ -65,3 +65,18 @@ def test_one_channel_is_resampled_by_one_rule(
     runs_here("cpu-avx512")
     want = interpret(module, given)["y"]
     np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "out"), [((1, 3, 9, 300), 513), ((1, 2, 5, 33), 264)])
+def test_lines_of_positions_that_no_pattern_repeats(size: tuple[int, ...], out: int) -> None:
+    """Such positions are read from tables; a division for each element is slower."""
+    graph = Graph()
+    x = graph.x(*size)
+    y = graph("resize", x, shape=(*size[:3], out), mode="linear")
+    module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
+    compiled = clew.compile(module, threads=1)
+    (kernel,) = compiled.kernels
+    assert ("resize_below" in str(kernel.schedule)) is (out == 513)
+    given = {graph.inputs[0].name: np.random.default_rng(0).standard_normal(size, np.float32)}
+    want = interpret(module, given)["y"]
+    np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-5, atol=1e-5)

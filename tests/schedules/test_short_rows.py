@@ -10,6 +10,7 @@ import pytest
 from golden_cases import Graph
 
 import clew
+from clew.ir.dims import SymDim
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
@@ -73,3 +74,20 @@ def test_norms(turn: int) -> None:
     x, scale, bias = graph.x(rows, columns), graph.x(columns), graph.x(columns)
     kernel = check(graph, graph("nn.layer_norm", x, scale, bias), turn, "cpu-avx512")
     assert together(kernel)
+
+
+@pytest.mark.parametrize("operator", ["nn.softmax", "nn.log_softmax"])
+def test_values_of_rows_of_free_sizes(operator: str) -> None:
+    """A quotient or logarithm of a row's sum is computed once, not for each of its vectors."""
+    graph = Graph()
+    x = graph.x(*map(SymDim.symbol, "nm"))
+    module = Module(
+        {"main": Function(graph.inputs, Tuple([graph(operator, x)]), {"outputs": ("y",)})}
+    )
+    compiled = clew.compile(module, threads=1)
+    (kernel,) = compiled.kernels
+    assert re.search(r"register \S+_(log|inverse): f32\[1, 1\]", str(kernel.loops))
+    value = np.random.default_rng(0).standard_normal((5, 77)).astype(np.float32)
+    given = {p.name: value for p in module.main.params}
+    want = interpret(module, given)["y"]
+    np.testing.assert_allclose(compiled.run(given)["y"], want, rtol=1e-5, atol=1e-6)

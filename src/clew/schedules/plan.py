@@ -219,10 +219,19 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     """Whether a value computed from a reduction's result is costly, and many elements read it."""
     if not (info.is_costly or info.divides):
         return False
-    if not any(infos[n].is_reduction for n in infos if info.name in infos[n].readers):
+    if not _reads_sums(infos, info):
         return False
     points = math.prod(loop.typical for loop in info.loops)
     return any(math.prod(n.typical for n in infos[r].loops) > points for r in info.readers)
+
+
+def _reads_sums(infos: dict[str, StageInfo], info: StageInfo) -> bool:
+    """Whether a stage reads a reduction's result, or that result rounded."""
+    for read in (other for other in infos.values() if info.name in other.readers):
+        same = read.store.buffer.shape == info.store.buffer.shape
+        if read.is_reduction or (same and _reads_sums(infos, read)):
+            return True
+    return False
 
 
 def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:

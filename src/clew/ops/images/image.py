@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
+from clew.cost.policy.elementwise import MOST_PATTERN_VECTORS
 from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, Type, is_integer
@@ -29,7 +30,7 @@ from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
-from clew.te.expr import unary
+from clew.te.expr import Imm, unary
 from clew.te.roles import SELECTED, TABLE
 
 MODES = ("nearest", "linear", "cubic")
@@ -39,6 +40,7 @@ COORDINATES = (
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MOST_PART: Final = 1 << 20
+_MOST_LANES: Final = 16  # of f32, in the longest vectors
 # The least rank of images whose first axis is a batch.
 _BATCHED: Final = 4
 
@@ -189,8 +191,9 @@ def _resampled(
 
     tables = None
     free = not (crops or scale is not None or (isinstance(size, int) and isinstance(out, int)))
-    if free and attrs["mode"] != "nearest":  # each position takes a division
-        tables = _places(size, out, attrs, wide, name)
+    weighs = attrs["mode"] != "nearest" and not crops
+    if weighs and _takes_division(size, out, scale, attrs["coordinates"]):
+        tables = _places(size, out, scale, attrs, wide, name)
     elif free and not attrs["single"]:
         return _selected(x, axis, out, attrs, name)
 
@@ -222,7 +225,8 @@ def _resampled(
         factor = shrinks(size, out, scale)
         if factor is not None:
             return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
-    if (attrs["mode"] == "cubic" and not crops) or (attrs["mode"] == "linear" and free):
+    summed = tables is not None and (free or not attrs["truncates"])
+    if weighs and (attrs["mode"] == "cubic" or summed):
         return _smoothed(x, axis, shape, Fraction(1), place_of, read, attrs, name)
     return te.compute(shape, body, name)
 
@@ -236,14 +240,28 @@ def _place(
     return below, te.cast(wide, place - below * over) / te.cast(wide, over)
 
 
+def _takes_division(size: Dim, out: Dim, scale: Fraction | None, rule: str) -> bool:
+    """Whether each position takes a division: by a size of the run, or by a number so large that
+    no kernel is unrolled for all remainders.
+    """
+    over = origin(te.as_scalar(1), size, out, scale, rule)[1]
+    if not (isinstance(size, int) and isinstance(out, int)):
+        return scale is None or not isinstance(over, Imm)
+    step = Fraction(out, max(size, 1)) if scale is None else scale
+    if rule == "align_corners":
+        step = Fraction(max(out - 1, 1), max(size - 1, 1))
+    period = step.numerator // math.gcd(step.numerator, _MOST_LANES)  # in vectors
+    return min(period, -(-out // _MOST_LANES)) > MOST_PATTERN_VECTORS
+
+
 def _places(
-    size: Dim, out: Dim, attrs: dict[str, Any], wide: str, name: str
+    size: Dim, out: Dim, scale: Fraction | None, attrs: dict[str, Any], wide: str, name: str
 ) -> tuple[Tensor, Tensor]:
     """Returns tables of the elements below the positions along an axis, and of the distances."""
 
     def part(n: int, label: str) -> Tensor:
         def body(o: Scalar) -> Scalar:
-            return _place(o, size, out, None, attrs, wide)[n]
+            return _place(o, size, out, scale, attrs, wide)[n]
 
         return te.compute((out,), body, f"{name}_{label}", role=TABLE)
 

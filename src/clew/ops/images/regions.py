@@ -16,7 +16,6 @@ from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
 from clew.ops.common import accumulator, differ, f16, f32, f64, i64, need_float, need_integer
-from clew.ops.math.reduce import narrowed
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
@@ -70,6 +69,19 @@ def _check(
         and regions
     ):
         raise GraphTypeError("T110", f"{name}: {x.type} has nothing to pool")
+
+
+def _check_layout(name: str, layout: str) -> None:
+    if layout != "NHWC" and parse_layout(layout).plain != "NCHW":
+        raise GraphTypeError("T109", f"{name}: unsupported layout {layout}")
+
+
+def _keeps_channels(attrs: Attrs, image: TensorType, layout: str) -> bool:
+    """Whether a plain image can be read in a layout: in whole blocks, or channels last."""
+    channels, block = image.shape[1], parse_layout(layout).factor("C")
+    if attrs.layout != "NCHW":
+        return False
+    return layout == "NHWC" or (isinstance(channels, int) and channels % block == 0)
 
 
 class _Axis:
@@ -265,10 +277,8 @@ def roi_align(
     Errors: T101, T105, T107, T108, T109, T110, I320. Source: ONNX RoiAlign-22.
     """
     name = "nn.roi_align"
-    parsed = parse_layout(layout)
-    if layout != "NHWC" and parsed.plain != "NCHW":
-        raise GraphTypeError("T109", f"{name}: unsupported layout {layout}")
-    _check(name, x, rois, 4, out, rank=len(parsed.axes), image=_spatial(layout))
+    _check_layout(name, layout)
+    _check(name, x, rois, 4, out, rank=len(parse_layout(layout).axes), image=_spatial(layout))
     need_integer(name, batches)
     if batches.rank != 1 or differ(batches.shape[0], rois.shape[0]):
         raise GraphTypeError("T108", f"{name}: {rois.type} does not match images {batches.type}")
@@ -296,8 +306,7 @@ def _roi_align_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
     """Takes whole blocks of channels, which are carried along, and channels last."""
-    channels, block = types[0].shape[1], parse_layout(layout).factor("C")
-    if layout != "NHWC" and not (isinstance(channels, int) and channels % block == 0):
+    if not _keeps_channels(attrs, types[0], layout):
         return None
     return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
 
@@ -359,6 +368,14 @@ def _pooled(x: Tensor, batches: Tensor, axes: list[_Axis], mode: str, layout: st
     return te.compute(shape, known, "roi_align", layout=x.layout)
 
 
+def _elements(attrs: Attrs, types: Sequence[TensorType]) -> int:
+    """Returns about how many elements of an image's plane are read."""
+    found = typical(types[1].shape[0])
+    for size, bins in zip(types[0].shape[2:4], attrs.out, strict=True):
+        found *= bins * -(-typical(size) // (_REGIONS_A_SIDE * bins))
+    return found
+
+
 _BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [1, 4, 4, 1, 1]], "f4")
 
 
@@ -374,17 +391,26 @@ _BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [1, 4, 4, 1, 1]], "f4")
         Sample(f32(2, 3, 6, 7), f64(4, 5), out=(2, 3), error="T101"),
         Sample(f32(2, 3, 6, 7), f32(4, 5), out=(2,), error="T107"),
         Sample(f32(2, 3, 6, 0), f32(4, 5), out=(2, 3), error="T110"),
+        Sample(f32(2, 2, 6, 7, 4), _BATCHED, out=(2, 3), layout="NCHW4c"),
+        Sample(f32(2, 6, 7, 20), _BATCHED, out=(4, 2), scale=0.5, layout="NHWC"),
+        Sample(f32(2, 3, 6, 7), f32(4, 5), out=(2, 3), layout="NHCW", error="T109"),
     ),
+    traits=Traits(channels_last=_elements),
 )
-def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float = 1.0) -> Tensor:
+def max_roi_pool(
+    x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float = 1.0, layout: str = "NCHW"
+) -> Tensor:
     """The `out` bins of regions of `x[N, C, H, W]`. Each is the largest element in it; empty bins
     are 0. `rois[n, 5]` are (image, x1, y1, x2, y2) in elements divided by `scale`, rounded.
+    `layout` is NCHW, also blocked by channels, or NHWC.
 
-    Errors: T101, T105, T107, T108, T110, I320. Source: ONNX MaxRoiPool-22.
+    Errors: T101, T105, T107, T108, T109, T110, I320. Source: ONNX MaxRoiPool-22.
     """
     name = "nn.max_roi_pool"
-    _check(name, x, rois, 5, out)
-    wide = accumulator(x.dtype)
+    _check_layout(name, layout)
+    first = _spatial(layout)
+    _check(name, x, rois, 5, out, rank=len(parse_layout(layout).axes), image=first)
+    wide, last = accumulator(x.dtype), layout == "NHWC"
 
     def border(region: Scalar, column: int) -> Scalar:
         """Returns a border as an index; halves are rounded away from 0."""
@@ -394,36 +420,66 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float 
 
     def limits(region: Scalar, axis: int, number: Scalar) -> tuple[Scalar, Scalar]:
         """Returns the first element of a bin along an axis, and the one after its last."""
-        start, bins, size = border(region, 2 - axis), out[axis], x.shape[2 + axis]
+        start, bins, size = border(region, 2 - axis), out[axis], x.shape[first + axis]
         span = te.maximum(border(region, 4 - axis) - start + 1, 1)
-        first = number * span // bins + start
-        last = -((-(number + 1) * span) // bins) + start
-        return te.maximum(first, 0), te.minimum(last, te.size(size))
+        begin = number * span // bins + start
+        end = -((-(number + 1) * span) // bins) + start
+        return te.minimum(te.maximum(begin, 0), te.size(size)), te.minimum(end, te.size(size))
 
+    def table(axis: int, which: str) -> Tensor:
+        """Returns the first element of each bin along an axis, or the number of its elements."""
+
+        def value(region: Scalar, number: Scalar) -> Scalar:
+            begin, end = limits(region, axis, number)
+            return begin if which == "at" else te.maximum(end - begin, 0)
+
+        shape = (rois.shape[0], out[axis])
+        return te.compute(shape, value, f"max_roi_pool_{which}_{'yx'[axis]}", role=roles.TABLE)
+
+    at, counts = ([table(axis, which) for axis in range(2)] for which in ("at", "count"))
+    images = te.compute(
+        (rois.shape[0],),
+        lambda n: _image_of(name, te.cast(wide, rois[n, 0]), x.shape[0]),
+        "max_roi_pool_image",
+        role=roles.TABLE,
+    )
+    over = [te.reduce_axis(x.shape[first + n], "hw"[n]) for n in range(2)]
     lowest = te.as_scalar(float("-inf"), wide)
-    h, w = te.reduce_axis(x.shape[2], "h"), te.reduce_axis(x.shape[3], "w")
 
-    def over_rows(region: Scalar, channel: Scalar, ph: Scalar, at: Scalar) -> Scalar:
-        first, last = limits(region, 0, ph)
-        image = _image_of(name, te.cast(wide, rois[region, 0]), x.shape[0])
-        element = te.cast(wide, x[image, channel, h, at])
-        return te.max(te.select((h >= first) & (h < last), element, lowest), h)
+    def bins(i: Sequence[Scalar]) -> tuple[Scalar, Sequence[Scalar]]:
+        return i[0], i[first : first + 2]
 
-    shape = (rois.shape[0], x.shape[1], *out)
-    lines = te.compute((*shape[:3], x.shape[3]), over_rows, "max_roi_pool_rows")
+    def largest(*i: Scalar) -> Scalar:
+        region, numbers = bins(i)
+        exists, place = te.as_scalar(True, "bool"), []
+        for axis, (number, step) in enumerate(zip(numbers, over, strict=True)):
+            exists = exists & (step < counts[axis][region, number])
+            end = te.size(x.shape[first + axis]) - 1
+            place.append(te.minimum(at[axis][region, number] + step, end))
+        image = images[region]
+        index = (image, *place, i[3]) if last else (image, i[1], *place, *i[4:])
+        return te.max(te.select(exists, te.cast(wide, x[index]), lowest), over)
 
-    def over_columns(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar) -> Scalar:
-        first, last = limits(region, 1, pw)
-        element = lines[region, channel, ph, w]
-        return te.max(te.select((w >= first) & (w < last), element, lowest), w)
-
-    top = te.compute(shape, over_columns, "max_roi_pool_top")
+    shape = list(x.shape)
+    shape[0] = rois.shape[0]
+    shape[first : first + 2] = out
+    top = te.compute(shape, largest, "max_roi_pool_top", role=roles.SELECTED)
 
     def body(*i: Scalar) -> Scalar:
+        region, numbers = bins(i)
         some = te.as_scalar(True, "bool")
-        for axis in range(2):
-            first, last = limits(i[0], axis, i[2 + axis])
-            some = some & (first < last)
-        return te.select(some, top[i], 0.0)
+        for axis, number in enumerate(numbers):
+            some = some & (counts[axis][region, number] > 0)
+        return te.cast(x.dtype, te.select(some, top[i], 0.0))
 
-    return narrowed(te.compute(shape, body, "max_roi_pool"), x.dtype, "max_roi_pool_cast")
+    return te.compute(shape, body, "max_roi_pool", layout=x.layout)
+
+
+@max_roi_pool.layout
+def _max_roi_pool_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    """Takes whole blocks of channels, and channels last."""
+    if not _keeps_channels(attrs, types[0], layout):
+        return None
+    return (layout, "NCHW"), attrs.with_(layout=layout), layout

@@ -25,6 +25,7 @@ from clew.cost.policy.layouts import (
     LEAST_FILLED_DEPTH,
     LONGER_BLOCKS_OF_GROUPS,
     LONGER_BLOCKS_OF_HALF_LINES,
+    MOST_TAPS_OF_PATCHES,
     PIXELS_TO_PACK,
     ROWS_TO_PACK,
     ROWS_TO_PACK_ANY,
@@ -907,9 +908,13 @@ def _packable(conv: Call) -> bool:
     weight = conv.args[1]
     if isinstance(weight, Constant):
         return True
-    pixels = math.prod(typical(n) for n in (*conv.tensor.shape[:1], *conv.tensor.shape[2:]))
-    inner = typical(conv.args[0].tensor.shape[1])
-    return weight.tensor.is_static and pixels >= max(PIXELS_TO_PACK, IMAGE_TO_PACK // max(inner, 1))
+    data, result = conv.args[0].tensor, conv.tensor
+    pixels = math.prod(typical(n) for n in (*result.shape[:1], *result.shape[2:]))
+    if not weight.tensor.is_static or math.prod(map(typical, data.shape)) < IMAGE_TO_PACK:
+        return False
+    # Larger windows are not copied into patches, and are slow to read as they lie.
+    large = math.prod(weight.tensor.concrete[2:]) > MOST_TAPS_OF_PATCHES
+    return pixels >= (ROWS_TO_PACK if large else PIXELS_TO_PACK)
 
 
 def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:

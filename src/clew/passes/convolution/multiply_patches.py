@@ -70,6 +70,8 @@ class _Layer:
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
+    image: int
+    """The number of elements of the images."""
 
     @property
     def depth(self) -> int:
@@ -108,7 +110,8 @@ def _layer(call: Call) -> _Layer | None:
     batch, _, *result = call.tensor.concrete
     sizes = attrs.strides, attrs.padding, attrs.dilation
     each = outer // attrs.groups
-    return _Layer(batch, attrs.groups, inner, each, tuple(kernel), tuple(result), *sizes)
+    image = math.prod(data.concrete)
+    return _Layer(batch, attrs.groups, inner, each, tuple(kernel), tuple(result), *sizes, image)
 
 
 def _gains(layer: _Layer, weight: Expr, target: Target) -> bool:
@@ -124,7 +127,7 @@ def _gains(layer: _Layer, weight: Expr, target: Target) -> bool:
     if size > PATCHES_IN_CACHES * target.l2_bytes or math.prod(layer.kernel) > MOST_TAPS_OF_PATCHES:
         return False
     lanes = target.vector_lanes(dtype)
-    small = layer.pixels * layer.groups * layer.inner < IMAGE_TO_PACK and layer.outer >= lanes
+    small = layer.image < IMAGE_TO_PACK and layer.outer >= lanes
     few = small or layer.pixels < PIXELS_TO_PACK
     few = few or (layer.pixels <= layer.outer and not _is_moved(weight))
     return few or _fills_no_vectors(layer, lanes)

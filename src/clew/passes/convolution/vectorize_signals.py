@@ -57,7 +57,7 @@ class VectorizeSignals(Pass):
     `most_channels` is the largest number of channels of signals for which a convolution is changed,
     unless its filters do not fill a vector.
 
-    Preconditions: weights are constants and final; LiftSignals has made images of signals; runs
+    Preconditions: constant weights are final; LiftSignals has made images of signals; runs
     before AlterLayout, which packs the other convolutions. Non-goals: operands of dot products,
     which sum neighboring taps; depthwise convolutions, whose kernels read padding as they are.
     """
@@ -108,12 +108,10 @@ class _Vectorizer(Rewriter):
             return _along_signal(new, signal_parts(layer, target))
 
     def _fits(self, conv: Call) -> bool:
-        """Whether a convolution reads signals with a constant weight, and vectors of channels may
-        be mostly empty.
-        """
+        """Whether a convolution reads signals, and vectors of channels may be mostly empty."""
         (data, weight), attrs = conv.args[:2], conv.attrs
         plain = (attrs.data_layout, attrs.weight_layout, attrs.out_layout) == ("NCHW", "OIHW", "")
-        if not plain or attrs.live or not isinstance(weight, Constant) or not weight.tensor.size:
+        if not plain or attrs.live or not weight.tensor.is_static or not weight.tensor.size:
             return False
         dtype = data.tensor.dtype
         if not is_float(dtype) or product_group(dtype) or conv.tensor.dtype != dtype:
@@ -190,7 +188,6 @@ def _along_signal(conv: Call, parts: Sequence[SignalPart]) -> Expr:
 def _of_phases(conv: Call, part: SignalPart) -> Expr:
     """Returns the convolution of some phases of the signal."""
     (data, weight), attrs = conv.args[:2], conv.attrs
-    assert isinstance(weight, Constant)
     (_, stride), (_, step) = attrs.strides, attrs.dilation
     apart = math.gcd(stride, step)
     period, dilation = stride // apart, step // apart
@@ -200,17 +197,30 @@ def _of_phases(conv: Call, part: SignalPart) -> Expr:
         data = get_op("signal_phases")(
             data, stride=stride, step=step, count=part.phases, size=size, before=before
         )
-    outer, inner, _, taps = weight.tensor.concrete
-    places = part.first + np.arange(part.phases)[:, None] + np.arange(part.taps) * period
-
-    def of_phases(filters: Array) -> Array:
-        found = filters[:, :, 0, np.minimum(places, taps - 1)]
-        made: Array = np.where(places < taps, found, filters.dtype.type(0))
-        return made.reshape(outer, -1, 1, part.taps)
-
-    type_ = weight.tensor.with_(shape=(outer, inner * part.phases, 1, part.taps))
-    packed = weight.derived(f"{part} of {period}", type_, of_phases)
+    packed = _weight_of_phases(weight, part, period)
     changed = attrs.with_(
         strides=(1, 1), dilation=(1, dilation), padding=(0, 0, 0, 0), out_layout="NCHW"
     )
     return Call(conv.op, [data, packed], changed)
+
+
+def _weight_of_phases(weight: Expr, part: SignalPart, period: int) -> Expr:
+    """Returns the taps that meet each phase, as channels; taps beyond the window are zeros."""
+    outer, inner, _, taps = weight.tensor.concrete
+    shape = (outer, inner * part.phases, 1, part.taps)
+    if isinstance(weight, Constant):
+        places = part.first + np.arange(part.phases)[:, None] + np.arange(part.taps) * period
+
+        def of_phases(filters: Array) -> Array:
+            found = filters[:, :, 0, np.minimum(places, taps - 1)]
+            made: Array = np.where(places < taps, found, filters.dtype.type(0))
+            return made.reshape(shape)
+
+        return weight.derived(f"{part} of {period}", weight.tensor.with_(shape=shape), of_phases)
+    whole = max(part.taps * period, taps)
+    padded = get_op("pad")(weight, pads=(0, 0, 0, 0, 0, 0, 0, whole - taps))
+    taken = get_op("slice")(padded, begin=(0,), end=(part.taps * period,), axes=(3,))
+    steps = get_op("reshape")(taken, shape=(outer, inner, part.taps, period))
+    first, last = part.first, part.first + part.phases
+    chosen = get_op("slice")(steps, begin=(first,), end=(last,), axes=(3,))
+    return get_op("reshape")(get_op("transpose")(chosen, axes=(0, 1, 3, 2)), shape=shape)

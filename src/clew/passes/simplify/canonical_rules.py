@@ -46,6 +46,23 @@ def matmul_with_constant_matrix(found: Match) -> Expr | None:
     return get_op("nn.dense")(data, matrix, weight_layout="KN")
 
 
+_columns = wildcard()
+_rows = is_op("transpose")(_columns)
+
+
+@rule(is_op("nn.matmul")(_x, _rows).has_attr(b_layout="KN"), REORDERED)
+def matmul_with_turned_matrix(found: Match) -> Expr | None:
+    """A product with one transposed matrix is a dense layer, which reads the matrix as it lies."""
+    data, matrix = found[_x], found[_columns]
+    if matrix.tensor.rank != 2 or data.tensor.rank < 2:
+        return None
+    if found.call(_rows).attrs.axes != (1, 0) or isinstance(matrix, Constant):
+        return None
+    if data.tensor.dtype != matrix.tensor.dtype:  # a dense layer's weight may be narrower
+        return None
+    return get_op("nn.dense")(data, matrix, weight_layout="NK", out_dtype=found.attrs.out_dtype)
+
+
 def _commutative_with_constant_first(node: Expr) -> bool:
     return (
         isinstance(node, Call)
@@ -310,6 +327,7 @@ def _box_of(
 
 RULES: Final[tuple[Rule, ...]] = (
     matmul_with_constant_matrix,
+    matmul_with_turned_matrix,
     constant_second,
     subtract_constant,
     mean_over_image,

@@ -145,7 +145,8 @@ class Conv(Rule[Convolution]):
             about = "copy a band of the image for all its panels: 1 by blocks, 2 pixel by pixel"
             choices.append(Choice("copied", int(copied), (0, _BY_BLOCKS, _BY_PIXELS), about))
         if chunk:
-            unit, across = (columns, 1) if flat else (lines, -(-width // columns))
+            pixels = flat or _is_line(image)
+            unit, across = (columns, 1) if pixels else (lines, -(-width // columns))
             group = min(kept * (width if flat else 1), unit * -(-TILES_OF_CONV_CHUNK // across))
             about = "lines, or pixels of a single one, that each chunk of a panel serves"
             chunks = tuple(sorted({0, 1, 2, 4, 8, 16, chunk}))
