@@ -17,6 +17,7 @@ from small_models import convolutional, drawn, model, node
 import clew
 from clew.frontends import load_or_defer
 from clew.quantization import Quantized, Scheme, Where
+from clew.quantization.ranges import weight_scales
 from clew.support.errors import ClewError, InputError
 
 Array = NDArray[Any]
@@ -145,6 +146,36 @@ def test_weights_of_least_error() -> None:
         errors.append(np.mean((p.weight * p.scales - p.site.weight.data) ** 2, axis=0))
     assert (errors[1] <= errors[0] * 1.001).all()
     assert (errors[1] < errors[0]).any()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 700])
+def test_scales_are_those_of_the_whole_weight(rows: int) -> None:
+    """A few rows are tried at a time; the result is the same."""
+    weight = drawn(rows, 60, seed=7)
+    scales, _ = weight_scales(weight, 0, (-7, 7), "mse")
+    wide = weight.astype(np.float64)
+    tried = np.abs(wide).max(axis=1, keepdims=True) * np.linspace(1.0, 0.6, 21) / 7
+    steps = np.clip(np.rint(wide[:, :, None] / tried[:, None]), -7, 7) * tried[:, None]
+    best = ((steps - wide[:, :, None]) ** 2).sum(axis=1).argmin(axis=1)
+    np.testing.assert_array_equal(scales, tried[np.arange(rows), best].astype("f"))
+
+
+def test_outputs_of_as_many_elements_as_are_found() -> None:
+    """A detector finds other boxes once it is quantized; its outputs cannot be compared."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        node("Greater", ["c", "least"], ["m"]),
+        node("Reshape", ["c", "flat"], ["scores"]),
+        node("Reshape", ["m", "flat"], ["found"]),
+        node("Compress", ["scores", "found"], ["y"], axis=0),
+    ]
+    constants = {
+        "w": drawn(4, 3, 3, 3, scale=0.3), "least": np.float32(0.3), "flat": np.array([-1]),
+    }  # fmt: skip
+    given = model(nodes, {"x": [1, 3, 16, 16]}, {"y": ["found"]}, constants)
+    q = clew.quantize(given, [drawn(1, 3, 16, 16, seed=n) for n in range(3)], threads=1)
+    assert [row.layer for row in q.layers] == ["conv"]
+    assert 0 < q.layers[0].error < 0.1
 
 
 def test_bias_correction_removes_the_mean_error_of_channels() -> None:

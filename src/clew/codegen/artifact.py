@@ -71,9 +71,9 @@ class EntryPoint:
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
     joins: bool = False
-    cost_fs: SymDim | None = None
+    cost_fs: Dim | None = None
     repeated: float = 0.0
-    repeated_fs: SymDim | None = None
+    repeated_fs: Dim | None = None
 
     @property
     def n_pieces(self) -> int:
@@ -123,9 +123,9 @@ class EntryPoint:
             tuple([Access.of_record(access, dims) for access in record["reads"]]),
             tuple([Access.of_record(access, dims) for access in record["writes"]]),
             record["joins"],
-            None if cost_fs is None else dims.symbolic(cost_fs),
+            None if cost_fs is None else dims.dim(cost_fs),
             record.get("repeated", 0.0),
-            None if repeated_fs is None else dims.symbolic(repeated_fs),
+            None if repeated_fs is None else dims.dim(repeated_fs),
         )
 
 
@@ -211,7 +211,7 @@ class KernelCode(Brief):
     workspace_bytes: tuple[Dim, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     checks: tuple[IndexCheck, ...] = ()
-    sizes: tuple[SymDim, ...] = ()
+    sizes: tuple[Dim, ...] = ()
     size_values: tuple[int, ...] = ()
     needs: tuple[SymDim, ...] = ()
     operations: Dim = 0
@@ -267,7 +267,7 @@ class KernelCode(Brief):
             tuple(map(dims.dim, record["workspace_bytes"])),
             tuple([(source, target) for source, target in record["in_place"]]),
             tuple([IndexCheck.of_record(check, dims) for check in record["checks"]]),
-            tuple(map(dims.symbolic, record.get("sizes", ()))),
+            tuple(map(dims.dim, record.get("sizes", ()))),
             needs=tuple(map(dims.symbolic, record.get("needs", ()))),
             operations=dims.dim(record.get("operations", 0)),
         )

@@ -515,6 +515,11 @@ def _is_never_smaller(a: Dim, b: Dim) -> bool:
     return _lowest(a - b, 0) >= 0
 
 
+def symbols(dim: Dim) -> frozenset[str]:
+    """Returns the names in a dimension."""
+    return dim.symbols if isinstance(dim, SymDim) else frozenset()
+
+
 def is_unknown(dim: Dim) -> bool:
     """Whether the dimension depends on a size that is known only during the run."""
     return isinstance(dim, SymDim) and any(name.startswith("?") for name in dim.symbols)
@@ -669,7 +674,7 @@ _FAR_BELOW: Final = -(1 << 62)
 
 Expected: TypeAlias = "tuple[tuple[str, int], ...]"
 """Sizes to optimize for, by name."""
-Meanings: TypeAlias = "tuple[tuple[str, SymDim], ...]"
+Meanings: TypeAlias = "tuple[tuple[str, Dim], ...]"
 """The dimensions that names of sizes stand for."""
 _expected: ContextVar[Expected] = ContextVar("expected", default=())
 _meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
@@ -697,7 +702,7 @@ def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
     symbols = dim.symbols
     own = {name for name, _ in expected}
     meant = [(name, of) for name, of in meanings if name in symbols and name not in own]
-    names = symbols.union(*(of.symbols for _, of in meant))
+    names = symbols.union(*(of.symbols for _, of in meant if isinstance(of, SymDim)))
     known = {name: size for name, size in expected if name in names}
     number = 0
     for size in TYPICAL_SIZES:

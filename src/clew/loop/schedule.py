@@ -274,14 +274,22 @@ class Schedule(Shown):
         return self.apply("hoist", loop=loop)
 
     def prefetch(
-        self, buffer: str, ahead: str, at: str, tiles: str = "", distance: int = 1
+        self,
+        buffer: str,
+        ahead: str,
+        at: str,
+        tiles: str = "",
+        distance: int = 1,
+        *,
+        of_size: bool = False,
     ) -> Schedule:
         """Prefetches reads of the next iteration of `ahead`, or of a later one, one share per
         iteration of `at`. `tiles` is the loop over tiles around `at`, for numbers of tiles that
-        only a run knows.
+        only a run knows. With `of_size`, only a run may know the length of what an iteration reads.
         """
         named: dict[str, Any] = {"tiles": tiles} if tiles else {}
         named |= {"distance": distance} if distance > 1 else {}
+        named |= {"of_size": True} if of_size else {}
         return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at, **named)
 
     def nontemporal(self, stage: str) -> Schedule:

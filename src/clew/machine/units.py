@@ -55,10 +55,8 @@ class DotUnit:
 
     def multiplies(self, data: str, weight: str, *, pairs_fit: bool = False) -> bool:
         """Whether the instruction sums products of these operands; `pairs_fit` promises that 16
-        bits hold the sum of any two. Weights of `i8` are widened to `i16` when they are loaded.
+        bits hold the sum of any two.
         """
-        if (data, weight) == ("i16", "i8"):
-            weight = data
         return (data, weight) == (self.data, self.weight) and (pairs_fit or not self.short_pairs)
 
     @property

@@ -30,11 +30,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import Dim, check_size
+from clew.ir.dims import Dim, SymDim, check_size
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
@@ -77,6 +77,19 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 KnownRule: TypeAlias = "Callable[..., Function | None]"
 TypeRule = Callable[..., Type]
 Ways = Callable[[Sequence["Tensor"], "Attrs"], "list[tuple[Tensor, Dim]]"]
+
+
+class Namer(Protocol):
+    """Gives names to numbers that the code of a kernel need not know."""
+
+    def blocks(self, count: int, channels: int) -> Dim:
+        """Returns a name for a number of blocks of so many channels, or the number."""
+
+    def cost(self, cycles: int) -> SymDim:
+        """Returns a name for a cost."""
+
+
+Counts = Callable[[Sequence[TensorType], "Attrs", Namer], "tuple[list[TensorType], Attrs] | None"]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 
@@ -102,6 +115,7 @@ class Op(Computed):
     doc: str
     compute: Compute | None = None
     ways_rule: Ways | None = None
+    counts_rule: Counts | None = None
     scatter_rule: Compute | None = None
     decompose_rule: Callable[..., Expr | None] | None = None
     reference_rule: Callable[..., Any] | None = None
@@ -183,6 +197,14 @@ class Op(Computed):
         one.
         """
         self.ways_rule = rule
+        return rule
+
+    def counts(self, rule: Counts) -> Counts:
+        """Decorator: maps the types of operands and the attributes to such with names in place of
+        numbers that the code of a kernel need not know: those of channel blocks, and costs that
+        follow from them. Returns None if there are none.
+        """
+        self.counts_rule = rule
         return rule
 
     def scatter(self, rule: Compute) -> Compute:

@@ -22,6 +22,7 @@ _MOST_BINS: Final = 1 << 17  # of all channels of a tensor, unless each would ge
 _FEWEST_BINS: Final = 128
 _MOST_HALVINGS: Final = 62  # of a 64-bit integer
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
+_AT_ONCE: Final = 1 << 14  # elements of a weight that stay in cache while scales are tried
 _HALVINGS: Final = 4  # halvings of the full range that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
@@ -327,12 +328,29 @@ def weight_scales(
 
 
 def _of_least_error(rows: Array, scales: Sequence[Array], limits: tuple[int, int]) -> Array:
-    """Returns, for each row, the scale with the least squared error; of equals, the first."""
-    best = scales[0]
+    """Returns, for each row, the scale with the least squared error; of equals, the first.
+
+    Takes a few rows at a time, which stay in cache while all scales are tried.
+    """
+    best = np.empty(len(rows))
+    few = max(1, _AT_ONCE // max(rows.shape[1], 1))
+    for start in range(0, len(rows), few):
+        part = slice(start, start + few)
+        best[part] = _of_least_error_at_once(rows[part], [s[part] for s in scales], limits)
+    return best
+
+
+def _of_least_error_at_once(rows: Array, scales: Sequence[Array], limits: tuple[int, int]) -> Array:
+    best, errors_of = scales[0], np.empty_like(rows)
     least = np.full(len(rows), np.inf)
     for scale in scales:
-        ints = np.clip(np.rint(rows / scale[:, None]), *limits)
-        errors = ((ints * scale[:, None] - rows) ** 2).sum(axis=1)
+        np.divide(rows, scale[:, None], out=errors_of)
+        np.rint(errors_of, out=errors_of)
+        np.clip(errors_of, *limits, out=errors_of)
+        errors_of *= scale[:, None]
+        errors_of -= rows
+        np.square(errors_of, out=errors_of)
+        errors = errors_of.sum(axis=1)
         better = errors < least
         best, least = np.where(better, scale, best), np.where(better, errors, least)
     return best

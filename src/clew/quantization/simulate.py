@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from clew.backends.compile_options import CompileOptions, Precision
 from clew.compiling.compile import passes_for
+from clew.ir.dims import is_unknown
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -99,7 +100,7 @@ class Simulation:
         main = changed.main
         outputs = outputs_of(changed)
         self._count = len(outputs)
-        self._kept = [n for n, f in enumerate(outputs) if _is_float(f)]
+        self._kept = [n for n, f in enumerate(outputs) if _is_comparable(f)]
         self.has_floats = bool(self._kept)
         exacts = [switched.exact.get(r.result.id) or switched.memo[r.result.id] for r in results]
         quantized = [switched.quantized[p.site.result.id] for p in parameters]
@@ -239,8 +240,13 @@ def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
     sums.add(*squares.T)
 
 
-def _is_float(value: Expr) -> bool:
-    return isinstance(value.type, TensorType) and is_float(value.tensor.dtype)
+def _is_comparable(value: Expr) -> bool:
+    """Whether an output is of floats, as many as without quantization: not one per box found, for
+    example.
+    """
+    if not isinstance(value.type, TensorType) or not is_float(value.tensor.dtype):
+        return False
+    return not any(is_unknown(dim) for dim in value.tensor.shape)
 
 
 class _Switched(Rewriter):

@@ -16,7 +16,7 @@ import numpy as np
 
 from clew.cost.policy.threads import SIMILAR_COSTS
 from clew.ir.dim_code import DimLists
-from clew.ir.dims import Dim, Sizes, SymDim
+from clew.ir.dims import Dim, Sizes
 from clew.machine.costs import FS_PER_NS
 from clew.runtime.bound import Bound, Chunks, chunks_of, distances_of, uses_of
 from clew.runtime.context import SharedMemory
@@ -325,6 +325,6 @@ class Numbers:
         return found
 
 
-def _cost(sized: SymDim | None, nanoseconds: float) -> Dim:
+def _cost(sized: Dim | None, nanoseconds: float) -> Dim:
     """Returns a cost in femtoseconds."""
     return round(nanoseconds * FS_PER_NS) if sized is None else sized

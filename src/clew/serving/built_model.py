@@ -169,11 +169,7 @@ class BuiltModel(Model["Kernel", "Build"]):
 
         Errors: those of a call.
         """
-        if isinstance(inputs, (list, tuple)) and len(inputs) == len(self._inputs):
-            given: Sequence[Any] = inputs  # in order, states included
-        else:
-            given = list(self.named_inputs(inputs).values())
-        return self.served_for(self.checked(given)).build
+        return self.served_for(self.checked(list(self.named_inputs(inputs).values()))).build
 
     # --- inputs with default values ---
 

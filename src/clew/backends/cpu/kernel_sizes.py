@@ -27,12 +27,25 @@ from clew.te.analysis import Kind
 class KernelSizes:
     """A primitive function with its own names for some sizes. `dims` has their values in the model.
     `needs` are the dimensions of the model that must be at least 0, so that no size is below the
-    least that its name says.
+    least that its name says. `typical` has the numbers to schedule for in place of those that some
+    names stand for.
     """
 
     function: Function
-    dims: Mapping[str, SymDim] = field(default_factory=dict)
+    dims: Mapping[str, Dim] = field(default_factory=dict)
     needs: tuple[SymDim, ...] = ()
+
+    typical: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The names of numbers, and those numbers."""
+        return {name: dim for name, dim in self.dims.items() if isinstance(dim, int)}
+
+    @property
+    def meanings(self) -> tuple[tuple[str, Dim], ...]:
+        """What to schedule the function for."""
+        return tuple({**self.dims, **self.typical}.items())
 
     @staticmethod
     def of(function: Function) -> KernelSizes:

@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 from clew.backends.calls import name_of
+from clew.backends.cpu.channel_counts import with_channel_counts
 from clew.backends.cpu.kernel_sizes import KernelSizes
 from clew.backends.cpu.kernel_stages import (
     Stages,
@@ -177,7 +178,12 @@ class KernelSource(Shown):
         if self.by_hand or not is_plain or not self.sizes.dims or self._expected_here():
             return ""
         own = KernelSource(self.sizes.function, self.target, (), self.bounds, expected=())
-        return own.key
+        if not self.sizes.counts:
+            return own.key
+        # Other counts and costs may call for other schedules.
+        where = where_of_ways(self.sizes.function)
+        ways = [expected_of_way(substitute(dim, self.sizes.counts)) for dim in where]
+        return f"{own.key}|{self.sizes.typical}|{ways}"
 
     def share(self, twin: KernelSource) -> None:
         """Makes this kernel share the code of one with an equal `own_key`, which is scheduled for
@@ -217,7 +223,9 @@ class KernelSource(Shown):
         """
         if self._first is not None:
             return self._first.sizes
-        return KernelSizes.of(self.function) if self.is_sized else KernelSizes(self.function)
+        if not self.is_sized:
+            return KernelSizes(self.function)
+        return with_channel_counts(KernelSizes.of(self.function))
 
     @cached_property
     def stages(self) -> Stages:
@@ -237,7 +245,7 @@ class KernelSource(Shown):
         return with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     def _expecting(self) -> AbstractContextManager[None]:
-        return expecting(self.expected, tuple(self.sizes.dims.items()))
+        return expecting(self.expected, self.sizes.meanings)
 
     def in_nest(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Returns the sizes of the nest at given sizes of the model."""
@@ -285,7 +293,7 @@ class KernelSource(Shown):
 
     def _other(self, way: int, where: Dim) -> KernelSource:
         """Returns another way, which is scheduled for sizes at which it is used."""
-        expected = self.expected or expected_of_way(where)
+        expected = self.expected or expected_of_way(substitute(where, self.sizes.counts))
         return KernelSource(
             self.function, self.target, (), self.bounds, self.use, self, way, expected
         )
@@ -357,8 +365,10 @@ class KernelSource(Shown):
     def in_model(self, own: KernelCode) -> KernelCode:
         """Returns the description `own_code`, or an equal one, with the model's sizes."""
         code = replace(own, key=self.key).meaning(self.sizes.dims)
-        needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
-        return replace(code, needs=needs) if self.sizes.needs else code
+        if not self.sizes.needs and not self.sizes.counts:
+            return code
+        needs = dict.fromkeys((*self.sizes.needs, *code.needs))
+        return replace(code, needs=tuple(n for n in needs if isinstance(n, SymDim)))
 
     @_level
     def own_code(self) -> KernelCode:

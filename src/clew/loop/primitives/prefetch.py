@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
-from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, product, symbols
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import (
@@ -53,6 +52,7 @@ def prefetch(
     at: str,
     tiles: str = "",
     distance: int = 1,
+    of_size: bool = False,
 ) -> Nest:
     """Prefetches, during an iteration of `ahead`, the part of `buffer` that the next iteration
     reads, or the one `distance` iterations later.
@@ -80,6 +80,9 @@ def prefetch(
     meets once: a remainder that runs for every line of an image would prefetch the range every
     time.
 
+    With `of_size`, only a run may know the length of a range. Loops whose trip counts are made of
+    the same names read all of it.
+
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
     """
@@ -98,6 +101,9 @@ def prefetch(
         assert isinstance(stmt, Store)
         tiled = has_tiles(found.body)
         once = None if tiled else _steps_of_part(found.body, at, load, len(outer))
+        if not of_size:
+            for dim in load.source.shape[len(outer) + 1 :]:
+                number(dim, f"an axis of {buffer}")
 
         following = _NextPanel(load.source, outer, stmt.stage, panel, count, distance)
 
@@ -266,7 +272,8 @@ def _steps_of_part(body: Stmt, at: str, load: Load, axis: int) -> Dim | None:
     path = _path(body, at)
     within = load.indices[axis + 1 :]
     steps = [n for n in path if any(contains(i, n.index) for i in within)]
-    if all(isinstance(n.size, int) for n in steps):
+    names = {s for d in load.source.shape[axis + 1 :] for s in symbols(d)}
+    if all(symbols(n.size) <= names for n in steps):
         return None
     total: Dim = 1
     for loop in steps:
@@ -343,9 +350,8 @@ class _NextPanel:
         following = binary("min", binary("add", panel, Imm(count * distance, INDEX)), last)
         self.position: list[Scalar] = [*outer, following]
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
-        inner = [number(d, f"an axis of {buffer.name}") for d in buffer.shape[len(outer) + 1 :]]
-        elements = count * math.prod(inner)
-        self.lines = -(-elements // self.per_line)
+        elements = count * product(buffer.shape[len(outer) + 1 :])
+        self.lines = ceil_div(elements, self.per_line)
 
     def prefetch(self, *rest: Scalar) -> Prefetch:
         """Returns the prefetch of a position in the panel."""
@@ -361,8 +367,8 @@ class _NextPanel:
         return self.prefetch(*[_ZERO] * (inner - 1), place)
 
     def lines_each(self, steps: int) -> int:
-        """Returns the lines of each of `steps` equal shares. Errors: S033."""
-        each = -(-self.lines // max(steps, 1))
+        """Returns the lines of each of `steps` equal shares. Errors: S033, S070."""
+        each = -(-number(self.lines, f"a part of {self.buffer.name}") // max(steps, 1))
         check_lines(each)
         return each
 
@@ -377,16 +383,17 @@ class _Half:
     def __init__(self, panel: _NextPanel, steps: int, tile: Scalar, alone: Dim) -> None:
         self.panel, self.steps, self.tile, self.alone = panel, steps, tile, alone
         self.each = panel.lines_each(steps)
+        self.lines = number(panel.lines, "a part")
 
     def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the prefetches of one step."""
         half = -(-self.each // 2)
         stride = half + self.alone * (self.each - half)
-        start = max(self.panel.lines - self.steps * half, 0)  # of the second half
+        start = max(self.lines - self.steps * half, 0)  # of the second half
         second = binary("mul", binary("min", self.tile, Imm(1, INDEX)), Imm(start, INDEX))
         first = binary("add", second, binary("mul", step.number, size(stride)))
-        if self.steps * self.each > self.panel.lines:
-            first = binary("min", first, Imm(max(self.panel.lines - self.each, 0), INDEX))
+        if self.steps * self.each > self.lines:
+            first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         offsets = [n if n < half else n - half + self.alone * half for n in range(self.each)]
         return [self.panel.of_line(binary("add", first, size(n))) for n in offsets]
 
@@ -425,20 +432,22 @@ class _Share:
     def __init__(self, panel: _NextPanel, steps: Dim) -> None:
         self.panel, self.steps = panel, steps
         # The lines of a share; 0 if only a run knows the number of steps, and thus of lines.
-        self.each = panel.lines_each(steps) if isinstance(steps, int) else 0
+        is_known = isinstance(steps, int) and isinstance(panel.lines, int)
+        self.each = panel.lines_each(steps) if is_known else 0  # type: ignore[arg-type]
 
     def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the prefetches of one step."""
-        if not isinstance(self.steps, int):
+        all_lines = self.panel.lines
+        if not isinstance(self.steps, int) or not isinstance(all_lines, int):
             return self._of_size(self.steps, step, simplifier)
         first = binary("mul", step.number, Imm(self.each, INDEX))
-        if not simplifier.never_above(first, self.panel.lines - self.each):
-            first = binary("min", first, Imm(max(self.panel.lines - self.each, 0), INDEX))
-        lines = range(min(self.each, self.panel.lines))
+        if not simplifier.never_above(first, all_lines - self.each):
+            first = binary("min", first, Imm(max(all_lines - self.each, 0), INDEX))
+        lines = range(min(self.each, all_lines))
         return [self.panel.of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
 
-    def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
-        """Returns the statements of one step if only a run knows the number of steps."""
+    def _of_size(self, steps: Dim, step: Step, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements of a step if only a run knows the number of steps or lines."""
         each = dim_min((steps + (self.panel.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
         start = binary("mul", step.tile, size(each))
         # Only the position of a tile is capped, so that its steps add a stride to a pointer.
@@ -446,7 +455,7 @@ class _Share:
         line = Index(f"{self.panel.stage}.line", each)
         place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
         share = For(line, "serial", self.panel.of_line(simplifier.simplify(place)))
-        return [If(binary("lt", simplifier.simplify(start), Imm(self.panel.lines, INDEX)), share)]
+        return [If(binary("lt", simplifier.simplify(start), size(self.panel.lines)), share)]
 
 
 def check_lines(lines: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, numbers
 from clew.ir.expr import Attrs
+from clew.ir.types import TensorType
 from clew.machine.units import TILE_ROWS
 from clew.ops.common import f16, f32
 from clew.ops.convolution.conv_parts import (
@@ -19,7 +20,7 @@ from clew.ops.convolution.conv_parts import (
 from clew.ops.convolution.stages import convolve, convolved
 from clew.ops.convolution.winograd import conv2d_winograd
 from clew.ops.movement.layouts import logical_sizes, parse_layout
-from clew.ops.registry import Sample, register_op
+from clew.ops.registry import Namer, Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
 
@@ -181,6 +182,38 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
         results.append(made)
         costs.append(cost)
     return list(zip(results, _least(costs), strict=True))
+
+
+@conv2d_by_size.counts
+def _counts(
+    operands: Sequence[TensorType], attrs: Attrs, namer: Namer
+) -> tuple[list[TensorType], Attrs] | None:
+    """Names the numbers of channel blocks and of panels, and the costs of the algorithms."""
+    data, packed, *others = operands
+    blocks, panels = data.shape[1], packed.shape[0]
+    points = [(tile + 2) ** 2 for tile in attrs.tiles]
+    if attrs.split or not points or not isinstance(blocks, int) or not isinstance(panels, int):
+        return None
+    if any(w.shape[0] != n * panels for w, n in zip(others, points, strict=True)):
+        return None  # `packed` holds more filters
+    (lanes,), (panel,) = numbers(data.shape[-1:]) or (0,), numbers(packed.shape[-1:]) or (0,)
+    inner, outer = namer.blocks(blocks, lanes), namer.blocks(panels, panel)
+    if isinstance(inner, int) or isinstance(outer, int):
+        return None
+    types = [
+        _shaped(data, (data.shape[0], inner, *data.shape[2:])),
+        _shaped(packed, (outer, inner, *packed.shape[2:])),
+        *(
+            _shaped(w, (n * outer, lanes * inner, *w.shape[2:]))
+            for w, n in zip(others, points, strict=True)
+        ),
+    ]
+    costs = {key: tuple(map(namer.cost, attrs[key])) for key in ("direct", "winograd")}
+    return types, attrs.with_(**costs)
+
+
+def _shaped(type_: TensorType, shape: tuple[Dim, ...]) -> TensorType:
+    return TensorType(shape, type_.dtype, type_.layout)
 
 
 def _least(costs: Sequence[Dim]) -> list[Dim]:

@@ -27,11 +27,14 @@ def stream(
     levels: list[str],
     target: Target,
     tiles: str = "",
+    *,
+    of_size: bool = False,
 ) -> None:
     """Prefetches the next panel of each operand whose panels are contiguous.
 
     `levels` are the loops inside `panel`, outermost first. The requests go into the outermost of
     them that issues only a few at a time. `tiles` may be the outermost of them: see `prefetch`.
+    With `of_size`, only a run may know the length of a panel.
     """
     if schedule.extent(panel) < 2:
         return
@@ -42,7 +45,8 @@ def stream(
         at = _level(schedule, panel, levels, lines)
         counted = tiles if _is_counted_by_run(schedule, tiles) else ""
         # The panels may not be contiguous.
-        schedule.attempt(partial(schedule.prefetch, buffer.name, panel, at, counted))
+        sized = of_size and not all(isinstance(d, int) for d in buffer.shape[1:])
+        schedule.attempt(partial(schedule.prefetch, buffer.name, panel, at, counted, of_size=sized))
 
 
 def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:

@@ -216,7 +216,7 @@ class Conv(Rule[Convolution]):
             schedule.unroll(name)
         schedule.vectorize(lane)
         if settings["prefetch"]:
-            stream(schedule, info, co_outer, levels, match.target)
+            stream(schedule, info, co_outer, levels, match.target, of_size=True)
         if copy:  # a band's part of the image is contiguous in its copy
             schedule.compute_at(copy, outer[-1])
             wide, lane = schedule.split(copied_lanes, match.lanes, tail="guard")

@@ -362,7 +362,7 @@ def _multiply(
         schedule.unroll(name)
     schedule.vectorize(lane)
     if settings["prefetch"]:
-        stream(schedule, info, panel, [tiles, *reduction], target)
+        stream(schedule, info, panel, [tiles, *reduction], target, of_size=True)
     if not group:
         schedule.parallel(panel)
 
