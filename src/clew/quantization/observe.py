@@ -21,6 +21,7 @@ from clew.quantization.ranges import Histogram, Histograms
 from clew.quantization.sites import Site
 from clew.quantization.totals import channels_first, highest, lowest
 from clew.quantization.weight_only import Gram
+from clew.quantization.sequences import Sequences
 from clew.support.errors import InputError
 from clew.tap.capture import Unkept, giving
 
@@ -80,7 +81,7 @@ class Observer:
         given = {v.id: v for v in (*inside, *results, *self._outputs)}
         self._places = {id_: n for n, id_ in enumerate(given)}
         self._model = compiled(giving(module, list(given.values())), options)
-        self.feeds = feeds_of(self._model, calibration)
+        self.feeds = feeds_of(self._model, calibration, Sequences(module))
 
     def _each(self, what: str, add: Callable[[list[Array]], None]) -> None:
         """Calls `add` with the values at points for each sample. They are freed before the next
