@@ -47,7 +47,8 @@ class Case:
 def cases(folder: Path, count: int, seed: int) -> list[Case]:
     """Returns prompts of many lengths and their answers, generated one after another."""
     model = clew.language_model(folder, threads=1)
-    words, made = random.Random(seed), []
+    words = random.Random(seed)
+    made: list[Case] = []
     known = model.wiring.vocabulary or 2
     while len(made) < count:
         prompt = [words.randrange(3, known) for _ in range(words.randint(1, _LONGEST_PROMPT))]

@@ -22,9 +22,7 @@ def with_cache_dtype(module: Module, dtype: str | None) -> Module: ...
 def with_cache_dtype(
     module: Module | DeferredModule, dtype: str | None
 ) -> Module | DeferredModule: ...
-def with_cache_dtype(
-    module: Module | DeferredModule, dtype: str | None
-) -> Module | DeferredModule:
+def with_cache_dtype(module: Module | DeferredModule, dtype: str | None) -> Module | DeferredModule:
     """Returns the model with its growing caches in a dtype; None leaves them as they are.
 
     Errors: I496 if the model has no caches of floats that names identify and a concatenation

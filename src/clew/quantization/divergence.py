@@ -66,4 +66,5 @@ def divergence(exact: Iterable[Array], found: Iterable[Array]) -> float:
 def _log_softmax(x: Array) -> Array:
     wide = x.astype(np.float64)
     wide -= wide.max(axis=-1, keepdims=True)
-    return wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    found: Array = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    return found

@@ -172,9 +172,7 @@ def _checksum(feed: Feed) -> int:
     return found
 
 
-def feeds_of(
-    model: CompiledModel, given: Any, sequences: Sequences, *, seed: int = 0
-) -> Feeds:
+def feeds_of(model: CompiledModel, given: Any, sequences: Sequences, *, seed: int = 0) -> Feeds:
     """Returns the inputs of calls, by name. Growing states that a call omits begin empty.
 
     `given` is an iterable of calls' inputs (mappings, tuples, or the only input), which is held in

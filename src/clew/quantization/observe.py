@@ -18,10 +18,10 @@ from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
 from clew.quantization.ranges import Histogram, Histograms
+from clew.quantization.sequences import Sequences
 from clew.quantization.sites import Site
 from clew.quantization.totals import channels_first, highest, lowest
 from clew.quantization.weight_only import Gram
-from clew.quantization.sequences import Sequences
 from clew.support.errors import InputError
 from clew.tap.capture import Unkept, giving
 

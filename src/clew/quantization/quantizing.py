@@ -440,7 +440,9 @@ class _Work:
 
     def measured(self) -> Measured:
         """Returns the figures that the table shows."""
-        return Measured(self.histograms, self.extremes, self.local, self.alone, self.by_value, self.divergences)
+        return Measured(
+            self.histograms, self.extremes, self.local, self.alone, self.by_value, self.divergences
+        )
 
     def _by_operands(
         self, observer: Observer, points: Sequence[Point], schemes: Sequence[Scheme]

@@ -184,7 +184,10 @@ def attention(
     qs, ks = _sizes("query", q, q_layout), _sizes("key", k, k_layout)
     vs = _sizes("value", v, v_layout)
     _check(qs, ks, vs)
-    for what, one, place_of, of in (("key", k_scale, k_layout, ks), ("value", v_scale, v_layout, vs)):
+    for what, one, place_of, of in (
+        ("key", k_scale, k_layout, ks),
+        ("value", v_scale, v_layout, vs),
+    ):
         if one is not None:
             _check_scale(what, _sizes(f"{what}'s scale", one, place_of), of)
     if sorted(layout) != sorted(AXES):

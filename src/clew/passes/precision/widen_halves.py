@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, replaces
 from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, Type
