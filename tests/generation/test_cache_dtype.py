@@ -16,7 +16,11 @@ from .folders import write_model, write_tiny_onnx
 
 Array = np.ndarray[Any, Any]
 TOLERANCES = {"bf16": 0.2, "f16": 0.02, "int8": 0.4}
-CHANGES = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1}
+CHANGES: dict[str, Any] = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+}
 _HIDDEN, _INNER, _HEAD, _VOCABULARY = 32, 48, 8, 280
 
 
@@ -32,6 +36,10 @@ def grouped(folder: Path) -> Path:
         f"{layer}.input_layernorm": (_HIDDEN,), f"{layer}.post_attention_layernorm": (_HIDDEN,),
     }  # fmt: skip
     return write_model(folder, shapes={f"{n}.weight": s for n, s in shapes.items()}, **CHANGES)
+
+
+def compiled_for(source: Path, dtype: str | None) -> Any:
+    return clew.compile(source, threads=1, precision=clew.Precision(cache_dtype=dtype))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +69,7 @@ def logits(compiled: Any, ids: list[int], cut: int) -> Array:
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_attention_reads_caches_as_stored(folder: Path, dtype: str) -> None:
     exact = clew.compile(folder, threads=1)
-    compiled = clew.compile(folder, threads=1, cache_dtype=dtype)
+    compiled = compiled_for(folder, dtype)
     (ids,) = prompts((30,))
     wanted, found = (logits(c, ids, 20) for c in (exact, compiled))
     assert 0 < np.abs(found - wanted).max() < TOLERANCES[dtype]
@@ -77,7 +85,7 @@ def test_attention_reads_caches_as_stored(folder: Path, dtype: str) -> None:
 
 
 def test_codes_have_the_factor_of_their_position(folder: Path) -> None:
-    exact, compiled = (clew.compile(folder, threads=1, cache_dtype=d) for d in (None, "int8"))
+    exact, compiled = (compiled_for(folder, dtype) for dtype in (None, "int8"))
     (ids,) = prompts((9,), 4)
     sessions = [c.session() for c in (exact, compiled)]
     for session in sessions:
@@ -146,6 +154,6 @@ def test_caches_of_onnx_models(tmp_path: Path, dtype: str) -> None:
 def test_models_without_caches(tmp_path: Path) -> None:
     write_tiny_onnx(tmp_path / "model.onnx", recurrent=True)
     with pytest.raises(clew.ClewError, match="I496"):
-        clew.compile(tmp_path / "model.onnx", cache_dtype="int8")
+        compiled_for(tmp_path / "model.onnx", "int8")
     with pytest.raises(clew.ClewError, match="I013"):
-        clew.compile(tmp_path / "model.onnx", cache_dtype="i3")
+        compiled_for(tmp_path / "model.onnx", "i3")
