@@ -74,14 +74,15 @@ def reading(start: float, done: int) -> Reading:
     return Reading(
         round(time.monotonic() - start, 1),
         done,
-        round(_resident(own), 1),
-        round(sum(map(_resident, workers)), 1),
+        round(resident(own), 1),
+        round(sum(map(resident, workers)), 1),
         len(os.listdir(f"/proc/{own}/fd")),
         len(os.listdir(f"/proc/{own}/task")),
     )
 
 
-def _resident(process: int) -> float:
+def resident(process: int) -> float:
+    """Returns the resident memory of a process in MiB."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, IndexError):  # it has just ended

@@ -60,6 +60,8 @@ EXCEPTIONS: Final = {
     ("passes/fusion/melted_convolutions.py", "_RANK"): _FORMAT,
     ("passes/integer_bounds.py", "_MOST_ELEMENTS"): _WORK,
     ("passes/name_values.py", "_MOST_VALUES"): _TEXT,
+    ("passes/narrow_caches.py", "_LARGEST"): "what 8 bits hold",
+    ("passes/narrow_caches.py", "_LEAST"): "a number that is not 0",
     ("passes/placement/partition_graph.py", "_MOST_NAMED"): _TEXT,
     ("passes/placement/refusals.py", "_SHOWN"): _TEXT,
     ("passes/precision/bound_sums.py", "_MOST"): "what 32 bits hold",

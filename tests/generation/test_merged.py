@@ -65,6 +65,12 @@ def model(causal: Any) -> clew.CompiledModel:
     return clew.compile(causal, threads=1)
 
 
+@pytest.fixture(scope="module")
+def cross() -> tuple[Any, clew.CompiledModel]:
+    made = merged(weights(cross=True), cross=True)
+    return made, clew.compile(made, threads=1)
+
+
 def generated(model: Any, prompt: list[int], count: int) -> tuple[int, ...]:
     """Returns greedy tokens by ONNX Runtime."""
     reference, ids, found = Reference(model), np.array([prompt]), []
@@ -137,10 +143,15 @@ def test_a_call_that_begins_leaves_the_caches_of_copies(
     np.testing.assert_allclose(found, reference(np.array([[7]])), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_call_begins_whatever_the_state_is(cross: bool) -> None:
-    made = merged(weights(cross=cross), cross=cross)
-    session = clew.compile(made, threads=1).session()
+@pytest.mark.parametrize("crosses", [False, True])
+def test_a_call_begins_whatever_the_state_is(
+    causal: Any,
+    model: clew.CompiledModel,
+    cross: tuple[Any, clew.CompiledModel],
+    crosses: bool,
+) -> None:
+    made, compiled = cross if crosses else (causal, model)
+    session = compiled.session()
     rng = np.random.default_rng(3)
     for number, batch in enumerate([1, 3, 2, 2, 2]):
         if number == 3:  # whole arrays in place of buffers
@@ -149,7 +160,7 @@ def test_a_call_begins_whatever_the_state_is(cross: bool) -> None:
             session._now.hold.is_torn = True
         reference = Reference(made)
         encoder = rng.standard_normal((batch, 2 + number, WIDTH)).astype(np.float32)
-        more = [encoder] if cross else []
+        more = [encoder] if crosses else []
         for flag, count in ((False, 3), (True, 1)):
             ids = rng.integers(0, VOCABULARY, (batch, count))
             found = session(ids, *more, np.array([flag]))
@@ -177,9 +188,8 @@ def test_a_branch_for_one_token_reads_one_token_per_call() -> None:
     )
 
 
-def test_caches_of_an_encoder_stay(tmp_path: Path) -> None:
-    made = merged(weights(cross=True), cross=True)
-    compiled = clew.compile(made, threads=1)
+def test_caches_of_an_encoder_stay(cross: tuple[Any, clew.CompiledModel], tmp_path: Path) -> None:
+    made, compiled = cross
     compiled.save(tmp_path / "model.clew")
     rng = np.random.default_rng(0)
     for found in (compiled, clew.load_compiled(tmp_path / "model.clew", threads=1)):

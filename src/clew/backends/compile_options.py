@@ -29,8 +29,10 @@ from typing import (
 )
 
 from clew.backends.option_checks import (
+    CACHE_DTYPES,
     OPT_LEVELS,
     PRECISIONS,
+    check_cache_dtype,
     check_opt_level,
     check_precision,
     checked_budgets,
@@ -128,6 +130,15 @@ class Precision(Group):
         "Layers, or globs of layers, to keep in f32.",
         metavar="LAYER,...",
         check=partial(checked_names, "keep_f32"),
+    )
+    cache_dtype: str | None = option(
+        None,
+        "Dtype in which key-value caches are stored; int8: codes with a factor for each position "
+        "of a head.",
+        metavar="|".join(CACHE_DTYPES),
+        kind=str,
+        shown_default="that of the model",
+        check=check_cache_dtype,
     )
 
 

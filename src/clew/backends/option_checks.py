@@ -15,6 +15,7 @@ from clew.support.links import check_links
 
 OPT_LEVELS: Final = (0, 1, 2, 3)
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
+CACHE_DTYPES: Final = ("f32", "bf16", "f16", "int8")
 
 
 def check_opt_level(level: Any) -> int:
@@ -30,6 +31,14 @@ def check_precision(precision: Any) -> str:
         known = ", ".join(PRECISIONS)
         raise InputError("I013", f"no precision {precision!r:.80}", hint=f"it is one of {known}")
     return str(precision)
+
+
+def check_cache_dtype(dtype: Any) -> str | None:
+    """Errors: I013 for a dtype in which no caches are stored."""
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in CACHE_DTYPES):
+        known = ", ".join(CACHE_DTYPES)
+        raise InputError("I013", f"no cache_dtype {dtype!r:.80}", hint=f"it is one of {known}")
+    return dtype
 
 
 def checked_target(target: Any) -> Any:

@@ -75,6 +75,14 @@ def quantize(
     sensitivities: Annotated[
         bool, typer.Option("--sensitivities", help="Measure the error of each layer alone.")
     ] = False,
+    logits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT",
+            help="Output of logits, whose divergence --sensitivities measures.",
+            show_default="logits",
+        ),
+    ] = None,
     times: Annotated[
         bool,
         typer.Option("--times", help="Profile each layer in f32, bf16 and integers."),
@@ -205,6 +213,7 @@ def quantize(
             max_error=max_error,
             recipe=recipe,
             sensitivities=sensitivities,
+            logits=logits,
             on_progress=say,
             **rest,
         )

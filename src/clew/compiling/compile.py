@@ -20,6 +20,7 @@ from clew.backends.compile_options import (
 )
 from clew.backends.options import Options
 from clew.backends.registry import backends_of
+from clew.build.cache_dtypes import with_cache_dtype
 from clew.build.sizes import sized
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiling.applied_records import with_records
@@ -73,7 +74,8 @@ def _made(
     extend = extensions_of(asked.extend)
     count = thread_count(asked.threads)
     about, limits = asked.group(Passes), asked.group(Limits)
-    keep_f32 = asked.group(Precision).keep_f32
+    precision = asked.group(Precision)
+    keep_f32 = precision.keep_f32
     given: Sequence[Backend | str] = [
         *asked.backends,
         *(x for x in extend if isinstance(x, Backend)),
@@ -106,6 +108,7 @@ def _made(
     defaults = module.defaults
     sizes = asked.group(Sizes)
     with in_force(limits.budgets), bounds_in_force(limits.bounds):
+        module = with_cache_dtype(module, precision.cache_dtype)
         module, ranges = sized(module, sizes.sizes)
     replaced = about.passes is not None
     _check_names(module, chosen, keep_f32, required, about.disabled, rule, replaced=replaced)
@@ -141,8 +144,11 @@ def _made(
         asked=asked,
     )
     if defaults is not None:
-        again = defaults.with_inputs
-        defaults = replace(defaults, with_inputs=lambda names: sized(again(names), sizes.sizes)[0])
+        again, dtype = defaults.with_inputs, precision.cache_dtype
+        defaults = replace(
+            defaults,
+            with_inputs=lambda names: sized(with_cache_dtype(again(names), dtype), sizes.sizes)[0],
+        )
     return make(module, options, store, defaults=defaults)
 
 

@@ -61,7 +61,7 @@ class HeldStates:
 
 
 @dataclass(frozen=True, eq=False)
-class _Growing:
+class Growing:
     """A state that `joined`, the value of an output, extends along an axis."""
 
     param: Var
@@ -171,6 +171,11 @@ class _Unpadded(Specializer):
             replaces(old, made.args[0])
             return made.args[0]
         return made
+
+
+def growing_states(module: Module, pairs: Sequence[tuple[str, str]]) -> list[Growing]:
+    """Returns the growing states that a concatenation extends, and nothing else reads."""
+    return _growing(module, pairs)[0]
 
 
 def growing_sizes(module: Module, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -283,11 +288,11 @@ def _range(value: Expr, whole: Expr, axis: int) -> tuple[Dim, Dim] | None:
 
 def _growing(
     module: Module, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[_Growing], dict[str, str]]:
+) -> tuple[list[Growing], dict[str, str]]:
     """Returns the states that can lie in buffers, and why others that grow cannot, by name."""
     readers = _readers(module)
     fed = Counter(output for _, output in pairs)
-    found, reasons = list[_Growing](), dict[str, str]()
+    found, reasons = list[Growing](), dict[str, str]()
     added: dict[str, Dim] = {}
     for param, output, result, axis, length in _candidates(module, pairs):
         name = param.name
@@ -303,7 +308,7 @@ def _growing(
         elif added.setdefault(str(length), more) != more:
             reasons[name] = f"others of size {length} grow by {added[str(length)]}, it by {more}"
         else:
-            found.append(_Growing(param, output, result, axis, length))
+            found.append(Growing(param, output, result, axis, length))
     return found, reasons
 
 
@@ -336,7 +341,7 @@ def _joins(result: Call, param: Var, axis: int) -> bool:
 
 class _Holder(Rewriter):
     def __init__(
-        self, states: Sequence[_Growing], spares: Mapping[str, str], fixed: Sequence[_Fixed]
+        self, states: Sequence[Growing], spares: Mapping[str, str], fixed: Sequence[_Fixed]
     ) -> None:
         super().__init__()
         self._fixed = {state.result.id: state for state in fixed}
@@ -352,7 +357,7 @@ class _Holder(Rewriter):
         with building_for(module.main.body):
             return new.with_functions({"main": self._main(module.main, new.main)})
 
-    def _buffer(self, state: _Growing) -> TensorType:
+    def _buffer(self, state: Growing) -> TensorType:
         """Returns the type of a buffer: valid elements, new elements, and spare room."""
         spare = SymDim.symbol(self._spares[str(state.length)], least=0)
         shape = list(state.joined.tensor.shape)

@@ -30,6 +30,7 @@ from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.partition_graph import PartitionGraph
 from clew.passes.placement.rules import FIRST, Rule
+from clew.passes.precision.attend_codes import AttendCodes
 from clew.passes.precision.bound_sums import BoundSums
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.fold_offsets import FoldOffsets
@@ -122,6 +123,7 @@ def pipeline(
         FlattenClips(),  # needs final weights; later passes expect images
         MultiplyPatches(),  # on images; the products that it makes are products for the next passes
         FillGroups(),  # on images with final weights; before layouts
+        AttendCodes(),  # needs whole attention; before widened values become narrow ones
         WidenHalves(),  # needs whole layers, like the next one, which leaves its products alone
         products,  # needs whole layers with final weights; before weights are packed
         JoinColumns(),  # needs the dtype of products; before layouts

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, overload, runtime_checkable
 import numpy as np
 
 from clew.api.compiled_model import CompiledModel
+from clew.quantization.sequences import DRAWN_CALLS, Sequences
 from clew.support.archives import Archive
 from clew.support.errors import ClewError, ClewWarning, InputError
 from clew.support.files import reason_of
@@ -48,9 +49,9 @@ class Feeds(Sequence[Feed]):
     are noticed.
     """
 
-    def __init__(self, model: CompiledModel, calls: _Indexed) -> None:
+    def __init__(self, model: CompiledModel, calls: _Indexed, sequences: Sequences) -> None:
         """Reads and checks every call once. Errors: as of `feeds_of`."""
-        self._model, self._calls = model, calls
+        self._model, self._calls, self._sequences = model, calls, sequences
         with _users_data("the number of samples"):
             self._count = len(calls)
         self._held: list[Feed] = []
@@ -106,7 +107,7 @@ class Feeds(Sequence[Feed]):
     def _read(self, number: int) -> Feed:
         with _users_data(f"sample {number}"):
             given = self._calls[number]
-        return _named(self._model, number, given)
+        return _named(self._model, number, given, self._sequences)
 
 
 @contextmanager
@@ -171,8 +172,8 @@ def _checksum(feed: Feed) -> int:
     return found
 
 
-def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> Feeds:
-    """Returns the inputs of calls, by name.
+def feeds_of(model: CompiledModel, given: Any, sequences: Sequences, *, seed: int = 0) -> Feeds:
+    """Returns the inputs of calls, by name. Growing states that a call omits begin empty.
 
     `given` is an iterable of calls' inputs (mappings, tuples, or the only input), which is held in
     memory unless its parts can be had by number; an array, or a mapping of arrays, with many
@@ -190,13 +191,17 @@ def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> Feeds:
             ),
             stacklevel=3,
         )
-        return Feeds(model, _Read(_DRAWN_COUNT, lambda n: model.drawn(seed=seed + n)))
-    return Feeds(model, _calls(model, given))
+        if sequences.has_ids:
+            calls = _Read(DRAWN_CALLS, lambda n: sequences.drawn(seed + n))
+        else:
+            calls = _Read(_DRAWN_COUNT, lambda n: model.drawn(seed=seed + n))
+        return Feeds(model, calls, sequences)
+    return Feeds(model, _calls(model, given, sequences), sequences)
 
 
-def _named(model: CompiledModel, number: int, given: Any) -> Feed:
+def _named(model: CompiledModel, number: int, given: Any, sequences: Sequences) -> Feed:
     try:
-        named = model.named_inputs(given)
+        named = model.named_inputs(sequences.completed(given))
         model.checked((), named)
     except ClewError as error:
         error.message = f"sample {number}: {error.message}"
@@ -212,11 +217,11 @@ def _named(model: CompiledModel, number: int, given: Any) -> Feed:
     return named
 
 
-def _calls(model: CompiledModel, given: Any) -> _Indexed:
+def _calls(model: CompiledModel, given: Any, sequences: Sequences) -> _Indexed:
     if isinstance(given, (str, Path)):
         return _files(model, Path(given))
     if isinstance(given, np.ndarray):
-        names = model.input_names
+        names = [sequences.ids] if sequences.has_ids else model.input_names
         if len(names) != 1:
             raise InputError(
                 "I394",

@@ -19,7 +19,7 @@ from clew.quantization.table import LayerRow
 class Measured:
     """Figures of calibration by layer: distributions and extremes of operands, errors on exact
     operands, and errors of the outputs if the layer alone is quantized; and distributions of
-    operands of sums, by value.
+    operands of sums, by value; and divergences of the logits if a layer alone is quantized.
     """
 
     histograms: Mapping[str, Histogram]
@@ -27,6 +27,7 @@ class Measured:
     local: Mapping[str, LocalError]
     alone: Mapping[str, float]
     by_value: Mapping[int, Histogram] = field(default_factory=dict)
+    divergences: Mapping[str, float] = field(default_factory=dict)
 
 
 def layer_rows(
@@ -62,6 +63,7 @@ def layer_rows(
                 clipped=_clipped(p, found),
                 sqnr_db=_decibels(local.signal, left),
                 alone=measured.alone.get(site.name),
+                divergence=measured.divergences.get(site.name),
             )
         rows.append(row)
     return tuple(rows)

@@ -18,6 +18,7 @@ from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.progress import Progress
 from clew.quantization.ranges import Histogram, Histograms
+from clew.quantization.sequences import Sequences
 from clew.quantization.sites import Site
 from clew.quantization.totals import channels_first, highest, lowest
 from clew.quantization.weight_only import Gram
@@ -80,7 +81,7 @@ class Observer:
         given = {v.id: v for v in (*inside, *results, *self._outputs)}
         self._places = {id_: n for n, id_ in enumerate(given)}
         self._model = compiled(giving(module, list(given.values())), options)
-        self.feeds = feeds_of(self._model, calibration)
+        self.feeds = feeds_of(self._model, calibration, Sequences(module))
 
     def _each(self, what: str, add: Callable[[list[Array]], None]) -> None:
         """Calls `add` with the values at points for each sample. They are freed before the next

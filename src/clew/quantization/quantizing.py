@@ -23,6 +23,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import get_op
+from clew.quantization.divergence import Divergence, logits_of
 from clew.quantization.feeds import Feed
 from clew.quantization.layer_rows import Measured, layer_rows, sum_rows, with_errors
 from clew.quantization.migration import migrated
@@ -79,6 +80,7 @@ def quantize(
     max_drop: float | None = None,
     recipe: Recipe | str | Path | None = None,
     sensitivities: bool = False,
+    logits: str | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
     target: str | Target = "cpu",
     threads: int | None = None,
@@ -96,7 +98,9 @@ def quantize(
     With `max_error`, a bound on the relative error of the outputs, or with `metric`, any function
     of the outputs by name for all samples, whose value may be `max_drop` less than in floats, the
     smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
-    them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
+    them can be left out. `sensitivities` measures each layer's effect on the outputs in any case,
+    and on the distributions of an output of logits: that named `logits`, or the one that the
+    argument `logits` names.
 
     `recipe` applies the decisions of an earlier call, without calibration data, which bounds and
     `sensitivities` need; with them, only its scheme and rules count. `options` takes the other
@@ -104,7 +108,7 @@ def quantize(
 
     Errors: I047 (`max_error` needs an output of floats), I390 to I399, I400 (a bound that
     cannot be kept), I401 (a metric that fails), I402 (no layer can be quantized), I403 (the
-    graph depends on values of inputs), and those of loading and compiling.
+    graph depends on values of inputs), I408 (`logits`), and those of loading and compiling.
     """
     say = on_progress or (lambda text: None)
     bounded = max_error is not None or metric is not None or sensitivities
@@ -157,6 +161,7 @@ def quantize(
             addends=addends,
         )
     work = _Work(original, sites, schemes, addends, how, say)
+    work.logits = logits_of(original.output_names, logits)
     work.calibrate(calibration)
     floats: FloatSet | None = None
     if max_error is not None or metric is not None:
@@ -195,6 +200,7 @@ def quantize(
         sample=work.feeds[0],
         sums=with_errors(sum_rows(addends, measured), by_layer),
         addends=work.addends,
+        divergence=work.divergence([p.site.name for p in chosen]),
     )
 
 
@@ -328,6 +334,8 @@ class _Work:
         self.extremes: dict[str, tuple[float, float]] = {}
         self.local: dict[str, LocalError] = {}
         self.alone: dict[str, float] = {}
+        self.logits: int | None = None
+        self.divergences: dict[str, float] = {}
         self.steps: tuple[Step, ...] = ()
 
     def calibrate(self, calibration: Any) -> None:
@@ -432,7 +440,9 @@ class _Work:
 
     def measured(self) -> Measured:
         """Returns the figures that the table shows."""
-        return Measured(self.histograms, self.extremes, self.local, self.alone, self.by_value)
+        return Measured(
+            self.histograms, self.extremes, self.local, self.alone, self.by_value, self.divergences
+        )
 
     def _by_operands(
         self, observer: Observer, points: Sequence[Point], schemes: Sequence[Scheme]
@@ -459,9 +469,20 @@ class _Work:
         if not self.simulation.has_floats:
             names = tuple(p.site.name for p in self.parameters)
             return by_local_errors(names, [self._noise(name) for name in names])
-        found = sensitivity(self.simulation, self._progress)
-        self.alone = found.alone()
+        found = sensitivity(self.simulation, self._progress, self.logits)
+        self.alone, self.divergences = found.alone(), found.divergence()
         return found
+
+    def divergence(self, names: Collection[str]) -> float | None:
+        """Returns the divergence of the logits over all samples with these layers quantized; None
+        if it was not measured by layer.
+        """
+        if self.logits is None or not self.divergences:
+            return None
+        made = Divergence()
+        for exact, found in zip(self.simulation.exact, self.simulation.runs(names), strict=True):
+            made.add(exact[self.logits], found[self.logits])
+        return made.mean
 
     def explore(self) -> None:
         """Measures each layer's effect on the outputs, and estimates the frontier from it."""

@@ -52,7 +52,8 @@ class Quantized(Shown):
     there are any. `floats` has the smallest set of layers in floats, if a bound was given, and
     `frontier` the figures on the way from all layers quantized to none. `sample` is the first call
     of the calibration data. `timing` has the times of layers after `timed`. `sums` has a row for
-    each of the `addends`, the operands of sums that are rounded.
+    each of the `addends`, the operands of sums that are rounded. `divergence` is that of the
+    logits, in nats, if it was measured.
     """
 
     original: Module
@@ -69,9 +70,12 @@ class Quantized(Shown):
     timing: Timing | None = None
     sums: tuple[LayerRow, ...] = ()
     addends: Sequence[Addend] = field(default=(), repr=False)
+    divergence: float | None = None
 
     def _about(self) -> str:
         error = "" if self.error is None else f", error {self.error:.2g}"
+        if self.divergence is not None:
+            error += f", KL {self.divergence:.2g}"
         return f"{counted(len(self.parameters), 'layer')} of {len(self.layers)} quantized{error}"
 
     @property
@@ -184,6 +188,7 @@ class Quantized(Shown):
         """
         return {
             "error": self.error,
+            "divergence": self.divergence,
             "floats": None if self.floats is None else asdict(self.floats),
             "frontier": [asdict(step) for step in self.frontier],
             "layers": [asdict(row) for row in self.layers],

@@ -9,12 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.quantization.divergence import divergence
 from clew.quantization.progress import Progress
 from clew.quantization.simulate import Simulation
 from clew.support.shown import counted
 
 Array = NDArray[Any]
 _ESTIMATED_SAMPLES: Final = 8
+_COMPARED: Final = 1 << 18
+"""Elements of the outputs that are held for each layer."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,23 @@ class Judge:
 @dataclass(frozen=True)
 class Sensitivity:
     """The change of the outputs, over a few samples, if one layer alone is quantized: a row per
-    layer. Changes of several layers together are estimated by their sum.
+    layer. Changes of several layers together are estimated by their sum. Of outputs with many
+    elements, some are drawn, with a factor that keeps the expected length.
     """
 
     names: tuple[str, ...]
     changes: Array
     length: float
+    divergences: tuple[float, ...] = ()
 
     def alone(self) -> dict[str, float]:
         """The error of each layer alone, relative to the outputs."""
         lengths = np.linalg.norm(self.changes, axis=1) / self.length
         return dict(zip(self.names, map(float, lengths), strict=True))
+
+    def divergence(self) -> dict[str, float]:
+        """The divergence of logits that each layer alone causes; empty without logits."""
+        return dict(zip(self.names, self.divergences, strict=True)) if self.divergences else {}
 
     def order(self) -> list[str]:
         """The layers in the order in which leaving them in floats is estimated to help most."""
@@ -118,16 +127,34 @@ class Sensitivity:
         return float(np.linalg.norm(self.changes[rows].sum(axis=0)) / self.length)
 
 
-def sensitivity(simulation: Simulation, progress: Progress) -> Sensitivity:
-    """Returns the sensitivity of each site."""
+def sensitivity(
+    simulation: Simulation, progress: Progress, logits: int | None = None
+) -> Sensitivity:
+    """Returns the sensitivity of each site. `logits` is the number of an output of logits."""
     count = min(_ESTIMATED_SAMPLES, len(simulation.exact))
-    exact = _stacked(simulation, simulation.exact[:count])
-    rows = []
+    runs = simulation.exact[:count]
+    exact = _stacked(simulation, runs)
+    some = _some_of(exact.size)
+    rows, divergences = [], []
     for name in progress.over("alone", simulation.names, "layer"):
-        rows.append(_stacked(simulation, list(simulation.runs((name,), count))) - exact)
+        found = list(simulation.runs((name,), count))
+        change = _stacked(simulation, found) - exact
+        kept = change[some]
+        length, left = (float(np.linalg.norm(x)) for x in (change, kept))
+        rows.append(kept * (length / left) if left else kept)
+        if logits is not None:
+            pairs = ([run[logits] for run in each] for each in (runs, found))
+            divergences.append(divergence(*pairs))
     changes = np.stack(rows) if rows else np.zeros((0, exact.size))
     length = max(float(np.linalg.norm(exact)), float(np.finfo(np.float32).tiny))
-    return Sensitivity(tuple(simulation.names), changes, length)
+    return Sensitivity(tuple(simulation.names), changes, length, tuple(divergences))
+
+
+def _some_of(size: int) -> Any:
+    """Returns indices of some elements: all of them if they are few."""
+    if size <= _COMPARED:
+        return slice(None)
+    return np.sort(np.random.default_rng(0).choice(size, _COMPARED, replace=False))
 
 
 def by_local_errors(names: Sequence[str], noise: Sequence[float]) -> Sensitivity:

@@ -28,6 +28,8 @@ class LayerRow:
     ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
     is the relative error of the model's outputs if only this layer is quantized, and `error` that
     of the layer's own result in the quantized model, which includes the errors of its operands.
+    `divergence` is the mean divergence of the distributions of logits if only this layer is
+    quantized, in nats.
     `operand_bits` and `weight_bits` are 32 in floats. `kept` is the reason why the layer stays in
     floats, or "". Numbers that were not measured are None.
 
@@ -49,6 +51,7 @@ class LayerRow:
     error: float | None = None
     operand_bits: int = 32
     weight_bits: int = 32
+    divergence: float | None = None
 
 
 class LayersTable:
@@ -68,16 +71,19 @@ class LayersTable:
 
 def layers_table(rows: Sequence[LayerRow], timing: Timing | None, columns: int) -> Table:
     """Returns the table for a number of columns. Columns without any number are left out, and the
-    operator and the operand if there is little room.
+    operator and the operand if there is little room for them, or for the names of layers.
     """
     roomy = columns >= _ROOMY
-    heads = ["layer", *(("operator", "operand") if roomy else ("operand",))]
+    long = not roomy and any(len(r.layer) > _NARROW_NAME for r in rows)
+    width = _WIDE_NAME if roomy or long else _NARROW_NAME
+    heads = ["layer", "operator", "operand"] if roomy else ["layer", *([] if long else ["operand"])]
     numbers = {
         "bits": [_bits(r) for r in rows],
         "range": [_range(r) for r in rows],
         "clipped": ["" if r.clipped is None else f"{100 * r.clipped:.2g} %" for r in rows],
         "SQNR": ["" if r.sqnr_db is None else f"{r.sqnr_db:.1f} dB" for r in rows],
         "alone": ["" if r.alone is None else f"{r.alone:.1e}" for r in rows],
+        "KL": ["" if r.divergence is None else f"{r.divergence:.1e}" for r in rows],
         "error": ["" if r.error is None else f"{r.error:.1e}" for r in rows],
     }
     if timing is not None:
@@ -92,9 +98,9 @@ def layers_table(rows: Sequence[LayerRow], timing: Timing | None, columns: int) 
     made = table(*heads, *numbers, *because, right=tuple(numbers))
     for column in made.columns[: len(heads)]:
         column.overflow, column.no_wrap = "ellipsis", True
-        column.max_width = _WIDE_NAME if roomy else _NARROW_NAME
+        column.max_width = width
     for n, row in enumerate(rows):
-        names = [row.layer, *((row.op, row.value) if roomy else (row.value,))]
+        names = [row.layer, row.op, row.value] if roomy else [row.layer, row.value][: len(heads)]
         made.add_row(
             *names, *(cells[n] for cells in numbers.values()), *([row.kept] if because else [])
         )
@@ -106,6 +112,8 @@ def legend(rows: Sequence[LayerRow]) -> list[str]:
     found = []
     if any(r.alone is not None for r in rows):
         found.append("alone: error of the outputs if only this layer is quantized")
+    if any(r.divergence is not None for r in rows):
+        found.append("KL: divergence of the logits if only this layer is quantized, in nats")
     if any(r.error is not None for r in rows):
         found += [
             "error: of the layer's own result in the quantized model, with those of earlier layers",

@@ -12,12 +12,12 @@ they are copied first. A call that fails while it writes to the only ones loses 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.runtime.batch_rows import buffers_of, common_end, plain_rows
 from clew.runtime.drawing import sizes_of
 from clew.runtime.first_values import with_sizes
 from clew.runtime.held import (
@@ -28,11 +28,8 @@ from clew.runtime.held import (
     Row,
     make_caches,
     own_copy,
-    put_rows,
-    take_rows,
 )
 from clew.runtime.input_spec import InputSpec
-from clew.runtime.memory import round_up
 from clew.runtime.native_call import NativeCall
 from clew.runtime.native_call import State as NativeState
 from clew.runtime.native_program import NativeForm
@@ -50,10 +47,6 @@ from clew.support.shown import Shown
 Array: TypeAlias = "np.ndarray[Any, Any]"
 State: TypeAlias = "Mapping[str, Array]"
 _NOTHING: Final[Mapping[str, Any]] = {}
-_PADDING: Final = 64
-"""Positions before the longest sequence that a change of sequences may leave in the states, or a
-quarter of its length: without room there, each new longest sequence would move all others.
-"""
 
 
 class Stateless(Protocol):
@@ -388,10 +381,8 @@ class Session(Shown):
         call = object()
         try:
             self._begin(call)
-            lengths = {length for *_, length in rows}
-            end = self._end if any(session is self for session, *_ in rows) else 0
-            if not max(lengths) <= end <= max(lengths) + max(_PADDING, max(lengths) // 4):
-                end = round_up(max(lengths), _PADDING) if len(lengths) > 1 else max(lengths)
+            is_own = any(session is self for session, *_ in rows)
+            end = common_end([length for *_, length in rows], self._end if is_own else 0)
             found = []
             for number, (session, own, length) in enumerate(rows):
                 at = session._now
@@ -399,10 +390,13 @@ class Session(Shown):
                 stays = session is self and own == number and session._end == end
                 found.append(Row(arrays, own, session._end, length, stays))
             with in_force(self._model.budgets):
-                caches, state = self._buffers_of(found, batch, end), dict[str, Array]()
-                for name in found[0].arrays:
-                    if caches is None or name not in caches.arrays:
-                        state[name] = self._plain_rows(found, name, batch[name], end)
+                form, before, axes = self._held_form, self._now.caches, self.growing_axes
+                caches = buffers_of(found, batch, end, form, before, self._owner)
+                state = {
+                    name: plain_rows(found, name, batch[name], axes.get(name, -1), end)
+                    for name in found[0].arrays
+                    if caches is None or name not in caches.arrays
+                }
             ends = {} if caches is None else dict.fromkeys(caches.form.spares, end)
             self._now = _Now(state, caches, ends)
             return end
@@ -416,30 +410,6 @@ class Session(Shown):
     def _end(self) -> int:
         """The number of positions in the growing states; 0 if no state grows."""
         return self.length if self._places_of_length() else 0
-
-    def _buffers_of(self, rows: Sequence[Row], batch: Mapping[str, int], end: int) -> Caches | None:
-        """Returns buffers with rows; None if no state lies in one."""
-        form, own, count = self._held_form, self._now.caches, len(rows)
-        if form is None:
-            return None
-        if own is not None and own.takes_rows(self._owner, batch, count, end):
-            return take_rows(own, rows, batch, end, 0)
-        before = 0 if own is None else own.rows(batch)
-        room = max(count, 2 * before if count > before else min(before, 2 * count))
-        room = room if all(batch[name] == 0 for name in form.states) else count
-        moved = [replace(row, stays=False) for row in rows]
-        return take_rows(Caches(form, {}, self._owner), moved, batch, end, room)
-
-    def _plain_rows(self, rows: Sequence[Row], name: str, batch: int, end: int) -> Array:
-        """Returns a state that lies in no buffer, with rows."""
-        moved, like = [replace(row, stays=False) for row in rows], rows[0].arrays[name]
-        shape, axis = list(like.shape), dict(self._places_of_length()).get(name, -1)
-        shape[batch] = len(rows)
-        if axis >= 0:
-            shape[axis] = end
-        made = np.empty(shape, like.dtype)
-        put_rows(made, moved, name, batch, axis, end)
-        return made
 
     def _places_of_length(self) -> list[tuple[str, int]]:
         """Returns the growing states and their axes that grow."""

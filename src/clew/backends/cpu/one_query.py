@@ -66,7 +66,7 @@ def _grouped(function: Function, groups: int, each: int) -> Function | None:
     """Returns the kernel for one query with the heads of a group as rows of queries."""
     root = _attention(function)
     assert root is not None
-    q, k, v, *masks = root.args
+    (q, k, v, *masks), scales = root.args[:4], root.args[4:]
     batch, width = (q.tensor.shape[root.attrs.q_layout.index(axis)] for axis in "BD")
     changed: dict[int, Var] = {}
     if not _reshape(q, (batch, groups, each, width), changed):
@@ -80,7 +80,7 @@ def _grouped(function: Function, groups: int, each: int) -> Function | None:
         if not _reshape(mask, (*shape[:-3], groups, each, shape[-1]), changed):
             return None
     params = [changed.get(p.id, p) for p in function.params]
-    args = [changed.get(a.id, a) for a in (q, k, v, *masks)]
+    args = [changed.get(a.id, a) for a in (q, k, v, *masks, *scales)]
     attrs: Mapping[str, object] = {**root.attrs, "q_layout": AXES, "layout": AXES}
     made = get_op("nn.attention")(*args, **attrs)
     if function.body is not root:

@@ -24,6 +24,7 @@ from clew.ops.common import (
     f16,
     f32,
     f64,
+    i8,
     i32,
     need_float,
     need_rank,
@@ -40,6 +41,7 @@ Array = np.ndarray[Any, Any]
 
 AXES = "BHSD"
 """Axes of an operand: batch, head, position in the sequence, element of the head's vector."""
+_CODES = "i8"
 _PAIR = 2
 """The number of `bf16` that one instruction multiplies and adds."""
 _SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
@@ -104,6 +106,10 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8), out_dtype="f32"),
         Sample(f32(1, 4, 1, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
         Sample(f32(1, 4, 5, 8), bf16(1, 2, 7, 8), bf16(1, 2, 7, 8), boolean(5, 7)),
+        Sample(f32(1, 4, 1, 8), i8(1, 2, 7, 8), i8(1, 2, 7, 8), boolean(1, 7),
+               f32(1, 2, 7, 1), f32(1, 2, 7, 1)),
+        Sample(f32(1, 4, 19, 8), i8(1, 7, 2, 8), i8(1, 7, 2, 8), boolean(19, 7),
+               f32(1, 7, 2, 1), f32(1, 7, 2, 1), k_layout="BSHD", v_layout="BSHD"),
         Sample(bf16(1, 3, 2, 6), bf16(1, 7, 2, 6), bf16(1, 7, 2, 4), causal=True,
                q_layout="BSHD", k_layout="BSHD", v_layout="BSHD", layout="BSHD"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), out_dtype="bf16", error="T107"),
@@ -118,6 +124,13 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), guard="all", error="T107"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), transposes_values=True,
                error="T107"),
+        Sample(f32(1, 2, 5, 8), i8(1, 2, 7, 8), i8(1, 2, 7, 8), error="T107"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 7),
+               f32(1, 2, 7, 1), f32(1, 2, 7, 1), error="T107"),
+        Sample(f32(1, 2, 5, 8), i8(1, 2, 7, 8), i8(1, 2, 7, 8), boolean(5, 7),
+               f32(1, 2, 7, 8), f32(1, 2, 7, 1), error="T103"),
+        Sample(f32(1, 2, 5, 8), i8(1, 2, 7, 8), i8(1, 2, 7, 8), boolean(5, 7),
+               f32(1, 2, 7, 1), f32(1, 2, 6, 1), error="T103"),
         Sample(i32(1, 2, 5, 8), i32(1, 2, 7, 8), i32(1, 2, 7, 8), error="T105"),
     ),
 )  # fmt: skip
@@ -126,6 +139,8 @@ def attention(
     k: Tensor,
     v: Tensor,
     mask: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     *,
     scale: float = 0.0,
     causal: bool = False,
@@ -146,7 +161,9 @@ def attention(
     a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
     Without keys, the result is 0, the sum over no values. Narrow floats accumulate in `f32`, which
     is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too. Keys and values
-    may be narrow while queries are `f32`, as in a compact cache.
+    may be narrow while queries are `f32`, as in a compact cache; if they are `i8`, they are codes,
+    and `k_scale` and `v_scale` hold the factor of each position: `f32` in the layouts of the keys
+    and the values, with one element. Codes need a mask, and no causal mask beside it.
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
@@ -161,11 +178,18 @@ def attention(
     """
     need_float("nn.attention", q)
     same_dtype("nn.attention", k, v)
-    if q.dtype != accumulator(k.dtype):
+    are_codes = _are_codes(q, k, k_scale, v_scale)
+    if q.dtype != accumulator(k.dtype) and not are_codes:
         same_dtype("nn.attention", q, k, v)
     qs, ks = _sizes("query", q, q_layout), _sizes("key", k, k_layout)
     vs = _sizes("value", v, v_layout)
     _check(qs, ks, vs)
+    for what, one, place_of, of in (
+        ("key", k_scale, k_layout, ks),
+        ("value", v_scale, v_layout, vs),
+    ):
+        if one is not None:
+            _check_scale(what, _sizes(f"{what}'s scale", one, place_of), of)
     if sorted(layout) != sorted(AXES):
         raise GraphTypeError("T109", f"nn.attention: layout {layout!r} does not permute {AXES}")
     if guard not in ("", "nan", "empty"):
@@ -242,6 +266,8 @@ def attention(
 
     def visible(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
         value = scores[b, h, n, m] * factor if pairs else scores[place(b, h, n, m)]
+        if k_scale is not None:
+            value = value * k_scale[_place(k_layout, b, shared(h), n, as_scalar(0, "i64"))]
         if bias is not None:
             full = (batch, heads, keys, rows)
             value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
@@ -297,7 +323,10 @@ def attention(
             return widen(values[b, shared(h), d, n]) * widen(_paired(power, b, h, n, m))
         if pairs:
             return widen(_paired(power, b, h, n, m)) * widen(_paired(values, b, shared(h), n, d))
-        return power[place(b, h, n, m)] * widen(v[_place(v_layout, b, shared(h), n, d)])
+        part = power[place(b, h, n, m)]
+        if v_scale is not None:  # once for all elements of a value
+            part = part * v_scale[_place(v_layout, b, shared(h), n, as_scalar(0, "i64"))]
+        return part * _wide(v[_place(v_layout, b, shared(h), n, d)])
 
     if transposes_values:
         values = te.compute(
@@ -357,7 +386,7 @@ def _keys_of_group(k: Tensor, layout: str, *, wide: bool) -> Callable[..., Scala
     """
 
     def read(b: Scalar, h: Scalar, n: Scalar, i: Scalar) -> Scalar:
-        return widen(k[_place(layout, b, h, n, i)])
+        return _wide(k[_place(layout, b, h, n, i)])
 
     if not wide:
         return read
@@ -365,6 +394,40 @@ def _keys_of_group(k: Tensor, layout: str, *, wide: bool) -> Callable[..., Scala
     shape = tuple(sizes[axis] for axis in AXES)
     keys = te.compute(shape, read, "keys", role="attention.keys")
     return lambda *place: keys[place]
+
+
+def _wide(x: Scalar) -> Scalar:
+    """Returns an element of a key or value in the dtype of the sums."""
+    return te.cast("f32", x) if x.dtype == _CODES else widen(x)
+
+
+def _are_codes(q: Tensor, k: Tensor, k_scale: Tensor | None, v_scale: Tensor | None) -> bool:
+    """Returns whether keys and values are codes.
+
+    Errors: T107 for codes without scales, and for scales without codes.
+    """
+    scales = [x for x in (k_scale, v_scale) if x is not None]
+    if not scales and k.dtype != _CODES:
+        return False
+    if len(scales) < 2 or k.dtype != _CODES or any(x.dtype != q.dtype for x in (q, *scales)):
+        raise GraphTypeError(
+            "T107",
+            f"nn.attention: keys are {k.dtype}, with {len(scales)} scales",
+            hint="i8 keys and values have two f32 scales, after a mask",
+        )
+    same_dtype("nn.attention", q, *scales)
+    return q.dtype == "f32"
+
+
+def _check_scale(what: str, scale: dict[str, Dim], of: dict[str, Dim]) -> None:
+    """Errors: T103 for a scale that has not one element for each position."""
+    for axis in "BHS":
+        if differ(scale[axis], of[axis]):
+            raise GraphTypeError(
+                "T103", f"nn.attention: {what}'s scale, {scale[axis]} and {of[axis]} along {axis}"
+            )
+    if differ(scale["D"], 1):
+        raise GraphTypeError("T103", f"nn.attention: {what}'s scale has {scale['D']} elements")
 
 
 def _place(layout: str, b: Scalar, h: Scalar, s: Scalar, d: Scalar) -> tuple[Scalar, ...]:
@@ -454,6 +517,8 @@ def _attention_reference(
     k: Array,
     v: Array,
     mask: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
     *,
     scale: float,
     causal: bool,
@@ -465,6 +530,8 @@ def _attention_reference(
     out_dtype: str,
     transposes_values: bool,
 ) -> Array:
+    if k_scale is not None and v_scale is not None:
+        k, v = k * k_scale, v * v_scale
     queries, keys, values = (
         np.transpose(x, [order.index(axis) for axis in AXES])
         for x, order in ((q, q_layout), (k, k_layout), (v, v_layout))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
@@ -61,6 +61,16 @@ def in_dtype(value: Expr, dtype: str) -> Expr:
 def factors(call: Call) -> int:
     """Returns the number of a product's operands that are multiplied; the first ones are."""
     return 3 if call.op_name == "nn.attention" else 2
+
+
+def is_stored(value: Expr) -> bool:
+    """Whether a value is an input, such as a cache, or an input with some elements replaced."""
+    while isinstance(value, Call) and isinstance(value.op, Op):
+        types = [a.tensor for a in value.args]
+        if value.op.scatter_rule is None and not value.op.selects(types, value.attrs):
+            return False
+        value = value.args[0]
+    return isinstance(value, Var)
 
 
 def moves(node: Expr, dtype: str) -> bool:

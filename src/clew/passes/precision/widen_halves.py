@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, replaces
 from clew.ir.types import NARROW_FLOATS, TensorType, TupleType, Type
@@ -18,6 +18,7 @@ from clew.passes.precision.stored_rounded import (
     factors,
     has_dtype,
     in_dtype,
+    is_stored,
     stored_in_both,
     stored_rounded,
 )
@@ -141,10 +142,11 @@ class _Widener(Rewriter):
     def _narrow_operands(self, call: Call) -> Sequence[int]:
         """Returns the positions of the operands of a product that it reads in the narrow dtype."""
         traits = call.op.traits if isinstance(call.op, Op) else NO_TRAITS
-        operands = call.args[: factors(call)]
+        attends = call.op_name == "nn.attention"
+        operands = call.args[1 if attends else 0 : factors(call)]
         dtype = next((d for d in NARROW_FLOATS if all(has_dtype(a, d) for a in operands)), "")
-        if call.op_name == "nn.attention" and dtype:
-            return [n for n in (1, 2) if _is_stored(call.args[1]) and _is_stored(call.args[2])]
+        if attends and dtype:
+            return [n for n in (1, 2) if is_stored(call.args[1]) and is_stored(call.args[2])]
         if not traits.product or not dtype:
             return ()
         if traits.product == "values" or self._has_products(dtype):
@@ -165,16 +167,6 @@ class _Widener(Rewriter):
             return False
         halves = [c for c in children if any(has_dtype(c, dtype) for dtype in NARROW_FLOATS)]
         return call.id in self._rounded or not all(c.id in self._wide for c in halves)
-
-
-def _is_stored(value: Expr) -> bool:
-    """Whether a value is an input, such as a cache, or an input with some elements replaced."""
-    while isinstance(value, Call) and isinstance(value.op, Op):
-        types = [a.tensor for a in value.args]
-        if value.op.scatter_rule is None and not value.op.selects(types, value.attrs):
-            return False
-        value = value.args[0]
-    return isinstance(value, Var)
 
 
 def _computes(call: Call) -> bool:

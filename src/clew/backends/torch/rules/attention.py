@@ -32,8 +32,11 @@ def attention(b: Building) -> Step:
     fits = len(b.types) == 3 or not causal
 
     def step(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: torch.Tensor
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
     ) -> torch.Tensor:
+        masks, scales = more[:1], more[1:]
+        if scales:  # of codes
+            k, v = (x.to(wide) * scale for x, scale in zip((k, v), scales, strict=True))
         q, k, v = (x.permute(order).to(wide) for x, order in zip((q, k, v), orders, strict=True))
         if heads != groups:
             k, v = (x.repeat_interleave(heads // groups, 1) for x in (k, v))

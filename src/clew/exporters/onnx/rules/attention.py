@@ -18,9 +18,12 @@ def attention(w: Writing) -> str:
     sizes = [dict(zip(o, w.shape(n), strict=True)) for n, o in enumerate(layouts)]
     heads, groups = sizes[0]["H"], sizes[1]["H"]
     dtype = "f64" if w.types[0].dtype == "f64" else "f32"
+    operands = list(w.inputs[:3])
+    for n, scales in zip((1, 2), w.inputs[4:], strict=False):  # of codes
+        operands[n] = w.emit("Mul", w.cast(operands[n], dtype), scales)
     q, k, v = (
         w.cast(w.transposed(x, [layout.index(a) for a in axes]), dtype)
-        for x, layout, axes in zip(w.inputs[:3], layouts, (AXES, "BHDS", AXES), strict=True)
+        for x, layout, axes in zip(operands, layouts, (AXES, "BHDS", AXES), strict=True)
     )
     if heads != groups:
         k, v = (_spread(w, x, heads // groups, n) for n, x in ((1, k), (2, v)))
