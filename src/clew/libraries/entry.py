@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
+from clew.codegen.driver import sizes as native_sizes
 from clew.ir.dims import Dim
 from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
 from clew.libraries.entry_targets import functions_of_targets
@@ -14,7 +15,6 @@ from clew.libraries.frame import WEIGHTS, Frame, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
     ERRORS,
-    FREE,
     INDEX,
     LOOP,
     NULL,
@@ -36,6 +36,8 @@ _FRAME, _ADDRESSES, _FUNCTIONS = "clew_frame", "clew_addresses", "clew_functions
 # Words of a frame that one instruction widens. The workspace has room for as many at its end.
 _WORDS_AT_ONCE: Final = 4
 _RECORD_BYTES: Final = RECORD_BYTES
+# A size in the shape of a result.
+_SHAPE_BYTES: Final = 8
 _ENDS: Final = {
     "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
 }  # fmt: skip
@@ -71,12 +73,13 @@ class Move(NamedTuple):
 
 
 class SizeWords(NamedTuple):
-    """The words that a call writes the free sizes to, and the step that computes numbers from
-    them.
+    """The words that a call writes the free sizes to, the step that computes numbers from them, and
+    the tables of the steps that count elements.
     """
 
     sizes: Here
     step: Here
+    counted: Sequence[Here] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ class Run:
     `bases` are the places of the segment's inputs and outputs: arguments of the call, or places in
     its state, the weights or the workspace. `moves` are copied after the run. `layers` has the
     layers of the index checks of each record. The record of the caller's threads is at `pool` in
-    the workspace.
+    the workspace. `shapes` are those of the results with sizes that data decide, as numbers or
+    words.
     """
 
     tables: Tables
@@ -96,6 +100,7 @@ class Run:
     n_loops: int
     pool: int
     sizes: SizeWords | None = None
+    shapes: Sequence[Sequence[Dim | Here]] = ()
 
 
 @dataclass(frozen=True)
@@ -262,7 +267,7 @@ def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
     type_, parts, rows = "{ ptr, ptr, ptr, i32, i32, i64 }", list[str](), list[str]()
     for number, tensor in enumerate(tensors):
         own = f"{name}.{number}"
-        known = (size if isinstance(size, int) else FREE for size in tensor.shape)
+        known = (size if isinstance(size, int) else tensor.kind_of(size) for size in tensor.shape)
         shape = ", ".join(f"i64 {size}" for size in known) or "i64 0"
         parts += [
             _string(f"{own}.name", tensor.name),
@@ -348,8 +353,13 @@ def _run(entry: Entry, run: Run, number: int) -> str:
         ]
         for name, tensors in given
     ]
+    shapes = [
+        text.value(f"load ptr, ptr {text.beyond('%outputs', entry.pointer_bytes * n)}")
+        for n in range(len(interface.outputs), len(interface.outputs) + len(run.shapes))
+    ]
     tensors = zip(pointers[0] + pointers[1], interface.tensors, strict=True)
     filled = [(pointer, t.dtype.itemsize) for pointer, t in tensors if t.most_bytes]
+    filled += [(pointer, _SHAPE_BYTES) for pointer in shapes]
     _check(text, filled, [("%state", STATE_ALIGNMENT_BYTES)] if interface.states else [])
     base = text.value("call ptr @clew_aligned(ptr %workspace)")
     if entry.targets:
@@ -373,6 +383,8 @@ def _run(entry: Entry, run: Run, number: int) -> str:
             f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, "
             f"i64 {size_bytes}, i1 false)"
         )
+    for pointer, shape in zip(shapes, run.shapes, strict=True):
+        _write_shape(text, pointer, shape, base)
     text.do(f"ret i32 {OK}")
     for label, code in _ENDS.items():
         text.label(label)
@@ -382,9 +394,18 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
 
 
+def _write_shape(text: _Text, pointer: str, shape: Sequence[Dim | Here], base: str) -> None:
+    for axis, size in enumerate(shape):
+        value = str(size)
+        if isinstance(size, Here):
+            value = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
+        at = text.beyond(pointer, _SHAPE_BYTES * axis)
+        text.do(f"store i64 {value}, ptr {at}, align {_SHAPE_BYTES}")
+
+
 def _compute_sizes(text: _Text, entry: Entry, run: Run, base: str) -> None:
     """Has the driver compute the numbers that depend on free sizes."""
-    if run.sizes is None:
+    if run.sizes is None or not entry.interface.sizes:
         text.do("br label %sized")
         text.label("sized")
         return
@@ -505,7 +526,11 @@ def _check_run(text: _Text, run: Run, base: str) -> None:
         ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
         for n in range(run.n_loops)
     ]
-    for kind in ("index", "loop"):
+    places += [
+        ("size", table.offset + native_sizes.SIZES_FAULT)
+        for table in (() if run.sizes is None else run.sizes.counted)
+    ]
+    for kind in ("index", "loop", "size"):
         words = [
             text.value(f"load i64, ptr {text.beyond(base, place)}, align 8")
             for which, place in places

@@ -20,9 +20,9 @@ from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, SymDim
 from clew.runtime.bound import Bound
 from clew.runtime.layout import Layout
-from clew.runtime.loop_tables import trips_word
 from clew.runtime.memory import round_up
-from clew.runtime.plan import Flow, FlowKind, LoopPlan
+from clew.runtime.plan import Flow, FlowKind, LoopPlan, moving_of
+from clew.runtime.segment_template import LoopTemplate
 from clew.support.arrays import ALIGNMENT_BYTES
 
 _ENDLESS = 1 << 62
@@ -73,6 +73,12 @@ class Frame:
                 self.words.append(word)
         return place
 
+    def __getitem__(self, place: Here) -> Word:
+        return self.words[(place.offset - self.start) // _WORD]
+
+    def __setitem__(self, place: Here, word: Word) -> None:
+        self.words[(place.offset - self.start) // _WORD] = word
+
     def add_step(self, args: Here, table: Here) -> Here:
         """Adds a step that computes sizes, and returns its place."""
         step: dict[int, Word] = {
@@ -114,14 +120,16 @@ class Frame:
 
 
 class Tables(NamedTuple):
-    """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
-    the records of index checks and the words of loops. `chunks` are the functions and ranges of its
+    """The frame of a segment, and places in it: the segment, its arguments and steps, the addresses
+    of inputs and outputs, the records of index checks and the words of loops. `chunks` are the functions and ranges of its
     steps, which become the constant `chunk_table`; `symbols` are the functions that the frame
     refers to.
     """
 
     frame: Frame
     segment: Here
+    args: Here
+    steps: Here
     bases: Here
     records: Here
     loops: Here
@@ -132,7 +140,8 @@ class Tables(NamedTuple):
 
 class Numbers(NamedTuple):
     """The numbers of a segment's run; see `Bound`. A chunk is the index of a function in the
-    layout's symbols, and its ranges.
+    layout's symbols, and its ranges. `copied` has the bytes of copies that depend on sizes, by
+    their place in the order.
     """
 
     layout: Layout
@@ -144,8 +153,9 @@ class Numbers(NamedTuple):
     chunks: Sequence[tuple[int, Dim, Dim, Dim, Dim]]
     counts: np.ndarray
     distances: Sequence[Dim] = ()
-    loops: Sequence[LoopPlan] = ()
+    loops: Sequence[LoopPlan | LoopTemplate] = ()
     flows: Mapping[int, Flow] = MappingProxyType({})
+    copied: Mapping[int, Dim] = MappingProxyType({})
 
     @staticmethod
     def of(bound: Bound) -> Numbers:
@@ -215,7 +225,8 @@ def tables_of(
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
     fixed = [] if isinstance(table, Here) else bound.chunks
     chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
-    return Tables(frame, segment, bases, records, loops, chunk_table, chunks, layout.symbols)
+    places = (segment, args, steps, bases, records, loops)
+    return Tables(frame, *places, chunk_table, chunks, layout.symbols)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -268,15 +279,16 @@ def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> 
     return args
 
 
-def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word]:
+def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word | Sized]:
     layout = bound.layout
     scratch = Here(round_up(bound.arena_bytes, ALIGNMENT_BYTES))
     flows = {layout.starts[place]: flow for place, flow in bound.flows.items()}
+    copied = {layout.starts[place]: size for place, size in bound.copied.items()}
     counts = bound.counts
     begins = (np.cumsum(counts) - counts).tolist()
-    words: list[Word] = []
+    words: list[Word | Sized] = []
     for number, row in enumerate(layout.steps.tolist()):
-        step: list[Word] = list(row)
+        step: list[Word | Sized] = list(row)
         step[native.STEP_ARGS // _WORD] = Here(args.offset + row[native.STEP_ARGS // _WORD])
         use = int(layout.step_of[number])
         if use >= 0 and bound.scratch_bytes[use]:
@@ -288,7 +300,7 @@ def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> lis
             step[native.STEP_CHUNKS // _WORD] = int(counts[number])
         flow = flows.get(number)
         if flow is not None:
-            step[native.STEP_EXTRA // _WORD] = flow.size_bytes
+            step[native.STEP_EXTRA // _WORD] = _sum(0, copied.get(number, flow.size_bytes))
             if flow.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
                 at = Here(loops.offset + native_flow.LOOP_BYTES * flow.loop)
                 step[native.STEP_EXTRA // _WORD] = at
@@ -299,19 +311,20 @@ def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> lis
 def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Here:
     """Adds the words of loops, and returns their place."""
     loops = bound.loops
-    owners = [n for n, loop in enumerate(loops) for _ in loop.moving_bytes]
+    owners = [n for n, p in enumerate(loops) for _ in moving_of(p.states_bytes, p.rows_bytes)]
     moving = frame.add([0] * len(owners))
-    patches: list[list[Word]] = [[] for _ in loops]
-    for slot, ref, _ in bound.layout.moved:
+    patches: list[list[Word | Sized]] = [[] for _ in loops]
+    for slot, ref, sized in bound.layout.moved:
         owner = owners[ref.index]
         column = ref.index - loops[owner].first
-        patches[owner] += [Here(args.offset + _WORD * slot), column, ref.offset_bytes]
-    words: list[Word] = []
+        offset = _sum(ref.offset_bytes, 0 if sized < 0 else bound.distances[sized])
+        patches[owner] += [Here(args.offset + _WORD * slot), column, offset]
+    words: list[Word | Sized] = []
     for loop, own in zip(loops, patches, strict=True):
-        strides, table = frame.add(loop.rows_bytes), frame.add(own)
-        made: dict[int, Word] = {
+        strides, table = frame.add([_sum(0, size) for size in loop.rows_bytes]), frame.add(own)
+        made: dict[int, Word | Sized] = {
             native_flow.LOOP_LIMIT: loop_steps,
-            native_flow.LOOP_TRIPS: trips_word(loop),
+            native_flow.LOOP_TRIPS: _trips(loop),
             native_flow.LOOP_MOVING: Here(moving.offset + _WORD * loop.first),
             native_flow.LOOP_STATES: len(loop.states_bytes),
             native_flow.LOOP_STACKS: len(loop.rows_bytes),
@@ -322,3 +335,9 @@ def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Her
         }
         words += [made.get(at, 0) for at in range(0, native_flow.LOOP_BYTES, _WORD)]
     return frame.add(words)
+
+
+def _trips(loop: LoopPlan | LoopTemplate) -> Word | Sized:
+    if loop.trips is not None:
+        return _sum(0, loop.trips)
+    return native_flow.BY_VALUE if loop.reads_trips else native_flow.BY_CONDITION

@@ -1,0 +1,147 @@
+"""Runs C libraries for other machines: cross compilers, emulators, and Node.js for WebAssembly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew.libraries import Exported
+
+Array = np.ndarray[Any, Any]
+STRICT: Final = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+TOOLS: Final[Mapping[str, tuple[str, str]]] = {
+    "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+    "aarch64+dotprod": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
+    "aarch64+i8mm": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
+    "aarch64+sve": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
+    "armv7": ("arm-linux-gnueabihf-gcc", "qemu-arm"),
+    "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
+    "riscv64+v": ("riscv64-linux-gnu-gcc", "qemu-riscv64 -cpu rv64,v=true,vext_spec=v1.0"),
+    "x86-64-v2": ("gcc", ""),
+    "wasm32": ("clang", "node"),
+}
+"""The compiler and the emulator of each target that can be run; the emulator is empty where this
+machine runs the target itself.
+"""
+
+# Memory functions and fused multiply-add, which WebAssembly has no instructions for. The sum in
+# double precision is rounded to odd, so that rounding it again to single precision is exact.
+_WASM_C: Final = """
+typedef __SIZE_TYPE__ size_t;
+void *memcpy(void *to, const void *from, size_t n) { return __builtin_memcpy(to, from, n); }
+void *memmove(void *to, const void *from, size_t n) { return __builtin_memmove(to, from, n); }
+void *memset(void *to, int byte, size_t n) { return __builtin_memset(to, byte, n); }
+float fmaf(float a, float b, float c) {
+  const double product = (double)a * b, sum = product + c, part = sum - product;
+  const double error = (product - (sum - part)) + (c - part);
+  long long bits;
+  double odd;
+  __builtin_memcpy(&bits, &sum, 8);
+  if (error != 0 && __builtin_isfinite(sum) && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  __builtin_memcpy(&odd, &bits, 8);
+  return (float)odd;
+}
+"""
+
+_NODE: Final = """
+const fs = require("fs");
+const told = JSON.parse(fs.readFileSync(process.argv[2]));
+const code_of = new WebAssembly.Module(fs.readFileSync(told.wasm));
+const run = new WebAssembly.Instance(code_of, {}).exports;
+let end = run.__heap_base.value;
+function take(bytes) {
+  const at = Math.ceil(end / 64) * 64;
+  end = at + bytes;
+  const missing = end - run.memory.buffer.byteLength;
+  if (missing > 0) run.memory.grow(Math.ceil(missing / 65536));
+  return at;
+}
+const given = told.inputs.map((file) => {
+  const data = fs.readFileSync(file), at = take(data.length);
+  new Uint8Array(run.memory.buffer).set(data, at);
+  return at;
+});
+const made = told.outputs.map(([_, bytes]) => take(bytes));
+const work = take(told.workspace);
+const structs = [given, made].map((pointers) => {
+  const at = take(4 * pointers.length + 4);
+  new Uint32Array(run.memory.buffer, at, pointers.length).set(pointers);
+  return at;
+});
+const code = run[told.prefix + "_run"](structs[0], structs[1], work);
+told.outputs.forEach(([file, bytes], n) =>
+  fs.writeFileSync(file, new Uint8Array(run.memory.buffer, made[n], bytes)));
+process.exit(code);
+"""
+
+
+def missing(target: str) -> str:
+    """Returns a program that is needed for a target and not installed; "" if there is none."""
+    compiler, emulator = TOOLS[target]
+    programs = [compiler, *emulator.split()[:1], *(["wasm-ld"] if target == "wasm32" else [])]
+    return next((p for p in programs if shutil.which(p) is None), "")
+
+
+def run(
+    target: str,
+    made: Exported,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, tuple[Sequence[int], Any]],
+) -> dict[str, Array]:
+    """Returns the outputs of a library for these inputs, in the order of its header. `outputs` has
+    the shape and dtype of each.
+    """
+    folder = made.folder
+    given = [f"in{n}.bin" for n in range(len(inputs))]
+    for file, array in zip(given, inputs.values(), strict=True):
+        np.ascontiguousarray(array).tofile(folder / file)
+    results = [f"out{n}.bin" for n in range(len(outputs))]
+    if target == "wasm32":
+        _run_in_node(made, given, dict(zip(results, outputs.values(), strict=True)))
+    else:
+        compiler, emulator = TOOLS[target]
+        command = [compiler, *STRICT, "-static", "main.c", f"lib{made.prefix}.a", "-lm", "-o", "main"]
+        _do(command, folder)
+        _do([*emulator.split(), "./main", *given, *results], folder)
+    return {
+        name: np.fromfile(folder / file, dtype).reshape(shape)
+        for file, (name, (shape, dtype)) in zip(results, outputs.items(), strict=True)
+    }
+
+
+def _run_in_node(
+    made: Exported, given: Sequence[str], results: Mapping[str, tuple[Sequence[int], Any]]
+) -> None:
+    folder, prefix = made.folder, made.prefix
+    (folder / "support.c").write_text(_WASM_C)
+    flags = ["--target=wasm32", "-O2", "-ffreestanding", "-fno-builtin", "-mbulk-memory"]
+    _do(["clang", *flags, "-c", "support.c"], folder)
+    linked = ["--no-entry", f"--export={prefix}_run", "--export=__heap_base", "-o", "model.wasm"]
+    _do(["wasm-ld", *linked, f"{prefix}.o", "support.o"], folder)
+    sizes = [
+        (file, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        for file, (shape, dtype) in results.items()
+    ]
+    told = {
+        "wasm": "model.wasm",
+        "prefix": prefix,
+        "inputs": list(given),
+        "outputs": sizes,
+        "workspace": made.workspace_bytes,
+    }
+    (folder / "run.cjson").write_text(json.dumps(told))
+    (folder / "run.cjs").write_text(_NODE)
+    _do(["node", "run.cjs", "run.cjson"], folder)
+
+
+def _do(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[:400]
+        raise RuntimeError(f"{command[0]} ends with {done.returncode}: {said}")
