@@ -67,7 +67,17 @@ const given = told.inputs.map((file) => {
   new Uint8Array(run.memory.buffer).set(data, at);
   return at;
 });
-const made = told.outputs.map(([_, bytes]) => take(bytes));
+// A row of the table: name, dtype, shape, rank, bytes of an element, bytes.
+const table = run[told.prefix + "_output_table"].value;
+const rows = told.outputs.map((file, n) => {
+  const words = new Int32Array(run.memory.buffer, table + 32 * n, 8);
+  const sizes = new BigInt64Array(run.memory.buffer, words[2], words[3]);
+  return {file, rank: words[3], element: words[4], bytes: words[6], counted: sizes.includes(-2n)};
+});
+for (const row of rows) row.place = take(row.bytes);
+for (const row of rows) row.shape = take(8 * row.rank);
+const made = rows.map((row) => row.place);
+made.push(...rows.filter((row) => row.counted).map((row) => row.shape));
 const work = take(told.workspace);
 const structs = [given, made].map((pointers) => {
   const at = take(4 * pointers.length + 4);
@@ -75,8 +85,11 @@ const structs = [given, made].map((pointers) => {
   return at;
 });
 const code = run[told.prefix + "_run"](structs[0], structs[1], work);
-told.outputs.forEach(([file, bytes], n) =>
-  fs.writeFileSync(file, new Uint8Array(run.memory.buffer, made[n], bytes)));
+for (const row of rows) {
+  const found = new BigInt64Array(run.memory.buffer, row.shape, row.rank);
+  const count = row.counted ? Number(found.reduce((a, b) => a * b, 1n)) * row.element : row.bytes;
+  fs.writeFileSync(row.file, new Uint8Array(run.memory.buffer, row.place, count));
+}
 process.exit(code);
 """
 
@@ -103,7 +116,7 @@ def run(
         np.ascontiguousarray(array).tofile(folder / file)
     results = [f"out{n}.bin" for n in range(len(outputs))]
     if target == "wasm32":
-        _run_in_node(made, given, dict(zip(results, outputs.values(), strict=True)))
+        _run_in_node(made, given, results)
     else:
         compiler, emulator = TOOLS[target]
         command = [compiler, *STRICT, "-static", "main.c", f"lib{made.prefix}.a", "-lm", "-o", "main"]
@@ -115,24 +128,19 @@ def run(
     }
 
 
-def _run_in_node(
-    made: Exported, given: Sequence[str], results: Mapping[str, tuple[Sequence[int], Any]]
-) -> None:
+def _run_in_node(made: Exported, given: Sequence[str], results: Sequence[str]) -> None:
     folder, prefix = made.folder, made.prefix
     (folder / "support.c").write_text(_WASM_C)
     flags = ["--target=wasm32", "-O2", "-ffreestanding", "-fno-builtin", "-mbulk-memory"]
     _do(["clang", *flags, "-c", "support.c"], folder)
-    linked = ["--no-entry", f"--export={prefix}_run", "--export=__heap_base", "-o", "model.wasm"]
+    names = ("__heap_base", f"{prefix}_run", f"{prefix}_output_table")
+    linked = ["--no-entry", *(f"--export={name}" for name in names), "-o", "model.wasm"]
     _do(["wasm-ld", *linked, f"{prefix}.o", "support.o"], folder)
-    sizes = [
-        (file, int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        for file, (shape, dtype) in results.items()
-    ]
     told = {
         "wasm": "model.wasm",
         "prefix": prefix,
         "inputs": list(given),
-        "outputs": sizes,
+        "outputs": list(results),
         "workspace": made.workspace_bytes,
     }
     (folder / "run.cjson").write_text(json.dumps(told))

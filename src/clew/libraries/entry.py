@@ -523,8 +523,9 @@ def _check_run(text: _Text, run: Run, base: str) -> None:
         ("index", run.tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))
     ]
     places += [
-        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
+        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + word)
         for n in range(run.n_loops)
+        for word in (native_flow.LOOP_FAULT, native_flow.LOOP_FULL)
     ]
     places += [
         ("size", table.offset + native_sizes.SIZES_FAULT)

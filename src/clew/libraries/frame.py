@@ -141,7 +141,7 @@ class Tables(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of a segment's run; see `Bound`. A chunk is the index of a function in the
     layout's symbols, and its ranges. `copied` has the bytes of copies that depend on sizes, by
-    their place in the order.
+    their place in the order, and `capacities` the most rows that loops stack, by loop.
     """
 
     layout: Layout
@@ -156,6 +156,7 @@ class Numbers(NamedTuple):
     loops: Sequence[LoopPlan | LoopTemplate] = ()
     flows: Mapping[int, Flow] = MappingProxyType({})
     copied: Mapping[int, Dim] = MappingProxyType({})
+    capacities: Mapping[int, int] = MappingProxyType({})
 
     @staticmethod
     def of(bound: Bound) -> Numbers:
@@ -320,7 +321,7 @@ def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Her
         offset = _sum(ref.offset_bytes, 0 if sized < 0 else bound.distances[sized])
         patches[owner] += [Here(args.offset + _WORD * slot), column, offset]
     words: list[Word | Sized] = []
-    for loop, own in zip(loops, patches, strict=True):
+    for number, (loop, own) in enumerate(zip(loops, patches, strict=True)):
         strides, table = frame.add([_sum(0, size) for size in loop.rows_bytes]), frame.add(own)
         made: dict[int, Word | Sized] = {
             native_flow.LOOP_LIMIT: loop_steps,
@@ -331,7 +332,7 @@ def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Her
             native_flow.LOOP_STRIDES: strides,
             native_flow.LOOP_PATCHES: table,
             native_flow.LOOP_N_PATCHES: len(own) // 3,
-            native_flow.LOOP_CAPACITY: _ENDLESS,
+            native_flow.LOOP_CAPACITY: bound.capacities.get(number, _ENDLESS),
         }
         words += [made.get(at, 0) for at in range(0, native_flow.LOOP_BYTES, _WORD)]
     return frame.add(words)

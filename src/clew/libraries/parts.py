@@ -223,6 +223,7 @@ def _sized_numbers(
         template.loops,
         {n: flow for n, flow in enumerate(template.order) if isinstance(flow, Flow)},
         template.copied,
+        {n: rows for n in range(len(template.loops)) if (rows := sizing.rows_of(n)) is not None},
     )
 
 

@@ -18,6 +18,7 @@ from clew.libraries.frame import Frame, Here, Tables, Word
 from clew.runtime.counted_tables import CountedBody
 from clew.runtime.layout import Layout
 from clew.runtime.size_code import SizeCode, TooLarge
+from clew.support.budgets import current
 from clew.support.errors import UnsupportedError
 
 # The stage that computes what follows from the caller's sizes.
@@ -52,6 +53,8 @@ class Sizing:
 
     def _limit(self, name: str, limits: Sequence[Mapping[str, int]]) -> int:
         assert self._counted is not None
+        if name in self._counted.capacities.values():
+            return current().loop_steps
         most = self._counted.most.get(name)
         if most is None:
             raise UnsupportedError(
@@ -63,6 +66,11 @@ class Sizing:
         known = {name: high for stage in limits for name, high in stage.items()}
         code = SizeCode({}, [known])
         return max(0, code.intervals[_register(code, most, "a size that data decide")][1])
+
+    def rows_of(self, loop: int) -> int | None:
+        """Returns how many rows a loop stacks at most; None if the number is known."""
+        name = "" if self._counted is None else self._counted.capacities.get(loop, "")
+        return current().loop_steps if name else None
 
     def most(self, dim: Dim, what: str) -> int:
         """Returns an upper bound of a dimension, at least 0. Makes calls fail if it is negative.
