@@ -27,9 +27,9 @@ from tflite_suite.cases import drawn
 
 Array = np.ndarray[Any, Any]
 _ZOO: Final = (
-    *("mobilenet_tiny", "resnet_tiny", "convnext_micro", "vit_tiny", "keyword_spotting"),
-    *("bert_tiny", "gpt2_tiny", "llama_tiny", "if_branches", "loop_recurrence"),
-    *("qdq_resnet_tiny", "qdq_mobilenet_tiny", "qdq_vit_tiny", "qdq_bert_tiny", "dynamic_bert_tiny"),
+    *("if_branches", "loop_recurrence", "keyword_spotting", "resnet_tiny", "mobilenet_tiny"),
+    *("qdq_resnet_tiny", "qdq_mobilenet_tiny", "convnext_micro", "vit_tiny", "bert_tiny"),
+    *("qdq_vit_tiny", "qdq_bert_tiny", "dynamic_bert_tiny", "gpt2_tiny", "llama_tiny"),
     "light_squeezenet",
 )
 _DRAWN: Final = 6
@@ -50,9 +50,9 @@ Model = tuple[Any, Mapping[str, Array] | None]
 def models() -> dict[str, Callable[[], Model]]:
     """Returns the models by name: networks, drawn graphs, and drawn int8 operators of TFLite."""
     found: dict[str, Callable[[], Model]] = {}
-    found.update({name: partial(_of_zoo, name) for name in _ZOO})
-    found.update({f"drawn_{seed}": partial(_drawn, seed) for seed in range(_DRAWN)})
     found.update({f"tflite_{op.lower()}": partial(_int8, op) for op in _TFLITE})
+    found.update({f"drawn_{seed}": partial(_drawn, seed) for seed in range(_DRAWN)})
+    found.update({name: partial(_of_zoo, name) for name in _ZOO})
     return found
 
 
