@@ -9,6 +9,7 @@ from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
 from clew.codegen.driver import sizes as native_sizes
 from clew.ir.dims import Dim
+from clew.libraries.chunks import EXPAND, expand_text, groups_of
 from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
 from clew.libraries.entry_targets import functions_of_targets
 from clew.libraries.frame import WEIGHTS, Frame, Here, Symbol, Tables
@@ -26,6 +27,7 @@ from clew.libraries.interface import (
 from clew.libraries.weights import MARK_BYTES
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 
 # The parameters of a call without and with states.
 _ARGUMENTS: Final = (
@@ -33,6 +35,7 @@ _ARGUMENTS: Final = (
     "ptr %inputs, ptr %outputs, ptr %state, ptr %workspace",
 )
 _FRAME, _ADDRESSES, _FUNCTIONS = "clew_frame", "clew_addresses", "clew_functions"
+_GROUPS, _KERNELS = "clew_groups", "clew_kernels"
 # Words of a frame that one instruction widens. The workspace has room for as many at its end.
 _WORDS_AT_ONCE: Final = 4
 _RECORD_BYTES: Final = RECORD_BYTES
@@ -101,6 +104,16 @@ class Run:
     pool: int
     sizes: SizeWords | None = None
     shapes: Sequence[Sequence[Dim | Here]] = ()
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The chunks as groups."""
+        return groups_of(self.tables.chunks)
+
+    @property
+    def group_bits(self) -> int:
+        """The bits of a number of a group."""
+        return _bits_of(self.groups)
 
 
 @dataclass(frozen=True)
@@ -186,9 +199,10 @@ def entry_text(entry: Entry) -> str:
         "declare i64 @clew_go_on(ptr, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
+    parts += [expand_text(bits) for bits in sorted({run.group_bits for run in entry.runs})]
     for number, run in enumerate(entry.runs):
         parts += [
-            _chunks(run.tables),
+            *_chunks(run, number),
             *_frame(run.tables, number),
             *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.tables.symbols),
             *_faults(run, number),
@@ -215,26 +229,28 @@ def _weights(entry: Entry) -> list[str]:
     return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
 
 
-def _chunks(tables: Tables) -> str:
-    type_ = "{ ptr, i64, i64, i64, i64 }"
-    rows = [
-        f"{type_} {{ ptr @{symbol}, {', '.join(f'i64 {n}' for n in ranges)} }}"
-        for symbol, ranges in tables.chunks
+def _chunks(run: Run, number: int) -> list[str]:
+    """The groups of chunks, and their functions."""
+    if not run.tables.chunks:
+        return []
+    functions = ", ".join(f"ptr @{symbol}" for symbol in run.tables.symbols)
+    count = len(run.tables.symbols)
+    return [
+        _numbers(f"{_GROUPS}{number}", run.groups, run.group_bits),
+        f"@{_KERNELS}{number} = internal constant [{count} x ptr] [{functions}]",
     ]
-    name, all_rows = tables.chunk_table, ", ".join(rows)
-    return f"@{name} = internal constant [{len(rows)} x {type_}] [{all_rows}], align 8"
 
 
 def _frame(tables: Tables, number: int) -> list[str]:
     """The initial words of the frame, and the positions of its addresses."""
     frame = tables.frame
-    words, bits = frame.numbers, _word_bits(frame)
+    words, bits = frame.numbers, _bits_of(frame.numbers)
     words += [0] * (-len(words) % _WORDS_AT_ONCE)
     parts = [_numbers(f"{_FRAME}{number}", words, bits)]
-    for base, symbol in enumerate((None, *_bases(tables))):
+    for base, symbol in enumerate((None, WEIGHTS)):
         if places := frame.relative_to(symbol):
             parts.append(_numbers(f"{_ADDRESSES}{number}.{base}", places, 32))
-    if others := frame.others(_bases(tables)):
+    if others := frame.others([WEIGHTS]):
         rows = ", ".join(f"ptr @{symbol}" for _, symbol in others)
         parts += [
             _numbers(f"{_ADDRESSES}{number}.others", [place for place, _ in others], 32),
@@ -243,12 +259,8 @@ def _frame(tables: Tables, number: int) -> list[str]:
     return parts
 
 
-def _word_bits(frame: Frame) -> int:
-    return 32 if all(-(1 << 31) <= word < 1 << 31 for word in frame.numbers) else 64
-
-
-def _bases(tables: Tables) -> tuple[str, str]:
-    return WEIGHTS, tables.chunk_table
+def _bits_of(numbers: Sequence[int]) -> int:
+    return 32 if all(-(1 << 31) <= number < 1 << 31 for number in numbers) else 64
 
 
 def _numbers(name: str, numbers: Sequence[int], bits: int) -> str:
@@ -365,6 +377,7 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     if entry.targets:
         text.do(f"store i64 {number}, ptr {text.beyond(base, entry.choice)}, align 8")
     _copy_frame(text, run.tables, number, base)
+    _expand_chunks(text, run, number, base)
     _compute_sizes(text, entry, run, base)
     for n, place in enumerate(run.bases):
         at = text.beyond(base, run.tables.bases.offset + 8 * n)
@@ -392,6 +405,18 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     head = f"{_ARGUMENTS[bool(interface.states)]}, ptr %threads"
     body = "\n".join(text.lines)
     return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
+
+
+def _expand_chunks(text: _Text, run: Run, number: int, base: str) -> None:
+    if not run.tables.chunks:
+        return
+    groups, bits = f"@{_GROUPS}{number}", run.group_bits
+    end = text.beyond(groups, bits // 8 * len(run.groups))
+    table = text.beyond(base, run.tables.chunk_table.offset)
+    functions = f"@{_KERNELS}{number}"
+    text.do(
+        f"call void @{EXPAND}{bits}(ptr {groups}, ptr {end}, ptr {functions}, ptr {table})"
+    )
 
 
 def _write_shape(text: _Text, pointer: str, shape: Sequence[Dim | Here], base: str) -> None:
@@ -449,7 +474,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
     """Copies the tables to the workspace, and makes offsets addresses."""
     frame, group = tables.frame, _WORDS_AT_ONCE
     place = text.beyond(base, frame.start)
-    bits = _word_bits(frame)
+    bits = _bits_of(frame.numbers)
 
     def copy(n: str) -> None:
         source = text.value(f"getelementptr i{bits}, ptr @{_FRAME}{number}, i64 {n}")
@@ -460,7 +485,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
         text.do(f"store <{group} x i64> {words}, ptr {target}, align {group * 8}")
 
     text.each("copy", len(frame.words), copy, group)
-    for which, symbol in enumerate((None, *_bases(tables))):
+    for which, symbol in enumerate((None, WEIGHTS)):
         if places := frame.relative_to(symbol):
             start = text.value(f"ptrtoint ptr {base if symbol is None else f'@{symbol}'} to i64")
             _add_to(text, place, f"{number}.{which}", len(places), start)
@@ -470,7 +495,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
         found = text.value(f"load ptr, ptr {at}")
         return text.value(f"ptrtoint ptr {found} to i64")
 
-    if others := frame.others(_bases(tables)):
+    if others := frame.others([WEIGHTS]):
         _add_to(text, place, f"{number}.others", len(others), address)
 
 

@@ -205,8 +205,7 @@ def library_of(
     first = models[0].options.target
     weights = Weights(name)
     laid = [
-        _laid_out(each, number, name, weights, weights_file, state)
-        for number, each in enumerate(models)
+        _laid_out(each, name, weights, weights_file, state) for each in models
     ]
     interface = laid[0].interface
     if weights_file:
@@ -277,7 +276,6 @@ class _LaidOut(NamedTuple):
 
 def _laid_out(
     model: BuiltModel,
-    number: int,
     name: str,
     weights: Weights,
     weights_file: bool,
@@ -292,7 +290,7 @@ def _laid_out(
         for condition in model.sized.template.conditions:
             sizing.need(condition)
     parts = Parts(whole, interface, sizing, threads, weights, weights_file)
-    return _LaidOut(interface, build, kernels_of(build), whole, parts, parts.run(number))
+    return _LaidOut(interface, build, kernels_of(build), whole, parts, parts.run())
 
 
 def _build_of(model: BuiltModel, *, has_sizes: bool) -> BuildTemplate:

@@ -1,8 +1,8 @@
 """The tables of the native driver as constant data of a library.
 
 A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
-they are a *frame*, and relocates them: it adds the address of the workspace, of the weights or of
-the table of chunks to the words that are addresses there. So the constant has no addresses, which a
+they are a *frame*, and relocates them: it adds the address of the workspace or of the weights to
+the words that are addresses there. So the constant has no addresses, which a
 dynamic linker would relocate, and its words take 32 bits if all of them fit.
 """
 
@@ -18,6 +18,7 @@ from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, SymDim
+from clew.libraries.chunks import Chunk
 from clew.runtime.bound import Bound
 from clew.runtime.layout import Layout
 from clew.runtime.memory import round_up
@@ -121,9 +122,8 @@ class Frame:
 
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, its arguments and steps, the addresses
-    of inputs and outputs, the records of index checks and the words of loops. `chunks` are the functions and ranges of its
-    steps, which become the constant `chunk_table`; `symbols` are the functions that the frame
-    refers to.
+    of inputs and outputs, the records of index checks and the words of loops. `chunks` are those
+    that a call writes to `chunk_table`; `symbols` are the functions of all chunks.
     """
 
     frame: Frame
@@ -133,8 +133,8 @@ class Tables(NamedTuple):
     bases: Here
     records: Here
     loops: Here
-    chunk_table: str
-    chunks: Sequence[tuple[str, Sequence[Dim]]]
+    chunk_table: Here
+    chunks: Sequence[Chunk]
     symbols: Sequence[str]
 
 
@@ -196,7 +196,7 @@ WEIGHTS = "clew_weights"
 
 def tables_of(
     bound: Numbers,
-    chunk_table: str,
+    chunk_table: Here,
     weights: Sequence[int],
     start: int,
     loop_steps: int,
@@ -219,15 +219,14 @@ def tables_of(
             patched += [at, bound.n_bases, weights[buffer] + offset]
     patches = frame.add(patched)
     loops = _add_loops(frame, bound, args, loop_steps)
-    table = _chunk_table(frame, bound, chunk_table)
+    fixed: list[Chunk] = [] if bound.is_sized else bound.chunks  # type: ignore[assignment]
+    table = _sized_chunks(frame, bound) if bound.is_sized else chunk_table
     steps = frame.add(_steps(bound, args, loops, table))
     n_patches = len(patched) // 3
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
-    fixed = [] if isinstance(table, Here) else bound.chunks
-    chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
     places = (segment, args, steps, bases, records, loops)
-    return Tables(frame, *places, chunk_table, chunks, layout.symbols)
+    return Tables(frame, *places, chunk_table, fixed, layout.symbols)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -237,12 +236,8 @@ def _sum(base: int | Here, dim: Dim) -> Word | Sized:
     return Here(base.offset + dim) if isinstance(base, Here) else base + dim
 
 
-def _chunk_table(frame: Frame, bound: Numbers, name: str) -> Here | Symbol:
-    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes, and
-    otherwise a constant.
-    """
-    if not bound.is_sized:
-        return Symbol(name)
+def _sized_chunks(frame: Frame, bound: Numbers) -> Here:
+    """Adds chunks whose ranges depend on sizes, and returns their place."""
     return frame.add(
         [
             word
@@ -280,7 +275,7 @@ def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> 
     return args
 
 
-def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word | Sized]:
+def _steps(bound: Numbers, args: Here, loops: Here, table: Here) -> list[Word | Sized]:
     layout = bound.layout
     scratch = Here(round_up(bound.arena_bytes, ALIGNMENT_BYTES))
     flows = {layout.starts[place]: flow for place, flow in bound.flows.items()}
@@ -297,7 +292,7 @@ def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> lis
             step[native.STEP_SCRATCH_STRIDE // _WORD] = bound.scratch_stride_bytes
         if use >= 0:
             distance = native.CHUNK_BYTES * begins[number]
-            step[native.STEP_TABLE // _WORD] = table._replace(offset=table.offset + distance)
+            step[native.STEP_TABLE // _WORD] = Here(table.offset + distance)
             step[native.STEP_CHUNKS // _WORD] = int(counts[number])
         flow = flows.get(number)
         if flow is not None:

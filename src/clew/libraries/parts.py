@@ -72,8 +72,8 @@ class Parts:
         self._end += round_up(size_bytes, ALIGNMENT_BYTES)
         return place
 
-    def run(self, target: int) -> Run:
-        """Returns the run, for the target with this number."""
+    def run(self) -> Run:
+        """Returns the run."""
         plan, outputs = self._whole.plan, self._interface.outputs
         results = self._results()
         direct: dict[int, int] = {}
@@ -104,9 +104,11 @@ class Parts:
         ]
         moves += self._state_moves(bases[len(plan.inputs) :])
         pool = self._reserve(_POOL_BYTES)
+        n_chunks = 0 if self._bound.is_sized else len(self._bound.chunks)
+        chunks = Here(self._reserve(native.CHUNK_BYTES * n_chunks))
         steps = current().loop_steps
         tables = tables_of(
-            self._bound, f"clew_chunks{target}", self._constants, self._end, steps, self._outside
+            self._bound, chunks, self._constants, self._end, steps, self._outside
         )
         if self._outside:
             bases.append(Argument(False, len(self._interface.inputs)))
