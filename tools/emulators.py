@@ -19,15 +19,66 @@ TOOLS: Final[Mapping[str, tuple[str, str]]] = {
     "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "aarch64+dotprod": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
     "aarch64+i8mm": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
-    "aarch64+sve": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
     "armv7": ("arm-linux-gnueabihf-gcc", "qemu-arm"),
     "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
     "riscv64+v": ("riscv64-linux-gnu-gcc", "qemu-riscv64 -cpu rv64,v=true,vext_spec=v1.0"),
     "x86-64-v2": ("gcc", ""),
     "wasm32": ("clang", "node"),
+    "cortex-m4": ("arm-none-eabi-gcc", "qemu-system-arm -M mps2-an386"),
+    "cortex-m7": ("arm-none-eabi-gcc", "qemu-system-arm -M mps2-an500"),
+    "cortex-m55": ("arm-none-eabi-gcc", "qemu-system-arm -M mps3-an547"),
 }
 """The compiler and the emulator of each target that can be run; the emulator is empty where this
 machine runs the target itself.
+"""
+
+# What a microcontroller needs before `main`, and where its memory is. The emulator reads and writes
+# files for it.
+_FLOATS: Final = {"cortex-m4": "-mfpu=fpv4-sp-d16", "cortex-m7": "-mfpu=fpv5-d16"}
+_RAM: Final = {"cortex-m55": ("0x21000000", "2M")}
+_START_C: Final = """
+#include <stdint.h>
+extern uint32_t stack_top;
+extern char end;
+void _mainCRTStartup(void);
+void _init(void) {}
+void _fini(void) {}
+void reset(void) {
+  *(volatile uint32_t *)0xE000ED88 |= 0xfu << 20; /* floats and vectors */
+  __asm volatile("dsb\\n isb");
+  _mainCRTStartup();
+}
+static void fault(void) { for (;;) { } }
+__attribute__((section(".vectors"), used)) const void *vectors[16] = {
+  &stack_top, (void *)reset, (void *)fault, (void *)fault, (void *)fault, (void *)fault};
+static char *brk_ = &end;
+void *_sbrk(int bytes) {
+  char *found = brk_;
+  if (found + bytes > (char *)&stack_top - 65536) return (void *)-1;
+  brk_ += bytes;
+  return found;
+}
+"""
+_LINK: Final = """
+ENTRY(reset)
+MEMORY
+{{
+  ROM (rx) : ORIGIN = 0x0, LENGTH = 512K
+  RAM (rwx) : ORIGIN = {ram}, LENGTH = {size}
+}}
+SECTIONS {{
+  .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) *(.eh_frame*) }} > ROM
+  .ARM.exidx : {{ __exidx_start = .; *(.ARM.exidx*) __exidx_end = .; }} > ROM
+  .arrays : {{
+    __preinit_array_start = .; __preinit_array_end = .;
+    __init_array_start = .; *(.init_array*) __init_array_end = .;
+    __fini_array_start = .; *(.fini_array*) __fini_array_end = .;
+  }} > ROM
+  .data : {{ *(.data*) }} > RAM AT > RAM
+  .bss : {{ __bss_start__ = .; *(.bss*) *(COMMON) __bss_end__ = .; end = .; __end__ = .; }} > RAM
+  stack_top = ORIGIN(RAM) + LENGTH(RAM);
+  __stack = stack_top;
+}}
 """
 
 # Memory functions and fused multiply-add, which WebAssembly has no instructions for. The sum in
@@ -117,6 +168,8 @@ def run(
     results = [f"out{n}.bin" for n in range(len(outputs))]
     if target == "wasm32":
         _run_in_node(made, given, results)
+    elif target.startswith("cortex"):
+        _run_bare(target, made, given, results)
     else:
         compiler, emulator = TOOLS[target]
         command = [compiler, *STRICT, "-static", "main.c", f"lib{made.prefix}.a", "-lm", "-o", "main"]
@@ -146,6 +199,25 @@ def _run_in_node(made: Exported, given: Sequence[str], results: Sequence[str]) -
     (folder / "run.cjson").write_text(json.dumps(told))
     (folder / "run.cjs").write_text(_NODE)
     _do(["node", "run.cjs", "run.cjson"], folder)
+
+
+def _run_bare(target: str, made: Exported, given: Sequence[str], results: Sequence[str]) -> None:
+    folder = made.folder
+    compiler, emulator = TOOLS[target]
+    ram, size = _RAM.get(target, ("0x20000000", "4M"))
+    (folder / "start.c").write_text(_START_C)
+    (folder / "link.ld").write_text(_LINK.format(ram=ram, size=size))
+    flags = [f"-mcpu={target}", "-mthumb", "-mfloat-abi=hard"]
+    flags += [_FLOATS[target]] if target in _FLOATS else []
+    asked = [compiler, *flags, "-print-file-name=rdimon-crt0.o"]
+    first = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    sources = ["main.c", "start.c", f"{made.prefix}.o", first]
+    linked = ["--specs=rdimon.specs", "-nostartfiles", "-T", "link.ld", "-lm", "-o", "main.elf"]
+    _do([compiler, *flags, "-std=c99", *sources, *linked], folder)
+    words = ",".join(f"arg={word}" for word in ("main", *given, *results))
+    console = ["-nographic", "-monitor", "none", "-serial", "none"]
+    files = ["-semihosting-config", f"enable=on,target=native,{words}", "-kernel", "main.elf"]
+    _do([*emulator.split(), "-cpu", target, *console, *files], folder)
 
 
 def _do(command: Sequence[str], folder: Path) -> None:
