@@ -37,8 +37,8 @@ _TFLITE: Final = (
     *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "ADD", "MUL"),
     *("SOFTMAX", "LOGISTIC", "TRANSPOSE_CONV", "MEAN"),
 )
-# Networks that round to codes inside: if a sum of floats differs in its last bits, a code may differ
-# by one, and then later codes.
+# Networks that round to codes inside: if a sum of floats differs in its last bits, a code may
+# differ by one, and then later codes.
 _ROUNDED: Final = ("qdq_", "dynamic_")
 _TIMES_ROUNDED: Final = 2000.0
 # As in the tests on this machine: sums are divided among lanes, of which machines have different
@@ -76,7 +76,13 @@ def _int8(op: str) -> Model:
     for number in range(1000):
         case = drawn(op, number)
         sizes = {operand.value.size for operand in case.operands if operand is not None}
-        if case.is_quantized and "i8" in case.dtypes and case.feed() and not case.free and all(sizes):
+        if (
+            case.is_quantized
+            and "i8" in case.dtypes
+            and case.feed()
+            and not case.free
+            and all(sizes)
+        ):
             return case.file(), None
     raise AssertionError(op)
 
@@ -100,8 +106,8 @@ class Here:
         self.wanted = {name: np.asarray(array) for name, array in model.run(self.inputs).items()}
 
     def compared(self, target: str, folder: Path, times: float) -> str:
-        """Returns how the results of the library for a target differ from those here. Tolerances are
-        `times` the usual ones.
+        """Returns how the results of the library for a target differ from those here. Tolerances
+        are `times` the usual ones.
         """
         model = clew.compile(self.source, threads=1, target=target, **self.options)
         made = model.export_c(folder, "net")

@@ -94,7 +94,8 @@ float fmaf(float a, float b, float c) {
   long long bits;
   double odd;
   __builtin_memcpy(&bits, &sum, 8);
-  if (error != 0 && __builtin_isfinite(sum) && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  if (error != 0 && __builtin_isfinite(sum) && !(bits & 1))
+    bits += (error > 0) == (sum > 0) ? 1 : -1;
   __builtin_memcpy(&odd, &bits, 8);
   return (float)odd;
 }
@@ -172,7 +173,16 @@ def run(
         _run_bare(target, made, given, results)
     else:
         compiler, emulator = TOOLS[target]
-        command = [compiler, *STRICT, "-static", "main.c", f"lib{made.prefix}.a", "-lm", "-o", "main"]
+        command = [
+            compiler,
+            *STRICT,
+            "-static",
+            "main.c",
+            f"lib{made.prefix}.a",
+            "-lm",
+            "-o",
+            "main",
+        ]
         _do(command, folder)
         _do([*emulator.split(), "./main", *given, *results], folder)
     return {

@@ -80,7 +80,9 @@ def _branch() -> Any:
     return message([node], {"c": [], "x": ["n", 4]}, {"y": ["n", 4]}, kinds={"c": _BOOL})
 
 
-def _call(model: Any, library: ctypes.CDLL, workspace: Array, feed: dict[str, Array], n: int) -> Any:
+def _call(
+    model: Any, library: ctypes.CDLL, workspace: Array, feed: dict[str, Array], n: int
+) -> Any:
     inputs = [feed[name].ctypes.data for name in model.input_names]
     wanted = model.run(feed)
     outputs = [np.full(array.shape, 77, array.dtype) for array in wanted.values()]

@@ -15,6 +15,7 @@ from emulators import TOOLS, missing, run
 
 from .c_programs import Array, compiled, message, needs, network, random_inputs
 
+
 def _case(target: str) -> object:
     compiler, emulator = TOOLS[target]
     return pytest.param(target, marks=needs(compiler, *emulator.split()[:1]), id=target)

@@ -53,7 +53,9 @@ class KernelBuilder:
         conditions = conditions_of(main, native.binaries.values())
         from_zero = sizes_from_zero(main, conditions)
         template = ProgramTemplate(program, native.segments, conditions, from_zero)
-        calls = [call for call in kernel_calls(Module({"main": main})) if call.op.id in native.codes]
+        calls = [
+            call for call in kernel_calls(Module({"main": main})) if call.op.id in native.codes
+        ]
         sources = [(call, native.source_of[call.op.id]) for call in calls]
         return Prepared(template, native.binaries, sources)
 

@@ -12,7 +12,7 @@ from clew.ir.dims import Dim
 from clew.libraries.chunks import EXPAND, expand_text, groups_of
 from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
 from clew.libraries.entry_targets import functions_of_targets
-from clew.libraries.frame import WEIGHTS, Frame, Here, Symbol, Tables
+from clew.libraries.frame import WEIGHTS, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
     ERRORS,
@@ -414,9 +414,7 @@ def _expand_chunks(text: _Text, run: Run, number: int, base: str) -> None:
     end = text.beyond(groups, bits // 8 * len(run.groups))
     table = text.beyond(base, run.tables.chunk_table.offset)
     functions = f"@{_KERNELS}{number}"
-    text.do(
-        f"call void @{EXPAND}{bits}(ptr {groups}, ptr {end}, ptr {functions}, ptr {table})"
-    )
+    text.do(f"call void @{EXPAND}{bits}(ptr {groups}, ptr {end}, ptr {functions}, ptr {table})")
 
 
 def _write_shape(text: _Text, pointer: str, shape: Sequence[Dim | Here], base: str) -> None:

@@ -204,9 +204,7 @@ def library_of(
     models = [_for_target(model, target_of(target)) for target in chosen] or [model]
     first = models[0].options.target
     weights = Weights(name)
-    laid = [
-        _laid_out(each, name, weights, weights_file, state) for each in models
-    ]
+    laid = [_laid_out(each, name, weights, weights_file, state) for each in models]
     interface = laid[0].interface
     if weights_file:
         interface = interface.with_weights(weights.size_bytes)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.codegen.driver import driver as native
 from clew.codegen.artifact import EntryPoint
+from clew.codegen.driver import driver as native
 from clew.ir.dims import Dim, SymDim, at_least, dim_min
 from clew.libraries.entry import Argument, InState, Move, Place, Run, SizeWords
 from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, Tables, tables_of
@@ -107,9 +107,7 @@ class Parts:
         n_chunks = 0 if self._bound.is_sized else len(self._bound.chunks)
         chunks = Here(self._reserve(native.CHUNK_BYTES * n_chunks))
         steps = current().loop_steps
-        tables = tables_of(
-            self._bound, chunks, self._constants, self._end, steps, self._outside
-        )
+        tables = tables_of(self._bound, chunks, self._constants, self._end, steps, self._outside)
         if self._outside:
             bases.append(Argument(False, len(self._interface.inputs)))
         for number, move in enumerate(moves):

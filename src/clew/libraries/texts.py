@@ -246,9 +246,8 @@ def _fields(
         for size in sizes
     ]
     lines += [
-        f"  int64_t *{field}; /* the shape of {tensors[number].field}: {len(tensors[number].shape)} "
-        "sizes */"
-        for number, field in shapes
+        f"  int64_t *{field}; /* the shape of {tensor.field}: {len(tensor.shape)} sizes */"
+        for tensor, field in ((tensors[number], field) for number, field in shapes)
     ]
     return "\n".join(lines or ["  const void *none; /* no fields */"])
 

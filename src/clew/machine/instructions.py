@@ -52,8 +52,8 @@ class DotInstruction:
     """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
     function of sums and two vectors of `element`. Unless it `accumulates`, the function takes no
     sums, and an addition follows. With `pairs`, that function first adds products of the vectors in
-    pairs of 16 bits; `function` takes these sums, times 1. With `is_signed`, the function takes signed
-    bytes only, so unsigned ones are shifted by 128.
+    pairs of 16 bits; `function` takes these sums, times 1. With `is_signed`, the function takes
+    signed bytes only, so unsigned ones are shifted by 128.
     """
 
     function: str

@@ -40,12 +40,16 @@ def _range(value: Expr, field: int, given: _Ranges, depth: int) -> Range:
         case Tuple():
             return inner(value.fields[field], 0)
         case TupleGetItem():
-            return inner(value.value, value.index) if isinstance(value.type, TensorType) else UNKNOWN
+            return (
+                inner(value.value, value.index) if isinstance(value.type, TensorType) else UNKNOWN
+            )
         case Let():
             bound = {**given, value.var.id: partial(inner, value.value)}
             return _range(value.body, field, bound, depth + 1)
         case Call(op=Function() as function):
-            own = {p.id: partial(inner, a) for p, a in zip(function.params, value.args, strict=True)}
+            own = {
+                p.id: partial(inner, a) for p, a in zip(function.params, value.args, strict=True)
+            }
             return _range(function.body, field, own, depth + 1)
         case Call(op=Op() as op) if op.is_computed(value.attrs):
             return _computed(op, value, field, inner)
