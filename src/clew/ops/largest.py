@@ -19,7 +19,8 @@ from clew.te.tensor import Tensor
 # Nothing is known of what more operators one after the other compute.
 _MOST_OPERATORS: Final = 64
 
-_Ranges: TypeAlias = "Mapping[int, Callable[[int], Range]]"
+_Of: TypeAlias = "Callable[[int], Range]"
+_Ranges: TypeAlias = "Mapping[int, _Of]"
 
 
 def largest(value: Expr) -> Dim | None:
@@ -44,7 +45,7 @@ def _range(value: Expr, field: int, given: _Ranges, depth: int) -> Range:
                 inner(value.value, value.index) if isinstance(value.type, TensorType) else UNKNOWN
             )
         case Let():
-            bound = {**given, value.var.id: partial(inner, value.value)}
+            bound: dict[int, _Of] = {**given, value.var.id: partial(inner, value.value)}
             return _range(value.body, field, bound, depth + 1)
         case Call(op=Function() as function):
             own = {
