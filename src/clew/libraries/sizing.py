@@ -112,11 +112,11 @@ class Sizing:
             else:
                 frame[place] = _plus(base, code.initial[register])
         for stage, number, shape in () if self._counted is None else self._counted.shapes:
-            entry, _ = self._counted.stages[stage]
+            entry, _ = _stages(self._counted)[stage]
             at = frame[Here(tables.args.offset + 8 * (layout.first_args[entry] + number))]
             assert isinstance(at, Here), "shapes go to memory of the workspace"
-            for n, dim in enumerate(shape):
-                register = _register(code, dim, "a size")
+            for n, size in enumerate(shape):
+                register = _register(code, size, "a size")
                 targets[_CALL + 1 + stage] += [register, Here(at.offset + 8 * n), 0, nothing]
         assert not self._needs[0], "conditions of numbers hold"
         registers = frame.add(code.initial)

@@ -85,7 +85,7 @@ def whole_program(program: Program, main: Function) -> WholeProgram:
     found: dict[int, Given | Kept | Made] = {
         slot: Given(number) for number, slot in enumerate(program.inputs)
     }
-    itemsizes = [to_numpy(param.type.dtype).itemsize for param in main.params]
+    itemsizes = [to_numpy(param.tensor.dtype).itemsize for param in main.params]
     sizes = dict(zip(program.inputs, itemsizes, strict=True))
     for slot, array in program.constants.items():
         found[slot], sizes[slot] = Kept(array), array.itemsize
