@@ -46,7 +46,7 @@ def test_an_emulator_runs_integers(target: str, tmp_path: Path) -> None:
     if missing(target):
         pytest.skip(f"needs {missing(target)}")
     random = np.random.default_rng(0)
-    weights = {
+    weights: dict[str, Array] = {
         "w": random.integers(-128, 128, (5, 7)).astype(np.int8),
         "zero": np.array(-3, np.int8),
         "scale": np.array(0.25, np.float32),

@@ -247,11 +247,8 @@ def _divided(
         by_pieces = most[0] >= min(most[1], shares)
         for share in range(shares):
             part, whole = (share, share + 1), (0, shares)
-            ends = [
-                [extent * cut // shares for cut in cuts]
-                for extent, cuts in zip(
-                    (pieces, lines), (part, whole) if by_pieces else (whole, part), strict=True
-                )
-            ]
-            chunks.append((number[entry.symbol], *ends[0], *ends[1]))
+            cuts = (part, whole) if by_pieces else (whole, part)
+            begin, end = (pieces * cut // shares for cut in cuts[0])
+            first, last = (lines * cut // shares for cut in cuts[1])
+            chunks.append((number[entry.symbol], begin, end, first, last))
     return chunks
