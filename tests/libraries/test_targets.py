@@ -114,3 +114,14 @@ def test_matrix_tiles_are_used(tmp_path: Path) -> None:
     code = subprocess.run(command, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
     assert "tdpbf16ps" in code
     assert "ARCH_REQ_XCOMP_PERM" in (tmp_path / "README.md").read_text()
+
+
+def test_vectors_shorter_than_the_shortest_block_of_channels(tmp_path: Path) -> None:
+    weight = np.ones((8, 8, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    source = message(nodes, {"x": [1, 6, 6, 8]}, {"y": [1, 8, 6, 6]}, {"w": weight})
+    compiled(source, tmp_path, target="riscv64", threads=1)
+    assert (tmp_path / "net.o").exists()
