@@ -8,26 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import clew
+from emulators import TOOLS, missing, run
 
-from .c_programs import STRICT, Array, compiled, message, needs, network, random_inputs
-
-_TOOLS = {
-    "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
-    "aarch64+i8mm": ("aarch64-linux-gnu-gcc", "qemu-aarch64 -cpu max"),
-    "armv7": ("arm-linux-gnueabihf-gcc", "qemu-arm"),
-    "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
-    "riscv64+v": ("riscv64-linux-gnu-gcc", "qemu-riscv64 -cpu rv64,v=true,vext_spec=v1.0"),
-    "x86-64-v2": ("gcc", ""),
-}
+from .c_programs import Array, compiled, message, needs, network, random_inputs
 
 
 def _case(target: str) -> object:
-    gcc, emulator = _TOOLS[target]
-    programs = [gcc, *emulator.split()[:1]]
-    return pytest.param(target, marks=needs(*programs), id=target)
+    compiler, emulator = TOOLS[target]
+    return pytest.param(target, marks=needs(compiler, *emulator.split()[:1]), id=target)
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +29,66 @@ def wanted() -> tuple[dict[str, Array], Array]:
     return feed, model.run(feed)["y"]
 
 
-@pytest.mark.parametrize("target", [_case(target) for target in _TOOLS])
+@pytest.mark.parametrize("target", [_case(target) for target in TOOLS])
 def test_an_emulator_runs_the_library(target: str, wanted: Any, tmp_path: Path) -> None:
-    gcc, emulator = _TOOLS[target]
-    model, made = compiled(network(), tmp_path, target=target)
+    if missing(target):
+        pytest.skip(f"needs {missing(target)}")
+    model, made = compiled(network(), tmp_path, target=target, threads=1)
     feed, result = wanted
-    feed["x"].tofile(tmp_path / "x.bin")
-    command = [gcc, *STRICT, "-static", "main.c", "libnet.a", "-lm", "-o", "main"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    command = [*emulator.split(), "./main", "x.bin", "y.bin"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    found = np.fromfile(tmp_path / "y.bin", np.float32).reshape(8, 10)
+    found = run(target, made, feed, {"y": ((8, 10), np.float32)})
     # Sums are divided among lanes, of which machines have different numbers.
-    np.testing.assert_allclose(found, result, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["y"], result, rtol=1e-5, atol=1e-6)
     assert made.triple == model.options.target.triple
+
+
+@pytest.mark.parametrize("target", [_case(target) for target in TOOLS])
+def test_an_emulator_runs_integers(target: str, tmp_path: Path) -> None:
+    if missing(target):
+        pytest.skip(f"needs {missing(target)}")
+    random = np.random.default_rng(0)
+    weights: dict[str, Array] = {
+        "w": random.integers(-128, 128, (5, 7)).astype(np.int8),
+        "zero": np.array(-3, np.int8),
+        "scale": np.array(0.25, np.float32),
+        "code": np.array(7, np.int8),
+    }
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w", "zero"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("QuantizeLinear", ["floats", "scale", "code"], ["y"]),
+    ]
+    source = message(nodes, {"x": [4, 5]}, {"y": [4, 7]}, weights, TensorProto.INT8)
+    here = clew.compile(source)
+    feed = random_inputs(here)
+    _, made = compiled(source, tmp_path, target=target, threads=1)
+    found = run(target, made, feed, {"y": ((4, 7), np.int8)})
+    assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
+
+
+@needs("arm-none-eabi-readelf", "arm-none-eabi-gcc")
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m7", "cortex-m55"])
+def test_microcontrollers_pass_floats_in_registers(target: str, tmp_path: Path) -> None:
+    compiled(network(), tmp_path, target=target, threads=1)
+    command = ["arm-none-eabi-readelf", "-A", "net.o"]
+    told = subprocess.run(command, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
+    assert "Tag_ABI_VFP_args: VFP registers" in told
+
+
+@needs("aarch64-linux-gnu-objdump")
+@pytest.mark.parametrize(
+    ("target", "word"), [("aarch64+dotprod", "sdot"), ("aarch64+i8mm", "usdot")]
+)
+def test_dot_products_are_used(target: str, word: str, tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).integers(-128, 128, (64, 64)).astype(np.int8)
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    model = message(
+        [node], {"x": [64, 64]}, {"y": [64, 64]}, {"w": weight},
+        kinds={"x": TensorProto.UINT8, "y": TensorProto.INT32},
+    )  # fmt: skip
+    compiled(model, tmp_path, target=target, threads=1)
+    command = ["aarch64-linux-gnu-objdump", "-d", "net.o"]
+    code = subprocess.run(command, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
+    assert f"\t{word}\t" in code
 
 
 @pytest.mark.parametrize(
@@ -77,3 +114,14 @@ def test_matrix_tiles_are_used(tmp_path: Path) -> None:
     code = subprocess.run(command, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
     assert "tdpbf16ps" in code
     assert "ARCH_REQ_XCOMP_PERM" in (tmp_path / "README.md").read_text()
+
+
+def test_vectors_shorter_than_the_shortest_block_of_channels(tmp_path: Path) -> None:
+    weight = np.ones((8, 8, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    source = message(nodes, {"x": [1, 6, 6, 8]}, {"y": [1, 8, 6, 6]}, {"w": weight})
+    compiled(source, tmp_path, target="riscv64", threads=1)
+    assert (tmp_path / "net.o").exists()

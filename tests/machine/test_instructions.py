@@ -35,7 +35,8 @@ VNNI = "+avx512vnni,+avx512vl"
         ("+avx512f", 16, ""),
         ("", 8, ""),
         ("+neon,+i8mm", 4, "llvm.aarch64.neon.usdot.v4i32.v16i8"),
-        ("+neon,+dotprod", 4, ""),
+        ("+neon,+dotprod", 4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),
+        ("+neon", 4, ""),
     ],
 )
 def test_dot_products_of_bytes(features: str, lanes: int, function: str) -> None:

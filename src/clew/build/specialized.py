@@ -53,7 +53,12 @@ class KernelBuilder:
         conditions = conditions_of(main, native.binaries.values())
         from_zero = sizes_from_zero(main, conditions)
         template = ProgramTemplate(program, native.segments, conditions, from_zero)
-        return Prepared(template, native.binaries)
+        sources = [
+            (call, native.source_of[call.op.id])
+            for call in kernel_calls(Module({"main": main}))
+            if isinstance(call.op, Function) and call.op.id in native.codes
+        ]
+        return Prepared(template, native.binaries, sources)
 
     def _built(
         self, specialize: Specialize, module: Module, accepts: Callable[[Type], bool]

@@ -14,6 +14,7 @@ from clew.loop.products import product_of, step_along
 from clew.te.expr import Binary, Inlined, Load, Scalar
 
 _LANES: Final = (4, 8, 16)
+_BYTES: Final = 4  # of a lane
 
 
 def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
@@ -48,6 +49,8 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     cast = [
         v.b.pointer(f"bitcast {v.broadcast(x, v.lanes).typed} to {many}") for x in (left, right)
     ]
+    if found.is_signed:
+        return _shifted(v, found.function, many, cast, total)
     pair = f"{many} {cast[0]}, {many} {cast[1]}"
     if found.pairs:
         ones = literal(1, "i16", 2 * v.lanes)
@@ -61,6 +64,21 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
         sums = v.b.value(f"call {wide} @{found.function}({pair})", old.dtype, v.lanes)
         return v.b.value(f"add {total.typed}, {sums.text}", old.dtype, v.lanes)
     return v.b.value(f"call {wide} @{found.function}({total.typed}, {pair})", old.dtype, v.lanes)
+
+
+def _shifted(v: Values, function: str, many: str, cast: list[str], total: Value) -> Value:
+    """Returns a sum plus products of unsigned and signed bytes, by an instruction for signed ones:
+    `a * b` is `(a - 128) * b + 64 * b + 64 * b`.
+    """
+    count = _BYTES * v.lanes
+    shift, half = (literal(n, "i8", count).text for n in (-128, 64))
+    wide = llvm_type(total.dtype, v.lanes)
+    v.b.module.declare(function, wide, [wide, many, many])
+    signed = v.b.pointer(f"xor {many} {cast[0]}, {shift}")
+    for factor in (signed, half, half):
+        call = f"call {wide} @{function}({total.typed}, {many} {factor}, {many} {cast[1]})"
+        total = v.b.value(call, total.dtype, v.lanes)
+    return total
 
 
 def _two_steps(v: Values, left: Value, right: Value, total: Value) -> Value:

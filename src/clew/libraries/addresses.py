@@ -16,6 +16,7 @@ from clew.backends.cpu.kernel_stages import operator_calls
 from clew.build.result import BuildTemplate, KernelUse
 from clew.codegen.disassemble import CodeLines, code_lines
 from clew.ir.expr import Function
+from clew.libraries.kernels import Kernels
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, read_json_file
@@ -53,12 +54,12 @@ class CodePlace(Shown):
         }
 
 
-def trace_record(builds: Sequence[BuildTemplate]) -> dict[str, Any]:
-    """Returns the contents of `NAME.trace.json` for a library of builds."""
+def trace_record(builds: Sequence[tuple[BuildTemplate, Kernels]]) -> dict[str, Any]:
+    """Returns the contents of `NAME.trace.json` for a library of builds with these kernels."""
     functions: dict[str, Any] = {}
-    for build, use in ((each, use) for each in builds for use in each.uses):
+    for build, kernels, use in ((*each, use) for each in builds for use in each[1].uses):
         found = functions
-        for entry in build.binaries[use.source.key].code.entries:
+        for entry in kernels.binaries[use.source.key].code.entries:
             made = found.setdefault(entry.symbol, {"kernels": [], "layers": {}, "loops": []})
             made["kernels"].append(use.name)
             made["loops"] = list(use.source.printed.lines)

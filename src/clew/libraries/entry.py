@@ -7,14 +7,15 @@ from typing import Final, NamedTuple, TypeAlias
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import flow as native_flow
+from clew.codegen.driver import sizes as native_sizes
 from clew.ir.dims import Dim
+from clew.libraries.chunks import EXPAND, expand_text, groups_of
 from clew.libraries.entry_state import STATE_ALIGNMENT_BYTES, escaped, state_functions
 from clew.libraries.entry_targets import functions_of_targets
-from clew.libraries.frame import WEIGHTS, Frame, Here, Symbol, Tables
+from clew.libraries.frame import WEIGHTS, Here, Symbol, Tables
 from clew.libraries.interface import (
     ALIGNMENT,
     ERRORS,
-    FREE,
     INDEX,
     LOOP,
     NULL,
@@ -26,6 +27,7 @@ from clew.libraries.interface import (
 from clew.libraries.weights import MARK_BYTES
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
+from clew.support.lazy import cached_property
 
 # The parameters of a call without and with states.
 _ARGUMENTS: Final = (
@@ -33,9 +35,12 @@ _ARGUMENTS: Final = (
     "ptr %inputs, ptr %outputs, ptr %state, ptr %workspace",
 )
 _FRAME, _ADDRESSES, _FUNCTIONS = "clew_frame", "clew_addresses", "clew_functions"
+_GROUPS, _KERNELS = "clew_groups", "clew_kernels"
 # Words of a frame that one instruction widens. The workspace has room for as many at its end.
 _WORDS_AT_ONCE: Final = 4
 _RECORD_BYTES: Final = RECORD_BYTES
+# A size in the shape of a result.
+_SHAPE_BYTES: Final = 8
 _ENDS: Final = {
     "null": NULL, "misaligned": ALIGNMENT, "index": INDEX, "loop": LOOP, "size": SIZE,
 }  # fmt: skip
@@ -71,12 +76,13 @@ class Move(NamedTuple):
 
 
 class SizeWords(NamedTuple):
-    """The words that a call writes the free sizes to, and the step that computes numbers from
-    them.
+    """The words that a call writes the free sizes to, the step that computes numbers from them, and
+    the tables of the steps that count elements.
     """
 
     sizes: Here
     step: Here
+    counted: Sequence[Here] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ class Run:
     `bases` are the places of the segment's inputs and outputs: arguments of the call, or places in
     its state, the weights or the workspace. `moves` are copied after the run. `layers` has the
     layers of the index checks of each record. The record of the caller's threads is at `pool` in
-    the workspace.
+    the workspace. `shapes` are those of the results with sizes that data decide, as numbers or
+    words.
     """
 
     tables: Tables
@@ -96,6 +103,17 @@ class Run:
     n_loops: int
     pool: int
     sizes: SizeWords | None = None
+    shapes: Sequence[Sequence[Dim | Here]] = ()
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The chunks as groups."""
+        return groups_of(self.tables.chunks)
+
+    @property
+    def group_bits(self) -> int:
+        """The bits of a number of a group."""
+        return _bits_of(self.groups)
 
 
 @dataclass(frozen=True)
@@ -181,9 +199,10 @@ def entry_text(entry: Entry) -> str:
         "declare i64 @clew_go_on(ptr, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
+    parts += [expand_text(bits) for bits in sorted({run.group_bits for run in entry.runs})]
     for number, run in enumerate(entry.runs):
         parts += [
-            _chunks(run.tables),
+            *_chunks(run, number),
             *_frame(run.tables, number),
             *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.tables.symbols),
             *_faults(run, number),
@@ -210,26 +229,28 @@ def _weights(entry: Entry) -> list[str]:
     return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
 
 
-def _chunks(tables: Tables) -> str:
-    type_ = "{ ptr, i64, i64, i64, i64 }"
-    rows = [
-        f"{type_} {{ ptr @{symbol}, {', '.join(f'i64 {n}' for n in ranges)} }}"
-        for symbol, ranges in tables.chunks
+def _chunks(run: Run, number: int) -> list[str]:
+    """The groups of chunks, and their functions."""
+    if not run.tables.chunks:
+        return []
+    functions = ", ".join(f"ptr @{symbol}" for symbol in run.tables.symbols)
+    count = len(run.tables.symbols)
+    return [
+        _numbers(f"{_GROUPS}{number}", run.groups, run.group_bits),
+        f"@{_KERNELS}{number} = internal constant [{count} x ptr] [{functions}]",
     ]
-    name, all_rows = tables.chunk_table, ", ".join(rows)
-    return f"@{name} = internal constant [{len(rows)} x {type_}] [{all_rows}], align 8"
 
 
 def _frame(tables: Tables, number: int) -> list[str]:
     """The initial words of the frame, and the positions of its addresses."""
     frame = tables.frame
-    words, bits = frame.numbers, _word_bits(frame)
+    words, bits = frame.numbers, _bits_of(frame.numbers)
     words += [0] * (-len(words) % _WORDS_AT_ONCE)
     parts = [_numbers(f"{_FRAME}{number}", words, bits)]
-    for base, symbol in enumerate((None, *_bases(tables))):
+    for base, symbol in enumerate((None, WEIGHTS)):
         if places := frame.relative_to(symbol):
             parts.append(_numbers(f"{_ADDRESSES}{number}.{base}", places, 32))
-    if others := frame.others(_bases(tables)):
+    if others := frame.others([WEIGHTS]):
         rows = ", ".join(f"ptr @{symbol}" for _, symbol in others)
         parts += [
             _numbers(f"{_ADDRESSES}{number}.others", [place for place, _ in others], 32),
@@ -238,12 +259,8 @@ def _frame(tables: Tables, number: int) -> list[str]:
     return parts
 
 
-def _word_bits(frame: Frame) -> int:
-    return 32 if all(-(1 << 31) <= word < 1 << 31 for word in frame.numbers) else 64
-
-
-def _bases(tables: Tables) -> tuple[str, str]:
-    return WEIGHTS, tables.chunk_table
+def _bits_of(numbers: Sequence[int]) -> int:
+    return 32 if all(-(1 << 31) <= number < 1 << 31 for number in numbers) else 64
 
 
 def _numbers(name: str, numbers: Sequence[int], bits: int) -> str:
@@ -262,7 +279,7 @@ def _tensor_table(name: str, tensors: Sequence[Tensor]) -> list[str]:
     type_, parts, rows = "{ ptr, ptr, ptr, i32, i32, i64 }", list[str](), list[str]()
     for number, tensor in enumerate(tensors):
         own = f"{name}.{number}"
-        known = (size if isinstance(size, int) else FREE for size in tensor.shape)
+        known = (size if isinstance(size, int) else tensor.kind_of(size) for size in tensor.shape)
         shape = ", ".join(f"i64 {size}" for size in known) or "i64 0"
         parts += [
             _string(f"{own}.name", tensor.name),
@@ -348,13 +365,19 @@ def _run(entry: Entry, run: Run, number: int) -> str:
         ]
         for name, tensors in given
     ]
+    shapes = [
+        text.value(f"load ptr, ptr {text.beyond('%outputs', entry.pointer_bytes * n)}")
+        for n in range(len(interface.outputs), len(interface.outputs) + len(run.shapes))
+    ]
     tensors = zip(pointers[0] + pointers[1], interface.tensors, strict=True)
     filled = [(pointer, t.dtype.itemsize) for pointer, t in tensors if t.most_bytes]
+    filled += [(pointer, _SHAPE_BYTES) for pointer in shapes]
     _check(text, filled, [("%state", STATE_ALIGNMENT_BYTES)] if interface.states else [])
     base = text.value("call ptr @clew_aligned(ptr %workspace)")
     if entry.targets:
         text.do(f"store i64 {number}, ptr {text.beyond(base, entry.choice)}, align 8")
     _copy_frame(text, run.tables, number, base)
+    _expand_chunks(text, run, number, base)
     _compute_sizes(text, entry, run, base)
     for n, place in enumerate(run.bases):
         at = text.beyond(base, run.tables.bases.offset + 8 * n)
@@ -373,6 +396,8 @@ def _run(entry: Entry, run: Run, number: int) -> str:
             f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, "
             f"i64 {size_bytes}, i1 false)"
         )
+    for pointer, shape in zip(shapes, run.shapes, strict=True):
+        _write_shape(text, pointer, shape, base)
     text.do(f"ret i32 {OK}")
     for label, code in _ENDS.items():
         text.label(label)
@@ -382,9 +407,28 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
 
 
+def _expand_chunks(text: _Text, run: Run, number: int, base: str) -> None:
+    if not run.tables.chunks:
+        return
+    groups, bits = f"@{_GROUPS}{number}", run.group_bits
+    end = text.beyond(groups, bits // 8 * len(run.groups))
+    table = text.beyond(base, run.tables.chunk_table.offset)
+    functions = f"@{_KERNELS}{number}"
+    text.do(f"call void @{EXPAND}{bits}(ptr {groups}, ptr {end}, ptr {functions}, ptr {table})")
+
+
+def _write_shape(text: _Text, pointer: str, shape: Sequence[Dim | Here], base: str) -> None:
+    for axis, size in enumerate(shape):
+        value = str(size)
+        if isinstance(size, Here):
+            value = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
+        at = text.beyond(pointer, _SHAPE_BYTES * axis)
+        text.do(f"store i64 {value}, ptr {at}, align {_SHAPE_BYTES}")
+
+
 def _compute_sizes(text: _Text, entry: Entry, run: Run, base: str) -> None:
     """Has the driver compute the numbers that depend on free sizes."""
-    if run.sizes is None:
+    if run.sizes is None or not entry.interface.sizes:
         text.do("br label %sized")
         text.label("sized")
         return
@@ -428,7 +472,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
     """Copies the tables to the workspace, and makes offsets addresses."""
     frame, group = tables.frame, _WORDS_AT_ONCE
     place = text.beyond(base, frame.start)
-    bits = _word_bits(frame)
+    bits = _bits_of(frame.numbers)
 
     def copy(n: str) -> None:
         source = text.value(f"getelementptr i{bits}, ptr @{_FRAME}{number}, i64 {n}")
@@ -439,7 +483,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
         text.do(f"store <{group} x i64> {words}, ptr {target}, align {group * 8}")
 
     text.each("copy", len(frame.words), copy, group)
-    for which, symbol in enumerate((None, *_bases(tables))):
+    for which, symbol in enumerate((None, WEIGHTS)):
         if places := frame.relative_to(symbol):
             start = text.value(f"ptrtoint ptr {base if symbol is None else f'@{symbol}'} to i64")
             _add_to(text, place, f"{number}.{which}", len(places), start)
@@ -449,7 +493,7 @@ def _copy_frame(text: _Text, tables: Tables, number: int, base: str) -> None:
         found = text.value(f"load ptr, ptr {at}")
         return text.value(f"ptrtoint ptr {found} to i64")
 
-    if others := frame.others(_bases(tables)):
+    if others := frame.others([WEIGHTS]):
         _add_to(text, place, f"{number}.others", len(others), address)
 
 
@@ -502,10 +546,15 @@ def _check_run(text: _Text, run: Run, base: str) -> None:
         ("index", run.tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))
     ]
     places += [
-        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + native_flow.LOOP_FAULT)
+        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + word)
         for n in range(run.n_loops)
+        for word in (native_flow.LOOP_FAULT, native_flow.LOOP_FULL)
     ]
-    for kind in ("index", "loop"):
+    places += [
+        ("size", table.offset + native_sizes.SIZES_FAULT)
+        for table in (() if run.sizes is None else run.sizes.counted)
+    ]
+    for kind in ("index", "loop", "size"):
         words = [
             text.value(f"load i64, ptr {text.beyond(base, place)}, align 8")
             for which, place in places

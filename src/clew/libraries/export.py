@@ -20,14 +20,13 @@ from clew.libraries.archive import archive
 from clew.libraries.entry import Entry, Run, entry_text
 from clew.libraries.entry_targets import CHOICE_BYTES, TARGETS, for_target
 from clew.libraries.functions import function_bytes, loaded_bytes, undefined_in
-from clew.libraries.interface import Interface, interface_of
+from clew.libraries.interface import Interface, interface_of, sizes_of
+from clew.libraries.kernels import Kernels, kernels_of
 from clew.libraries.parts import Parts
 from clew.libraries.texts import TargetPart
 from clew.libraries.weights import Weights
 from clew.libraries.whole_program import WholeProgram, whole_program
 from clew.machine.target import HERE, Target, target_of
-from clew.runtime.plan import SegmentPlan
-from clew.runtime.segment_template import SegmentTemplate
 from clew.serving.built_model import BuiltModel
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.budgets import in_force
@@ -205,10 +204,7 @@ def library_of(
     models = [_for_target(model, target_of(target)) for target in chosen] or [model]
     first = models[0].options.target
     weights = Weights(name)
-    laid = [
-        _laid_out(each, number, name, weights, weights_file, state)
-        for number, each in enumerate(models)
-    ]
+    laid = [_laid_out(each, name, weights, weights_file, state) for each in models]
     interface = laid[0].interface
     if weights_file:
         interface = interface.with_weights(weights.size_bytes)
@@ -224,7 +220,7 @@ def library_of(
     )
     modules = [entry_text(entry), library_text()]
     for each, own in zip(laid, models, strict=True):
-        kernels = _kernels(each.build, each.whole.plan)
+        kernels = each.kernels.texts(each.whole.plan)
         modules += [for_target(k, own.options.target) for k in kernels] if chosen else kernels
     (data,) = compile_modules([NEXT_MODULE.join(modules)], first)
     return Library(
@@ -234,7 +230,7 @@ def library_of(
         weights.size_bytes,
         workspace_bytes + bool(chosen) * CHOICE_BYTES + ALIGNMENT_BYTES - 1,
         max(each.parts.threads for each in laid),
-        trace_record([each.build for each in laid]),
+        trace_record([(each.build, each.kernels) for each in laid]),
         weights.contents() if weights_file else None,
         any(own.options.target.tile_units for own in models),
         tuple(_target_parts(chosen, laid, weights, data)),
@@ -265,6 +261,7 @@ class _LaidOut(NamedTuple):
 
     interface: Interface
     build: BuildTemplate
+    kernels: Kernels
     whole: WholeProgram
     parts: Parts
     run: Run
@@ -277,26 +274,25 @@ class _LaidOut(NamedTuple):
 
 def _laid_out(
     model: BuiltModel,
-    number: int,
     name: str,
     weights: Weights,
     weights_file: bool,
     state: Mapping[str, str] | None,
 ) -> _LaidOut:
-    interface, sizing = interface_of(model, name, state)
-    build = _build_of(model, interface)
-    itemsizes = [tensor.dtype.itemsize for tensor in interface.all_inputs]
-    whole = whole_program(build.program, itemsizes, model.module.main)
+    sizes = sizes_of(model, name)
+    build = _build_of(model, has_sizes=bool(sizes))
+    whole = whole_program(build.program, model.module.main)
+    interface, sizing = interface_of(model, name, state, sizes, whole)
     threads = max((segment.threads for segment in build.segments), default=1)
     if interface.sizes and model.sized is not None:
         for condition in model.sized.template.conditions:
             sizing.need(condition)
     parts = Parts(whole, interface, sizing, threads, weights, weights_file)
-    return _LaidOut(interface, build, whole, parts, parts.run(number))
+    return _LaidOut(interface, build, kernels_of(build), whole, parts, parts.run())
 
 
-def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:
-    if not interface.sizes:
+def _build_of(model: BuiltModel, *, has_sizes: bool) -> BuildTemplate:
+    if not has_sizes:
         return model.build
     found = model.sized
     if found is None or found.unsized:
@@ -308,13 +304,3 @@ def _build_of(model: BuiltModel, interface: Interface) -> BuildTemplate:
             hint="compile the model for fixed sizes: --sizes NAME=N",
         )
     return found.build
-
-
-def _kernels(build: BuildTemplate, plan: SegmentPlan | SegmentTemplate) -> list[str]:
-    """Returns the LLVM text of each kernel of a plan."""
-    sources = {use.source.key: use.source for use in build.uses}
-    keys = dict.fromkeys(step.code.key for step in plan.steps)
-    missing = [key for key in keys if key not in sources]
-    if missing:
-        raise UnsupportedError("U080", "cannot export kernels that are compiled during a run")
-    return [sources[key].emitted.llvm for key in keys]

@@ -1,8 +1,8 @@
 """The tables of the native driver as constant data of a library.
 
 A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
-they are a *frame*, and relocates them: it adds the address of the workspace, of the weights or of
-the table of chunks to the words that are addresses there. So the constant has no addresses, which a
+they are a *frame*, and relocates them: it adds the address of the workspace or of the weights to
+the words that are addresses there. So the constant has no addresses, which a
 dynamic linker would relocate, and its words take 32 bits if all of them fit.
 """
 
@@ -18,11 +18,12 @@ from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
 from clew.codegen.driver import flow as native_flow
 from clew.ir.dims import Dim, SymDim
+from clew.libraries.chunks import Chunk
 from clew.runtime.bound import Bound
 from clew.runtime.layout import Layout
-from clew.runtime.loop_tables import trips_word
 from clew.runtime.memory import round_up
-from clew.runtime.plan import Flow, FlowKind, LoopPlan
+from clew.runtime.plan import Flow, FlowKind, LoopPlan, moving_of
+from clew.runtime.segment_template import LoopTemplate
 from clew.support.arrays import ALIGNMENT_BYTES
 
 _ENDLESS = 1 << 62
@@ -73,6 +74,12 @@ class Frame:
                 self.words.append(word)
         return place
 
+    def __getitem__(self, place: Here) -> Word:
+        return self.words[(place.offset - self.start) // _WORD]
+
+    def __setitem__(self, place: Here, word: Word) -> None:
+        self.words[(place.offset - self.start) // _WORD] = word
+
     def add_step(self, args: Here, table: Here) -> Here:
         """Adds a step that computes sizes, and returns its place."""
         step: dict[int, Word] = {
@@ -114,25 +121,27 @@ class Frame:
 
 
 class Tables(NamedTuple):
-    """The frame of a segment, and places in it: the segment, the addresses of inputs and outputs,
-    the records of index checks and the words of loops. `chunks` are the functions and ranges of its
-    steps, which become the constant `chunk_table`; `symbols` are the functions that the frame
-    refers to.
+    """The frame of a segment, and places in it: the segment, its arguments and steps, the addresses
+    of inputs and outputs, the records of index checks and the words of loops. `chunks` are those
+    that a call writes to `chunk_table`; `symbols` are the functions of all chunks.
     """
 
     frame: Frame
     segment: Here
+    args: Here
+    steps: Here
     bases: Here
     records: Here
     loops: Here
-    chunk_table: str
-    chunks: Sequence[tuple[str, Sequence[Dim]]]
+    chunk_table: Here
+    chunks: Sequence[Chunk]
     symbols: Sequence[str]
 
 
 class Numbers(NamedTuple):
     """The numbers of a segment's run; see `Bound`. A chunk is the index of a function in the
-    layout's symbols, and its ranges.
+    layout's symbols, and its ranges. `copied` has the bytes of copies that depend on sizes, by
+    their place in the order, and `capacities` the most rows that loops stack, by loop.
     """
 
     layout: Layout
@@ -144,8 +153,10 @@ class Numbers(NamedTuple):
     chunks: Sequence[tuple[int, Dim, Dim, Dim, Dim]]
     counts: np.ndarray
     distances: Sequence[Dim] = ()
-    loops: Sequence[LoopPlan] = ()
+    loops: Sequence[LoopPlan | LoopTemplate] = ()
     flows: Mapping[int, Flow] = MappingProxyType({})
+    copied: Mapping[int, Dim] = MappingProxyType({})
+    capacities: Mapping[int, int] = MappingProxyType({})
 
     @staticmethod
     def of(bound: Bound) -> Numbers:
@@ -185,7 +196,7 @@ WEIGHTS = "clew_weights"
 
 def tables_of(
     bound: Numbers,
-    chunk_table: str,
+    chunk_table: Here,
     weights: Sequence[int],
     start: int,
     loop_steps: int,
@@ -208,14 +219,14 @@ def tables_of(
             patched += [at, bound.n_bases, weights[buffer] + offset]
     patches = frame.add(patched)
     loops = _add_loops(frame, bound, args, loop_steps)
-    table = _chunk_table(frame, bound, chunk_table)
+    fixed: list[Chunk] = [] if bound.is_sized else bound.chunks  # type: ignore[assignment]
+    table = _sized_chunks(frame, bound) if bound.is_sized else chunk_table
     steps = frame.add(_steps(bound, args, loops, table))
     n_patches = len(patched) // 3
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
-    fixed = [] if isinstance(table, Here) else bound.chunks
-    chunks = [(layout.symbols[number], ranges) for number, *ranges in fixed]
-    return Tables(frame, segment, bases, records, loops, chunk_table, chunks, layout.symbols)
+    places = (segment, args, steps, bases, records, loops)
+    return Tables(frame, *places, chunk_table, fixed, layout.symbols)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -225,12 +236,8 @@ def _sum(base: int | Here, dim: Dim) -> Word | Sized:
     return Here(base.offset + dim) if isinstance(base, Here) else base + dim
 
 
-def _chunk_table(frame: Frame, bound: Numbers, name: str) -> Here | Symbol:
-    """Returns the place of the chunks, which is in the frame if their ranges depend on sizes, and
-    otherwise a constant.
-    """
-    if not bound.is_sized:
-        return Symbol(name)
+def _sized_chunks(frame: Frame, bound: Numbers) -> Here:
+    """Adds chunks whose ranges depend on sizes, and returns their place."""
     return frame.add(
         [
             word
@@ -268,15 +275,16 @@ def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> 
     return args
 
 
-def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> list[Word]:
+def _steps(bound: Numbers, args: Here, loops: Here, table: Here) -> list[Word | Sized]:
     layout = bound.layout
     scratch = Here(round_up(bound.arena_bytes, ALIGNMENT_BYTES))
     flows = {layout.starts[place]: flow for place, flow in bound.flows.items()}
+    copied = {layout.starts[place]: size for place, size in bound.copied.items()}
     counts = bound.counts
     begins = (np.cumsum(counts) - counts).tolist()
-    words: list[Word] = []
+    words: list[Word | Sized] = []
     for number, row in enumerate(layout.steps.tolist()):
-        step: list[Word] = list(row)
+        step: list[Word | Sized] = list(row)
         step[native.STEP_ARGS // _WORD] = Here(args.offset + row[native.STEP_ARGS // _WORD])
         use = int(layout.step_of[number])
         if use >= 0 and bound.scratch_bytes[use]:
@@ -284,11 +292,11 @@ def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> lis
             step[native.STEP_SCRATCH_STRIDE // _WORD] = bound.scratch_stride_bytes
         if use >= 0:
             distance = native.CHUNK_BYTES * begins[number]
-            step[native.STEP_TABLE // _WORD] = table._replace(offset=table.offset + distance)
+            step[native.STEP_TABLE // _WORD] = Here(table.offset + distance)
             step[native.STEP_CHUNKS // _WORD] = int(counts[number])
         flow = flows.get(number)
         if flow is not None:
-            step[native.STEP_EXTRA // _WORD] = flow.size_bytes
+            step[native.STEP_EXTRA // _WORD] = _sum(0, copied.get(number, flow.size_bytes))
             if flow.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
                 at = Here(loops.offset + native_flow.LOOP_BYTES * flow.loop)
                 step[native.STEP_EXTRA // _WORD] = at
@@ -299,26 +307,33 @@ def _steps(bound: Numbers, args: Here, loops: Here, table: Here | Symbol) -> lis
 def _add_loops(frame: Frame, bound: Numbers, args: Here, loop_steps: int) -> Here:
     """Adds the words of loops, and returns their place."""
     loops = bound.loops
-    owners = [n for n, loop in enumerate(loops) for _ in loop.moving_bytes]
+    owners = [n for n, p in enumerate(loops) for _ in moving_of(p.states_bytes, p.rows_bytes)]
     moving = frame.add([0] * len(owners))
-    patches: list[list[Word]] = [[] for _ in loops]
-    for slot, ref, _ in bound.layout.moved:
+    patches: list[list[Word | Sized]] = [[] for _ in loops]
+    for slot, ref, sized in bound.layout.moved:
         owner = owners[ref.index]
         column = ref.index - loops[owner].first
-        patches[owner] += [Here(args.offset + _WORD * slot), column, ref.offset_bytes]
-    words: list[Word] = []
-    for loop, own in zip(loops, patches, strict=True):
-        strides, table = frame.add(loop.rows_bytes), frame.add(own)
-        made: dict[int, Word] = {
+        offset = _sum(ref.offset_bytes, 0 if sized < 0 else bound.distances[sized])
+        patches[owner] += [Here(args.offset + _WORD * slot), column, offset]
+    words: list[Word | Sized] = []
+    for number, (loop, own) in enumerate(zip(loops, patches, strict=True)):
+        strides, table = frame.add([_sum(0, size) for size in loop.rows_bytes]), frame.add(own)
+        made: dict[int, Word | Sized] = {
             native_flow.LOOP_LIMIT: loop_steps,
-            native_flow.LOOP_TRIPS: trips_word(loop),
+            native_flow.LOOP_TRIPS: _trips(loop),
             native_flow.LOOP_MOVING: Here(moving.offset + _WORD * loop.first),
             native_flow.LOOP_STATES: len(loop.states_bytes),
             native_flow.LOOP_STACKS: len(loop.rows_bytes),
             native_flow.LOOP_STRIDES: strides,
             native_flow.LOOP_PATCHES: table,
             native_flow.LOOP_N_PATCHES: len(own) // 3,
-            native_flow.LOOP_CAPACITY: _ENDLESS,
+            native_flow.LOOP_CAPACITY: bound.capacities.get(number, _ENDLESS),
         }
         words += [made.get(at, 0) for at in range(0, native_flow.LOOP_BYTES, _WORD)]
     return frame.add(words)
+
+
+def _trips(loop: LoopPlan | LoopTemplate) -> Word | Sized:
+    if loop.trips is not None:
+        return _sum(0, loop.trips)
+    return native_flow.BY_VALUE if loop.reads_trips else native_flow.BY_CONDITION

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Function
 from clew.ir.types import (
     TensorType,
@@ -20,8 +20,16 @@ from clew.ir.types import (
     to_numpy,
     unknown_sizes,
 )
-from clew.libraries.model_layers import decided_by_input, maker_of_output, sized_by, users_of
+from clew.libraries.model_layers import (
+    decided_by_input,
+    listed_layers,
+    maker_of_output,
+    sized_by,
+    sized_by_data,
+    users_of,
+)
 from clew.libraries.sizing import Sizing
+from clew.libraries.whole_program import WholeProgram
 from clew.runtime.memory import round_up
 from clew.runtime.state import first_value, given_pairs
 from clew.serving.built_model import BuiltModel
@@ -32,6 +40,8 @@ from clew.support.text_arrays import dtype_name
 
 FREE: Final = -1
 """The value of a free size in the tables of tensors."""
+COUNTED: Final = -2
+"""That of a size that data decide."""
 OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE, TARGET = range(7)
 ERRORS: Final = {
     "OK": "no error",
@@ -130,6 +140,15 @@ class Tensor(NamedTuple):
         return dtype_name(self.dtype)
 
     @property
+    def is_counted(self) -> bool:
+        """Whether data decide a size."""
+        return any(map(is_unknown, self.shape))
+
+    def kind_of(self, size: SymDim) -> int:
+        """Returns what stands for a size that is not a number in the table of tensors."""
+        return COUNTED if is_unknown(size) else FREE
+
+    @property
     def c_type(self) -> str:
         """The C type of an element."""
         return C_TYPES[self.dtype_name]
@@ -201,6 +220,20 @@ class Interface:
         return found
 
     @property
+    def shape_fields(self) -> list[tuple[int, str]]:
+        """The fields that receive the shapes of outputs with sizes that data decide, each with the
+        number of the output.
+        """
+        taken = {tensor.field for tensor in self.outputs}
+        found: list[tuple[int, str]] = []
+        for number, tensor in enumerate(self.outputs):
+            if tensor.is_counted:
+                field = field_of(f"{tensor.field}_shape", taken, f"output{number}_shape")
+                taken.add(field)
+                found.append((number, field))
+        return found
+
+    @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The inputs, then the outputs."""
         return (*self.inputs, *self.outputs)
@@ -219,15 +252,11 @@ def _is_prefix(name: str) -> bool:
     return _PREFIX.fullmatch(name) is not None and not taken
 
 
-def interface_of(
-    model: BuiltModel, prefix: str, state: Mapping[str, str] | None = None
-) -> tuple[Interface, Sizing]:
-    """Returns the C interface of a model, and the sizing that depends on its free sizes. `state`
-    maps each state input to the output that feeds it; without it, states are those that the model
-    itself has.
+def sizes_of(model: BuiltModel, prefix: str) -> tuple[Size, ...]:
+    """Returns the free sizes of a model whose inputs and outputs have forms in C.
 
-    Errors: I470 (an invalid prefix), I371 and I372 (`state`), U081 (sizes that are unknown before a
-    run or unbounded; a state with free sizes), U082 (a value that is not a numeric tensor).
+    Errors: I470 (an invalid prefix), U081 (sizes that are unknown before a run or unbounded), U082
+    (a value that is not a numeric tensor).
     """
     if not _is_prefix(prefix):
         raise InputError(
@@ -245,17 +274,44 @@ def interface_of(
                 hint="compile the model with this value as a constant",
                 layer=decided_by_input(main, spec.name),
             )
-    given = [(p.name, p.type) for p in main.params]
-    made = list(zip(model.output_names, leaves(main.body.type), strict=True))
+    given, made = _given(model), _made(model)
+    for kind, values in (("input", given), ("output", made)):
+        _check_types(main, kind, values)
     names = sorted({n for _, type_ in (*given, *made) for n in sizes_in(type_)})
-    taken = {f"{prefix.upper()}_{name}" for name in MACROS}
+    taken = _macros(prefix)
     sizes: list[Size] = []
     for name in names:
         if not name.startswith("?"):
             sizes.append(_size(model, name, taken | {size.field for size in sizes}))
-    sizing = Sizing([(size.name, size.low, size.high) for size in sizes])
-    for kind, values in (("input", given), ("output", made)):
-        _check_types(main, kind, values)
+    return tuple(sizes)
+
+
+def interface_of(
+    model: BuiltModel,
+    prefix: str,
+    state: Mapping[str, str] | None,
+    sizes: tuple[Size, ...],
+    whole: WholeProgram,
+) -> tuple[Interface, Sizing]:
+    """Returns the C interface of a model, and the sizing that depends on sizes known in a call.
+    `state` maps each state input to the output that feeds it; without it, states are those that the
+    model itself has.
+
+    Errors: I371 and I372 (`state`), U081 (sizes that are unknown before a run or unbounded; a state
+    with such sizes).
+    """
+    main = model.module.main
+    counted = whole.counted
+    layers = listed_layers(sorted(sized_by_data(main))) if counted is not None else ""
+    sizing = Sizing([(size.name, size.low, size.high) for size in sizes], counted, layers)
+    given, made = _given(model), _made(model)
+    shapes = {n: type_.shape for n, (_, type_) in enumerate(made)} | dict(whole.shapes)
+    for number, (name, type_) in enumerate(made):
+        if unknown_sizes(type_) and number not in whole.shapes:
+            what = f"output {name!r} has data-dependent sizes"
+            raise UnsupportedError("U081", what, layer=sized_by(main, type_))
+    made = [(name, type_.with_(shape=shapes[n])) for n, (name, type_) in enumerate(made)]
+    taken = _macros(prefix)
     inputs = _tensors("input", given, sizing, taken | {size.field for size in sizes})
     outputs = _tensors("output", made, sizing, taken)
     states = _states(model, state, inputs, outputs)
@@ -264,9 +320,23 @@ def interface_of(
         prefix,
         tuple(t for n, t in enumerate(inputs) if n not in fed),
         tuple(t for n, t in enumerate(outputs) if n not in feed),
-        tuple(sizes),
+        sizes,
         states,
     ), sizing
+
+
+def _macros(prefix: str) -> set[str]:
+    return {f"{prefix.upper()}_{name}" for name in MACROS}
+
+
+def _given(model: BuiltModel) -> list[tuple[str, TensorType]]:
+    """Returns the names and types of the inputs, which are tensors once they are checked."""
+    return [(p.name, cast("TensorType", p.type)) for p in model.module.main.params]
+
+
+def _made(model: BuiltModel) -> list[tuple[str, TensorType]]:
+    types = [cast("TensorType", type_) for type_ in leaves(model.module.main.body.type)]
+    return list(zip(model.output_names, types, strict=True))
 
 
 def _states(
@@ -317,9 +387,8 @@ def _check_types(main: Function, kind: str, values: Sequence[tuple[str, Type]]) 
             what += " is not a numeric tensor"
         elif dtype_name(to_numpy(type_.dtype)) not in C_TYPES:
             what += " has a dtype without a C type"
-        elif unknown_sizes(type_):
-            what += " has data-dependent sizes"
-            raise UnsupportedError("U081", what, layer=sized_by(main, type_))
+        elif kind == "input" and unknown_sizes(type_):
+            raise UnsupportedError("U081", f"{what} has a size that is unknown before a run")
         else:
             continue
         layer = users_of(main, name) if kind == "input" else maker_of_output(main, number)
@@ -327,11 +396,10 @@ def _check_types(main: Function, kind: str, values: Sequence[tuple[str, Type]]) 
 
 
 def _tensors(
-    kind: str, values: Iterable[tuple[str, Type]], sizing: Sizing, taken: set[str]
+    kind: str, values: Iterable[tuple[str, TensorType]], sizing: Sizing, taken: set[str]
 ) -> tuple[Tensor, ...]:
     found: list[Tensor] = []
     for name, type_ in values:
-        assert isinstance(type_, TensorType), "checked"
         dtype = to_numpy(type_.dtype)
         field = field_of(name, {tensor.field for tensor in found} | taken, f"{kind}{len(found)}")
         made = Tensor(name, field, type_.shape, dtype, 0)

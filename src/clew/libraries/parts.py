@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from clew.codegen.artifact import EntryPoint
 from clew.codegen.driver import driver as native
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, at_least, dim_min
 from clew.libraries.entry import Argument, InState, Move, Place, Run, SizeWords
-from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, tables_of
-from clew.libraries.interface import Interface
+from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, Tables, tables_of
+from clew.libraries.interface import Interface, Tensor
 from clew.libraries.sizing import Sizing
 from clew.libraries.weights import Weights
 from clew.libraries.whole_program import Given, Kept, Made, WholeProgram
+from clew.machine.costs import DEFAULTS, FS_PER_NS
 from clew.runtime.bound import Bound
 from clew.runtime.grid import lines_of, phases
 from clew.runtime.layout import Layout
 from clew.runtime.memory import round_up
-from clew.runtime.plan import BufferSpec, SegmentPlan
+from clew.runtime.plan import BufferSpec, Flow, SegmentPlan
 from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.support.arrays import ALIGNMENT_BYTES, number_dtype
 from clew.support.budgets import current
@@ -49,12 +51,11 @@ class Parts:
         for state in sorted(interface.states, key=lambda state: state.input):
             self._inputs.insert(state.input, InState(state.offset))
         plan = whole.plan
+        self.threads = threads
         if isinstance(plan, SegmentPlan):
-            self.threads = threads
             self._bound = Numbers.of(Bound.of(plan, threads))
         else:
-            self.threads = 1  # the division of work follows from costs, which depend on sizes
-            self._bound = _sized_numbers(plan, sizing)
+            self._bound = _sized_numbers(plan, sizing, threads, is_counted=bool(whole.counted))
         self._constants = [self._add(array) for array in whole.plan.constants]
         self._end = round_up(self._bound.working_bytes(self.threads), ALIGNMENT_BYTES)
         self.workspace_bytes = self._end
@@ -71,8 +72,8 @@ class Parts:
         self._end += round_up(size_bytes, ALIGNMENT_BYTES)
         return place
 
-    def run(self, target: int) -> Run:
-        """Returns the run, for the target with this number."""
+    def run(self) -> Run:
+        """Returns the run."""
         plan, outputs = self._whole.plan, self._interface.outputs
         results = self._results()
         direct: dict[int, int] = {}
@@ -81,7 +82,7 @@ class Parts:
                 isinstance(place, Made)
                 and not place.offset_bytes
                 and place.number not in direct
-                and _bytes(plan.outputs[place.number]) == outputs[number].size_bytes
+                and self._fills(plan.outputs[place.number], outputs[number])
             ):
                 direct[place.number] = number
         bases: list[Place] = [self._given(p) for p in self._whole.inputs]
@@ -103,22 +104,33 @@ class Parts:
         ]
         moves += self._state_moves(bases[len(plan.inputs) :])
         pool = self._reserve(_POOL_BYTES)
+        n_chunks = 0 if self._bound.is_sized else len(self._bound.chunks)
+        chunks = Here(self._reserve(native.CHUNK_BYTES * n_chunks))
         steps = current().loop_steps
-        tables = tables_of(
-            self._bound, f"clew_chunks{target}", self._constants, self._end, steps, self._outside
-        )
+        tables = tables_of(self._bound, chunks, self._constants, self._end, steps, self._outside)
         if self._outside:
             bases.append(Argument(False, len(self._interface.inputs)))
         for number, move in enumerate(moves):
             if isinstance(move.size_bytes, SymDim):
                 word = tables.frame.add([Sized(0, move.size_bytes)])
                 moves[number] = move._replace(size_bytes=word)
+        shapes = [
+            [_word(tables, dim) for dim in outputs[number].shape]
+            for number, _ in self._interface.shape_fields
+        ]
         words = None
-        if self._interface.sizes:
-            words = SizeWords(*self._sizing.add_to(tables.frame))
+        if self._interface.sizes or self._whole.counted is not None:
+            words = SizeWords(*self._sizing.add_to(tables, self._bound.layout))
         self.workspace_bytes = round_up(self._end + tables.frame.size_bytes, ALIGNMENT_BYTES)
         layers = [step.checked for step in plan.steps if step.code.checks]
-        return Run(tables, bases, moves, layers, len(self._bound.loops), pool, words)
+        return Run(tables, bases, moves, layers, len(self._bound.loops), pool, words, shapes)
+
+    def _fills(self, spec: BufferSpec | SizedSpec, output: Tensor) -> bool:
+        """Whether an output of the segment may have the caller's memory for a result."""
+        size_bytes = _bytes(spec)
+        if self._whole.counted is None:
+            return size_bytes == output.size_bytes
+        return self._sizing.most(size_bytes, "a result") == output.most_bytes
 
     def _results(self) -> list[Given | Kept | Made]:
         """Returns the places of the outputs that are no states."""
@@ -173,9 +185,16 @@ def _bytes(spec: BufferSpec | SizedSpec) -> Dim:
     return total
 
 
-def _sized_numbers(template: SegmentTemplate, sizing: Sizing) -> Numbers:
-    """Returns the numbers of a segment with free sizes. The arena is that of the largest sizes, and
-    one thread does all work.
+def _word(tables: Tables, dim: Dim) -> Dim | Here:
+    """Returns a number, or the word that a call writes a dimension to."""
+    return tables.frame.add([Sized(0, dim)]) if isinstance(dim, SymDim) else dim
+
+
+def _sized_numbers(
+    template: SegmentTemplate, sizing: Sizing, threads: int, *, is_counted: bool
+) -> Numbers:
+    """Returns the numbers of a segment whose sizes are known in a call. The arena is that of the
+    largest sizes.
     """
     layout = Layout(template.entries, len(template.inputs))
     number = {symbol: n for n, symbol in enumerate(layout.symbols)}
@@ -183,9 +202,14 @@ def _sized_numbers(template: SegmentTemplate, sizing: Sizing) -> Numbers:
     most = [sizing.most(size, "the memory of a value") for size in template.arena_bytes]
     offsets, total = template.arena.offsets(most)
     scratch = [s.code.scratch_bytes for s in template.steps]
-    for step in template.steps:
+    for step in () if is_counted else template.steps:
         for need in step.code.needs:
             sizing.need(need)
+    for size in template.copied.values():
+        sizing.need(size)
+    divided = [_divided(phase, sizing, threads, number) for phase in phased]
+    counts = np.zeros(layout.n_steps, np.int64)
+    counts[layout.step_of >= 0] = [len(chunks) for chunks in divided]
     return Numbers(
         layout,
         len(template.inputs) + len(template.outputs),
@@ -193,11 +217,38 @@ def _sized_numbers(template: SegmentTemplate, sizing: Sizing) -> Numbers:
         total,
         [sizing.most(size, "the scratch memory of a kernel") for size in scratch],
         [size for step in template.steps for size in step.code.sizes],
-        [
-            (number[entry.symbol], 0, entry.grid, 0, lines_of(entry))
-            for phase in phased
-            for entry in phase
-        ],
-        np.array([len(phase) for phase in phased], np.int64),
+        [chunk for chunks in divided for chunk in chunks],
+        counts,
         [sized.ref.sized_bytes for sized in layout.sized],
+        template.loops,
+        {n: flow for n, flow in enumerate(template.order) if isinstance(flow, Flow)},
+        template.copied,
+        {n: rows for n in range(len(template.loops)) if (rows := sizing.rows_of(n)) is not None},
     )
+
+
+def _divided(
+    phase: Sequence[EntryPoint], sizing: Sizing, threads: int, number: Mapping[str, int]
+) -> list[tuple[int, Dim, Dim, Dim, Dim]]:
+    """Returns the chunks of a phase. Threads get equal shares of the pieces, or of the lines if
+    there are more of these, if the work at the largest sizes is enough.
+    """
+    cost = sum(
+        entry.cost if entry.cost_fs is None else sizing.highest(entry.cost_fs, "a cost") / FS_PER_NS
+        for entry in phase
+    )
+    shares = threads if cost >= DEFAULTS.serial_below else 1
+    chunks: list[tuple[int, Dim, Dim, Dim, Dim]] = []
+    for entry in phase:
+        pieces, lines = entry.grid, lines_of(entry)
+        if entry.lines and not at_least(lines, 1):
+            pieces = pieces * dim_min(lines, 1)  # without lines, there are no pieces
+        most = [sizing.most(dim, "a grid") for dim in (pieces, lines)]
+        by_pieces = most[0] >= min(most[1], shares)
+        for share in range(shares):
+            part, whole = (share, share + 1), (0, shares)
+            cuts = (part, whole) if by_pieces else (whole, part)
+            begin, end = (pieces * cut // shares for cut in cuts[0])
+            first, last = (lines * cut // shares for cut in cuts[1])
+            chunks.append((number[entry.symbol], begin, end, first, last))
+    return chunks

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Final, NamedTuple
 
+from clew.ir.dims import is_unknown
 from clew.libraries.entry_targets import ASKED
 from clew.libraries.interface import ERRORS, Interface, Size, Tensor
 from clew.version import VERSION
@@ -67,7 +68,7 @@ typedef struct ${name}_inputs {
 $inputs
 } ${name}_inputs;
 
-typedef struct ${name}_outputs {
+${counted}typedef struct ${name}_outputs {
 $outputs
 } ${name}_outputs;
 
@@ -76,7 +77,7 @@ $errors
 };
 
 /* The type of an input or output. The shape has `rank` sizes, and a scalar has rank 0. Free sizes
- * are -1, and `bytes` is the number of bytes at the largest sizes.
+ * are -1, sizes that data decide are -2, and `bytes` is the number of bytes at the largest sizes.
  */
 typedef struct ${name}_tensor {
   const char *name;
@@ -217,12 +218,26 @@ def header(
         many_inputs=max(1, len(interface.inputs)),
         many_outputs=max(1, len(interface.outputs)),
         inputs=_fields(interface.inputs, "const ", interface.sizes),
-        outputs=_fields(interface.outputs, ""),
+        outputs=_fields(interface.outputs, "", (), interface.shape_fields),
+        counted=_COUNTED if interface.shape_fields else "",
         errors=",\n".join(f"  {upper}_{name} = {code}" for code, name in enumerate(ERRORS)),
     )
 
 
-def _fields(tensors: Sequence[Tensor], qualifier: str, sizes: Sequence[Size] = ()) -> str:
+_COUNTED: Final = """\
+/* Data decide sizes of some outputs, written as `?`. Their memory is for the largest sizes, `bytes`
+ * of the table below. A call writes the sizes that it finds to `..._shape`, one for each axis;
+ * elements are C-contiguous at these sizes.
+ */
+"""
+
+
+def _fields(
+    tensors: Sequence[Tensor],
+    qualifier: str,
+    sizes: Sequence[Size] = (),
+    shapes: Sequence[tuple[int, str]] = (),
+) -> str:
     lines = [
         f"  {qualifier}{tensor.c_type} *{tensor.field}; /* {shown(tensor)} */" for tensor in tensors
     ]
@@ -230,12 +245,18 @@ def _fields(tensors: Sequence[Tensor], qualifier: str, sizes: Sequence[Size] = (
         f"  int64_t {size.field}; /* {quoted(size.name)}: {size.low} to {size.high} */"
         for size in sizes
     ]
+    lines += [
+        f"  int64_t *{field}; /* the shape of {tensor.field}: {len(tensor.shape)} sizes */"
+        for tensor, field in ((tensors[number], field) for number, field in shapes)
+    ]
     return "\n".join(lines or ["  const void *none; /* no fields */"])
 
 
 def shown(tensor: Tensor) -> str:
     """Returns a tensor's name, dtype and shape for a comment."""
-    return f"{quoted(tensor.name)}: {tensor.dtype_name}[{', '.join(map(str, tensor.shape))}]"
+    sizes = ", ".join("?" if is_unknown(size) else str(size) for size in tensor.shape)
+    most = f", at most {tensor.most} elements" if tensor.is_counted else ""
+    return f"{quoted(tensor.name)}: {tensor.dtype_name}[{sizes}]{most}"
 
 
 def quoted(name: str) -> str:
@@ -297,7 +318,7 @@ int main(int argc, char **argv) {
   ${name}_inputs inputs;
   ${name}_outputs outputs;
   void *workspace = memory(${upper}_WORKSPACE_BYTES);
-$declared  int n, code, failed = 0;
+${declared}$shapes  int n, code, failed = 0;
   const int count = ${upper}_N_INPUTS + ${upper}_N_OUTPUTS;
   if (argc != 1 && argc != 1 + count) {
     fprintf(stderr, "usage: %s INPUT... OUTPUT... (%d files)\\n", argv[0], count);
@@ -324,16 +345,44 @@ $fields
     fprintf(stderr, "error %d: %s\\n", code, ${name}_error(code));
     return 1;
   }
-  for (n = ${upper}_N_INPUTS; argc > 1 && n < count; n++) {
-    failed |= transfer(argv[1 + n], "wb", data[n],
-                       ${name}_output_table[n - ${upper}_N_INPUTS].bytes);
-  }
-  for (n = 0; n < count; n++) {
+$results  for (n = 0; n < count; n++) {
     free(data[n]);
   }
 $freed  free(workspace);
   return failed;
 }
+""")
+
+
+_RESULTS: Final = Template("""\
+  for (n = ${upper}_N_INPUTS; argc > 1 && n < count; n++) {
+    failed |= transfer(argv[1 + n], "wb", data[n],
+                       ${name}_output_table[n - ${upper}_N_INPUTS].bytes);
+  }
+""")
+
+_COUNTED_RESULTS: Final = Template("""\
+  for (n = ${upper}_N_INPUTS; n < count; n++) {
+    const ${name}_tensor *tensor = &${name}_output_table[n - ${upper}_N_INPUTS];
+    const int64_t *found = shapes[n - ${upper}_N_INPUTS];
+    uint64_t bytes = (uint64_t)tensor->element_bytes;
+    int32_t axis;
+    int is_counted = 0;
+    for (axis = 0; axis < tensor->rank; axis++) {
+      is_counted |= tensor->shape[axis] == -2;
+      bytes *= (uint64_t)found[axis];
+    }
+    if (is_counted) {
+      printf("%s:", tensor->name);
+      for (axis = 0; axis < tensor->rank; axis++) {
+        printf(" %ld", (long)found[axis]);
+      }
+      printf("\\n");
+    }
+    if (argc > 1) {
+      failed |= transfer(argv[1 + n], "wb", data[n], is_counted ? bytes : tensor->bytes);
+    }
+  }
 """)
 
 
@@ -349,13 +398,18 @@ def main(interface: Interface) -> str:
         for n, tensor in enumerate(tensors)
     ]
     lines += [f"  inputs.{size.field} = {size.high};" for size in interface.sizes]
+    lines += [f"  outputs.{field} = shapes[{n}];" for n, field in interface.shape_fields]
     prefix, upper, has_state = interface.prefix, interface.prefix.upper(), bool(interface.states)
+    counted = bool(interface.shape_fields)
+    rank = max((len(tensor.shape) for tensor in interface.outputs), default=0)
     if has_state:
         lines.append(f"  {prefix}_state_reset(state);")
     return _MAIN.substitute(
         name=prefix,
         upper=upper,
         fields="\n".join(lines),
+        shapes=f"  static int64_t shapes[{len(interface.outputs)}][{rank}];\n" if counted else "",
+        results=(_COUNTED_RESULTS if counted else _RESULTS).substitute(name=prefix, upper=upper),
         first_state=" The state is the initial one." if has_state else "",
         declared=f"  void *state = memory({upper}_STATE_BYTES);\n" if has_state else "",
         argument="state, " if has_state else "",

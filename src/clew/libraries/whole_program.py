@@ -4,19 +4,21 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Function
+from clew.ir.types import to_numpy
 from clew.libraries.model_layers import (
-    branches_and_loops,
     growing_loops,
     listed_layers,
     sized_by_data,
 )
+from clew.runtime.counted_tables import CountedBody
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
@@ -26,6 +28,7 @@ from clew.runtime.program import (
     RunHost,
     RunRegion,
     RunSegment,
+    Stretch,
     View,
 )
 from clew.runtime.segment import NativeSegment
@@ -58,20 +61,23 @@ class Made(NamedTuple):
 
 class WholeProgram(NamedTuple):
     """The plan of a program's only segment, which may have free sizes. `inputs` are the places of
-    the segment's inputs, and `outputs` those of the program's results.
+    the segment's inputs, and `outputs` those of the program's results. If data decide sizes, the
+    plan is that of `counted`, and `shapes` has those of the program's results that it computes.
     """
 
     plan: SegmentPlan | SegmentTemplate
     inputs: Sequence[Given | Kept]
     outputs: Sequence[Given | Kept | Made]
+    counted: CountedBody | None = None
+    shapes: Mapping[int, tuple[Dim, ...]] = MappingProxyType({})
 
 
 _EMPTY = SegmentPlan((), (), (), (), 0)
 
 
-def whole_program(program: Program, itemsizes: Sequence[int], main: Function) -> WholeProgram:
-    """Returns the part of a program that a library runs. `itemsizes` are the element sizes of the
-    inputs in bytes. Errors name layers of `main`, the model's graph.
+def whole_program(program: Program, main: Function) -> WholeProgram:
+    """Returns the part of a program that a library runs. `main` is the model's graph, whose inputs
+    are tensors; errors name its layers.
 
     Errors: U080 if Python or another backend runs a part of the program, U081 if sizes are unknown
     before a run.
@@ -79,13 +85,22 @@ def whole_program(program: Program, itemsizes: Sequence[int], main: Function) ->
     found: dict[int, Given | Kept | Made] = {
         slot: Given(number) for number, slot in enumerate(program.inputs)
     }
+    itemsizes = [to_numpy(param.tensor.dtype).itemsize for param in main.params]
     sizes = dict(zip(program.inputs, itemsizes, strict=True))
     for slot, array in program.constants.items():
         found[slot], sizes[slot] = Kept(array), array.itemsize
     plan: SegmentPlan | SegmentTemplate = _EMPTY
     inputs: list[Given | Kept] = []
     segments = [i for i in program.instructions if isinstance(i, RunSegment)]
-    for instruction in program.instructions:
+    only = program.stretches[0] if len(program.stretches) == 1 else None
+    shapes: dict[int, tuple[Dim, ...]] = {}
+    for number, instruction in enumerate(program.instructions):
+        if only is not None and only.first <= number < only.end:
+            if number == only.first:
+                plan = only.native.body.segment
+                inputs = [_outside(found[slot]) for slot in only.inputs[: len(plan.inputs)]]
+                _add_results(only, found, sizes, shapes)
+            continue
         if isinstance(instruction, View):
             if isinstance(instruction.offset, SymDim):
                 raise _free("a view whose offset depends on free sizes")
@@ -101,17 +116,31 @@ def whole_program(program: Program, itemsizes: Sequence[int], main: Function) ->
                 found[slot], sizes[slot] = Made(number), number_dtype(spec.dtype).itemsize
         else:
             raise _refused(instruction, main)
-    return WholeProgram(plan, inputs, [found[slot] for slot in program.outputs])
+    outputs = [found[slot] for slot in program.outputs]
+    if only is None:
+        return WholeProgram(plan, inputs, outputs)
+    own = {n: shapes[slot] for n, slot in enumerate(program.outputs) if slot in shapes}
+    return WholeProgram(plan, inputs, outputs, only.native.body, own)
+
+
+def _add_results(
+    stretch: Stretch,
+    found: dict[int, Given | Kept | Made],
+    sizes: dict[int, int],
+    shapes: dict[int, tuple[Dim, ...]],
+) -> None:
+    """Adds the places, element sizes and shapes of the results of counted instructions."""
+    for slot, result in zip(stretch.outputs, stretch.native.body.results, strict=True):
+        if isinstance(result.offset, SymDim):
+            raise _free("a result whose place depends on a size that data decide")
+        found[slot] = Made(result.output, result.offset)
+        sizes[slot], shapes[slot] = result.dtype.itemsize, result.shape
 
 
 def _plan_of(instruction: RunSegment, main: Function) -> SegmentPlan | SegmentTemplate:
     segment = instruction.segment
     if isinstance(segment, SizedSegment):
-        template = segment.template
-        if template.order or template.loops or template.copied:
-            layers = branches_and_loops(main)
-            raise _free("branches or loops together with free sizes", layers)
-        return template
+        return segment.template
     assert isinstance(segment, NativeSegment)
     if segment.plan.stacks:
         raise _free("a loop that stacks a data-dependent number of rows", growing_loops(main))

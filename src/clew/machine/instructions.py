@@ -52,13 +52,15 @@ class DotInstruction:
     """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
     function of sums and two vectors of `element`. Unless it `accumulates`, the function takes no
     sums, and an addition follows. With `pairs`, that function first adds products of the vectors in
-    pairs of 16 bits; `function` takes these sums, times 1.
+    pairs of 16 bits; `function` takes these sums, times 1. With `is_signed`, the function takes
+    signed bytes only, so unsigned ones are shifted by 128.
     """
 
     function: str
     element: str
     accumulates: bool = True
     pairs: str = ""
+    is_signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Instructions:
         bits = lanes * _LANE_BITS
         if (data, weight, bits) == ("u8", "i8", _NEON_BITS) and self.has("i8mm"):
             return DotInstruction("llvm.aarch64.neon.usdot.v4i32.v16i8", "i8")
+        if (data, weight, bits) == ("u8", "i8", _NEON_BITS) and self.has("dotprod"):
+            return DotInstruction("llvm.aarch64.neon.sdot.v4i32.v16i8", "i8", is_signed=True)
         if (data, weight) not in DOTS or bits not in _DOT_BITS:
             return None
         function, element = DOTS[data, weight]

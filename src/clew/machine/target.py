@@ -265,16 +265,16 @@ _PLAIN: Final = {
         256 << 10,
     ),
     "cortex-m4": Target(
-        "cortex-m4", "thumbv7em-none-eabihf", "cortex-m4", "+dsp,+vfp4d16sp", 64, 16, 16 << 10,
-        64 << 10,
+        "cortex-m4", "thumbv7em-unknown-none-eabihf", "cortex-m4", "+dsp,+vfp4d16sp", 64, 16,
+        16 << 10, 64 << 10,
     ),
     "cortex-m7": Target(
-        "cortex-m7", "thumbv7em-none-eabihf", "cortex-m7", "+dsp,+fp-armv8d16", 64, 16, 32 << 10,
-        256 << 10,
+        "cortex-m7", "thumbv7em-unknown-none-eabihf", "cortex-m7", "+dsp,+fp-armv8d16", 64, 16,
+        32 << 10, 256 << 10,
     ),
     "cortex-m55": Target(
-        "cortex-m55", "thumbv8.1m.main-none-eabihf", "cortex-m55", "+mve.fp", 128, 8, 32 << 10,
-        256 << 10,
+        "cortex-m55", "thumbv8.1m.main-unknown-none-eabihf", "cortex-m55", "+mve.fp", 128, 8,
+        32 << 10, 256 << 10,
     ),
     "wasm32": Target(
         "wasm32", "wasm32-unknown-unknown", "generic", "+simd128", 128, 16, 32 << 10, 256 << 10
@@ -285,6 +285,9 @@ _NAMED: Final = {
     "x86-64-v4+amx": replace(
         _PLAIN["x86-64-v4"], name="x86-64-v4+amx", l2_bytes=2 << 20,
         features=f"{_AVX512},+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni",
+    ),
+    "aarch64+dotprod": replace(
+        _PLAIN["aarch64"], name="aarch64+dotprod", features="+neon,+dotprod,+fullfp16"
     ),
     "aarch64+i8mm": replace(
         _PLAIN["aarch64"], name="aarch64+i8mm", features="+neon,+dotprod,+i8mm,+fullfp16"

@@ -83,7 +83,8 @@ class CountedBody:
     before them writes, with the step's number and the number of its argument. All of `needs` must
     be at least 0. `capacities` has the loops that stack as many rows as the run finds, each with
     the name of that count. `read_off` has the sizes of inputs that are counts, each as the number
-    of an input and an axis; if there are any, the segment's last input has them.
+    of an input and an axis; if there are any, the segment's last input has them. `most` has upper
+    bounds of counts, where they are known.
     """
 
     segment: SegmentTemplate
@@ -93,6 +94,7 @@ class CountedBody:
     results: tuple[Result, ...]
     capacities: Mapping[int, str] = field(default_factory=dict)
     read_off: tuple[tuple[int, int], ...] = ()
+    most: Mapping[str, Dim] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> list[str]:

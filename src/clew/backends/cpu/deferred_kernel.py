@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.backends.cpu.kernel_stages import operator_calls
-from clew.backends.cpu.lowering import KernelBinary
+from clew.backends.cpu.lowering import KernelBinary, KernelSource
 from clew.backends.cpu.rows import Fitting, rows_of
 from clew.backends.cpu.stand_ins import dims_of, sizes_of, stand_ins
 from clew.cost.policy.sizes import (
@@ -27,7 +27,7 @@ from clew.cost.policy.sizes import (
 from clew.ir.deciding import deciding_params
 from clew.ir.dim_records import symbolic_of_record, to_record
 from clew.ir.dims import SymDim, value_at
-from clew.ir.expr import Function, Tuple, Var
+from clew.ir.expr import Call, Function, Tuple, Var
 from clew.ir.inline import inlined
 from clew.ir.interpret import interpreted
 from clew.ir.module import Module
@@ -65,12 +65,13 @@ class BuildsKernels(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A program for all sizes. `binaries` holds its kernels by key; it is empty if the program
-    comes from a saved model.
+    """A program for all sizes. `binaries` holds its kernels by key, and `sources` each call of one
+    with its source; both are empty if the program comes from a saved model.
     """
 
     template: ProgramTemplate
     binaries: Mapping[str, KernelBinary]
+    sources: Sequence[tuple[Call, KernelSource]] = ()
 
 
 @dataclass(frozen=True)

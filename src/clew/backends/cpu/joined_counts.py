@@ -125,6 +125,7 @@ class _Joiner(LoopsJoiner):
         self._segment_of: NativeSegment | SizedSegment | None = None
         self._current: Instruction | None = None
         self._shown: Sequence[int] = ()  # slots that are read elsewhere
+        self._most: dict[str, Dim] = {}  # upper bounds of counts, by name
 
     def joined(self) -> Stretch:
         """Returns the part of the program. Errors: Refused."""
@@ -157,6 +158,7 @@ class _Joiner(LoopsJoiner):
             results,
             self._capacities,
             tuple(self._read_off),
+            self._most,
         )  # fmt: skip
         segment = self._segment_of
         if segment is None or not self._stages:
@@ -240,11 +242,13 @@ class _Joiner(LoopsJoiner):
         match instruction:
             case RunSegment(segment=NativeSegment() | SizedSegment() as segment):
                 self._segment_of = self._segment_of or segment
-            case RunHost(function=HostStep(op=Op(name="room"))):
+            case RunHost(function=HostStep(op=Op(name="room")) as step):
                 (slot,) = instruction.outputs
                 if _reads_elements(self._instructions(part), slot):
                     raise Refused
                 size = self._count(part, instruction.inputs[0])
+                if step.most is not None:
+                    self._most[str(size)] = substitute(step.most, part.names)
                 part.values[slot] = Value(self._room(0), np.dtype(bool), (size,))
                 return
             case RunHost(function=HostStep(op=Op(name="first_rows"))):
@@ -252,6 +256,7 @@ class _Joiner(LoopsJoiner):
                 rows = self._value(part, instruction.inputs[0])
                 size = self._count(part, instruction.inputs[1])
                 part.values[slot] = replace(rows, shape=(size, *rows.shape[1:]))
+                self._most.setdefault(str(size), rows.shape[0])
                 self._need(rows.shape[0] - size)
                 return
             case RunHost(function=HostStep(op=Op(name="sequence.join_rows"))):

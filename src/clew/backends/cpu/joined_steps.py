@@ -13,7 +13,7 @@ import numpy as np
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.flow_writer import COUNTER_BYTES, FlowWriter
 from clew.backends.host.steps import HostStep
-from clew.ir.dims import Dim, SymDim, product, substitute
+from clew.ir.dims import Dim, SymDim, is_unknown, product, substitute
 from clew.ir.late_sizes import plain_size
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
@@ -128,7 +128,12 @@ class StepsJoiner(FlowWriter):
         self._bind(part, host, kernel)
         names = {name: substitute(dim, part.names) for name, dim in found.meant.items()}
         from_zero = template.from_zero
-        needs = [dim - (name not in from_zero) for name, dim in names.items()]
+        # Nothing but the type of a result has a name that is still unknown.
+        needs = [
+            dim - (name not in from_zero)
+            for name, dim in names.items()
+            if not is_unknown(dim) or dim != found.meant[name]
+        ]
         needs += [substitute(condition, names) for condition in template.conditions]
         runs = self._runs(part, kernel, needs)
         program = template.program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clew.backends.host.steps import HostStep
 from clew.ir.expr import Call
+from clew.ops.largest import largest
 from clew.ops.registry import Op, get_op
 
 
@@ -16,7 +17,8 @@ class HostSteps:
     def step(self, call: Call, sizes: tuple[str, ...]) -> HostStep:
         """Returns the step that runs an operator. Its last arguments are the named sizes."""
         assert isinstance(call.op, Op)
-        return HostStep(call.op, call.attrs, sizes, self.bounds)
+        most = largest(call.args[0]) if call.op.name == "room" else None
+        return HostStep(call.op, call.attrs, sizes, self.bounds, most)
 
     def size_of(self, axis: int) -> HostStep:
         """Returns the step that returns the size of an array's axis."""

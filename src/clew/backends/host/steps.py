@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import ops
-from clew.ir.dims import SymDim, is_unknown
+from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
@@ -37,7 +37,8 @@ class HostStep:
     """Runs an operator's reference with fixed attributes. It is the function of a `RunHost`.
 
     `sizes` names the sizes that the last arguments give: those in the attributes that only the run
-    knows. `bounds` is how indices out of range are treated.
+    knows. `bounds` is how indices out of range are treated. `most` is an upper bound of the size
+    that the step turns a count into, if one is known.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class HostStep:
         attrs: Mapping[str, Any],
         sizes: tuple[str, ...] = (),
         bounds: str = "check",
+        most: Dim | None = None,
     ) -> None:
         self.op = op
         self.attrs = attrs
         self.sizes = sizes
         self.bounds = bounds
+        self.most = most
         self._held = len(argument_references(attrs))
         self.collects = self.owns_results = op.traits.collects
         self.reinterprets = op.traits.reinterprets
@@ -117,7 +120,7 @@ class HostStep:
         attrs = Attrs({name: settled(value, sizes) for name, value in self.attrs.items()})
         if attrs == self.attrs:
             return self
-        return HostStep(self.op, attrs, self.sizes, self.bounds)
+        return HostStep(self.op, attrs, self.sizes, self.bounds, self.most)
 
     def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
         """Returns the attributes for these sizes."""

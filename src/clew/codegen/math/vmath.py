@@ -74,6 +74,8 @@ def _apply(name: str, args: Sequence[Lanes]) -> Lanes:
     """Returns a function of `f32` or `f64` lanes."""
     direct = _LLVM.get(name)
     if direct is not None:
+        if name == "round" and args[0].b.module.triple.startswith(_CALL_TO_ROUND):
+            direct = "llvm.rint"
         return args[0].intrinsic(direct, *args[1:])
     if args[0].dtype == "f64":
         return vmath64.FUNCTIONS[name](*args)
@@ -277,6 +279,9 @@ def _rsqrt(x: Lanes) -> Lanes:
     return 1.0 / x.intrinsic("llvm.sqrt")
 
 
+# Architectures without an instruction that rounds: there, LLVM calls `rintf`, which C99 has. Small
+# C libraries have no `roundevenf`, which gives the same numbers in the default rounding mode.
+_CALL_TO_ROUND: Final = ("arm", "thumb", "riscv")
 _LLVM: Final = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc",
     "round": "llvm.roundeven", "fma": "llvm.fma", "copysign": "llvm.copysign",

@@ -687,9 +687,11 @@ class _Alterer(Rewriter):
         channels, lanes = old.tensor.shape[1], self._lanes(old)
         if not isinstance(channels, int) or channels % lanes or not self._meets_convolution(old):
             return None
-        value = self.memo[old.args[0].id]
+        block = self._block(channels, lanes)
+        if not block:
+            return None
         return get_op("layout_transform")(
-            value, src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{self._block(channels, lanes)}c"
+            self.memo[old.args[0].id], src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{block}c"
         )
 
     def _channels_last(self, old: Call) -> Expr | None:
